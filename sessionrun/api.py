@@ -28,8 +28,7 @@ from sessionrun.client.reading.waiting import Progress as Progress
 from sessionrun.client.reading.waiting import Waited as Waited
 from sessionrun.client.reading.waiting import wait as wait
 from sessionrun.client.reading.waiting import wait_for_next as wait_for_next
-from sessionrun.landing.merge import AskedLanding as AskedLanding
-from sessionrun.landing.merge import merge as merge
+from sessionrun.house import describe_lack
 from sessionrun.model.errors import AgentNotFound as AgentNotFound
 from sessionrun.model.errors import InputError as InputError
 from sessionrun.model.errors import SessionGone as SessionGone
@@ -41,3 +40,7 @@ from sessionrun.store.session import SessionDir as SessionDir
 from sessionrun.worktrees.diff import Change as Change
 from sessionrun.worktrees.diff import find_changed as find_changed
 from sessionrun.worktrees.diff import read_changes as read_changes
+
+if not describe_lack("landing"):
+    from sessionrun.landing.merge import AskedLanding as AskedLanding
+    from sessionrun.landing.merge import merge as merge

@@ -3,7 +3,7 @@
 Plain names of modules, so that reading the table imports nothing.  A core room knows no business: at the seams it
 reads this table and imports what the rows name, when it is used.  Which modules may read it stands in
 `tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a program that
-does everything else.
+does everything else, and says what it cannot do.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Business(NamedTuple):
     Attributes:
         name: of the business, and of its room.
         formats: the input formats that it reads, by name.
-        rules: its rows for the engine (see `engine.rules`), called in the order of this table.
-        asked: the key of the spec that is set in a session which has the business; others do without its rules.
+        rules: its rows for the engine (see `engine.rules`), called in the order of this table; a session does
+            without them if it does not have the business, see `ASKED`.
         phases: whose jobs it makes; WORK is the session's own.
         programs: of jobs, beside those of phases, by their first word: functions that take the job's folder.
         wraps: around jobs, from the inside to the outside: a job is built in the order of HOUSE, and judged in the
@@ -130,7 +130,6 @@ class Business(NamedTuple):
     name: str
     formats: Mapping[str, Format] = {}
     rules: str = ""
-    asked: str = ""
     phases: tuple[Phase, ...] = ()
     programs: tuple[tuple[str, str], ...] = ()
     wraps: tuple[Wrap, ...] = ()
@@ -237,7 +236,6 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         rules="landing.rules:RULES",
-        asked="landing",
         findings="landing.findings:FINDINGS",
         views=("landing", "landing.landed:add_landings"),
         outputs="landing.outputs:OUTPUTS",
@@ -279,12 +277,21 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         rules="cluster.rules:RULES",
-        asked="cluster",
         partners="cluster.partners:open_partners",
         findings="cluster.findings:FINDINGS",
         outputs="cluster.outputs:OUTPUTS",
     ),
 )
+
+
+# No column of `HOUSE`: where a business was taken out, this still tells the sessions that need it.
+ASKED: Final = {
+    "checks": ("task.check", "task.brief", "task.prove", "task.answer"),
+    "landing": ("spec.landing",),
+    "queue": ("spec.feed",),
+    "cluster": ("spec.cluster",),
+}
+"""The fields of a `SessionSpec` or of its tasks of which one is set in a session that has the business."""
 
 
 class Step(NamedTuple):
@@ -310,6 +317,7 @@ Moment = Literal["plan", "check", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
+        Step("", "client.planning.plan:refuse_missing"),
         Step("queue", "queue.steps:place_feed", ("feed",)),
         Step("", "client.planning.plan:settle_limits"),
         Step(
@@ -359,6 +367,33 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
     "continue": (Step("worktrees", "worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),
 }
+
+
+def describe_lack(business: str) -> str:
+    """What is said to those who ask for a business that was taken out; "": it is there, or it is the core's.
+
+    The rows of settings and verbs name their business, so that this is said of their words wherever they stand.
+    """
+    if business in {"", *(row.name for row in HOUSE)}:
+        return ""
+    return f"this program has no {business}; install sessionrun whole"
+
+
+def find_asked(spec: Any, business: str) -> str:
+    """The first field by which a spec asks for a business; "": none."""
+    tasks = (*spec.tasks, spec.template) if spec.template else spec.tasks
+    for owner, _, field in (name.partition(".") for name in ASKED[business]):
+        if any(getattr(one, field) for one in (tasks if owner == "task" else (spec,))):
+            return field
+    return ""
+
+
+def describe_missing(spec: Any) -> str:
+    """The first field of a spec that asks for a business which was taken out, and that; "": none does."""
+    for business in ASKED:
+        if (lack := describe_lack(business)) and (field := find_asked(spec, business)):
+            return f"{field}: {lack}"
+    return ""
 
 
 def load(name: str) -> Any:

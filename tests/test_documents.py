@@ -25,7 +25,7 @@ from terminal import Terminal
 from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
-from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS, list_all
+from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all
 from sessionrun.client import config
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
@@ -431,7 +431,7 @@ def test_exit_codes_are_the_same_everywhere() -> None:
 
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     raised = {cls.exit_code for cls in classes if issubclass(cls, errors.SessionrunError)}
-    modules = [command_line, *(import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}") for verb in VERBS)]
+    modules = [command_line, *(import_module(find_home(verb)) for verb in VERBS)]
     returned = {value for module in modules for name, value in vars(module).items() if name.startswith("EXIT_")}
     assert readme == manual == short == EXIT_CODES
     assert {0} | raised | returned == EXIT_CODES

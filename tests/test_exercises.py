@@ -29,8 +29,10 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
     files, rows, words = FILE.findall(PAGE), ROW.findall(PAGE), WORD.findall(PAGE)
     counting = ("counting/__init__.py", "counting/run.py", "counting/phases.py")
-    assert [name for name, _ in files] == ["agents/greeter.py", "input/lines.py", "cli/ids.py", *counting]
-    assert (len(rows), len(words)) == (10, 3)
+    deadlines = ("deadlines/__init__.py", "deadlines/steps.py", "deadlines/findings.py")
+    single = ("agents/greeter.py", "input/lines.py", "cli/ids.py")
+    assert [name for name, _ in files] == [*single, *counting, *deadlines]
+    assert (len(rows), len(words)) == (13, 3)
     for name, text in files:
         assert text.count("\n") <= MOST_LINES
         assert not (there / name).exists()
@@ -48,12 +50,17 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(code: Path, *words: str, path: Path | None = None) -> str:
-    """What the command with the exercises in it prints."""
+def call(code: Path, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command with the exercises in it."""
     env = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
     if path is not None:
         env["PATH"] = f"{path}{os.pathsep}{env['PATH']}"
-    done = subprocess.run([sys.executable, "-m", "sessionrun", *words], env=env, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "sessionrun", *words], env=env, capture_output=True, text=True)
+
+
+def run(code: Path, *words: str, path: Path | None = None) -> str:
+    """What it prints where it succeeds."""
+    done = call(code, *words, path=path)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -112,3 +119,20 @@ def test_add_a_phase(code: Path, own_place: Path) -> None:
     ]
     jobs = own_place / "results" / f"session-{status['session_id']}" / "jobs"
     assert json.loads((jobs / "two" / "a1-r1-count" / "answer.json").read_text())["lines"] == 2
+
+
+@pytest.mark.slow
+def test_add_a_business(code: Path, own_place: Path) -> None:
+    (own_place / "sessionrun.toml").write_text('due = "9999-12-31"\n')
+    try:
+        for words in ((), ("--due", "2001-02-03")):
+            run(code, "--hold", "-q", "--agent", "shell", *words, "-p", "true")
+        found = call(code, "doctor").stdout
+    finally:
+        run(code, "cancel", "--state", "running")
+    labels = [session["labels"] for session in json.loads(run(code, "list", "--json"))["sessions"]]
+    assert labels == [{"due": "2001-02-03"}, {"due": "9999-12-31"}]
+    assert found.count("it was due on") == found.count("it was due on 2001-02-03, and has not ended") == 1
+    assert "it was due" not in call(code, "doctor").stdout
+    with pytest.raises(AssertionError, match="--due soon: is not a date"):
+        run(code, "--agent", "shell", "--due", "soon", "-p", "true")

@@ -14,9 +14,10 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, OWN, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, KNOWN, OWN, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
+from sessionrun.house import describe_lack
 from sessionrun.model.errors import SessionrunError
 
 if TYPE_CHECKING:
@@ -24,22 +25,12 @@ if TYPE_CHECKING:
 
 EXIT_BUG: Final = 3
 
-HELP: Final = """\
+_HELP: Final = """\
 sessionrun runs AI coding agents in the background and says what came out.
 
-  sessionrun demo                                    see it work; needs no agent
-  sessionrun -p "Fix the login" -p "Write tests"     start; returns at once
-  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"
-  sessionrun --sync tasks.json                       start, follow, print
+{examples}
 
-Start   run (needs no name)  retry  continue  resume  replay
-Look    status  list  watch  results  logs  diff  report
-Why     explain  cost  doctor [agents]
-Wait    wait ID --timeout 90       exit code 124: call again
-Steer   cancel  hold  release  set
-Land    merge  clean
-Queue   queue add | list | work | split | take | ...
-Other   serve  mcp  cluster  precache  config  schema  completion
+{verbs}
 
 To look, no ID means the newest session.  An ID may be a name, `last`, a start.
 Help: sessionrun VERB -h; sessionrun help TOPIC (checks, landing, money, ...),
@@ -47,6 +38,38 @@ Help: sessionrun VERB -h; sessionrun help TOPIC (checks, landing, money, ...),
 Exit: 0 ok  1 a task failed  2 bad input  3 internal  4 session's processes gone
       75 all that is left is held  124 time is up  130 Ctrl+C
 """
+_EXAMPLES: Final = (
+    ("landing", "  sessionrun demo                                    see it work; needs no agent"),
+    ("", '  sessionrun -p "Fix the login" -p "Write tests"     start; returns at once'),
+    ("landing", '  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"'),
+    ("", "  sessionrun --sync tasks.json                       start, follow, print"),
+)
+"""The business that each needs, and its line."""
+
+_HEADINGS: Final = {
+    "Start": ("run (needs no name)", "retry", "continue", "resume", "replay"),
+    "Look": ("status", "list", "watch", "results", "logs", "diff", "report"),
+    "Why": ("explain", "cost", "doctor [agents]"),
+    "Wait": ("wait ID --timeout 90       exit code 124: call again",),
+    "Steer": ("cancel", "hold", "release", "set"),
+    "Land": ("merge", "clean"),
+    "Queue": ("queue add | list | work | split | take | ...",),
+    "Other": ("serve", "mcp", "cluster", "precache", "config", "schema", "completion"),
+}
+
+
+def _write_help() -> str:
+    """One small screen, without what needs a business that was taken out."""
+    examples = (line for business, line in _EXAMPLES if not describe_lack(business))
+    there = {
+        heading: [words for words in entries if words.split()[0] in VERBS]
+        for heading, entries in _HEADINGS.items()
+    }
+    lines = [f"{heading:<8}{'  '.join(entries)}" for heading, entries in there.items() if entries]
+    return _HELP.format(examples="\n".join(examples), verbs="\n".join(lines))
+
+
+HELP: Final = _write_help()
 
 
 class VerbGroup(click.Group):
@@ -58,7 +81,7 @@ class VerbGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a verb."""
-        if cmd_name not in VERBS:
+        if cmd_name not in KNOWN:
             return None
         command = load_verb(cmd_name)
         interrupts.watch()
@@ -100,7 +123,7 @@ def group() -> None:
 def _read_words(given: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words without aliases, and the same with a verb in front."""
     known = [*given]  # `list` is a module here
-    if known and known[0] not in (*VERBS, *OWN):  # a poll names its verb, and need not import the aliases
+    if known and known[0] not in (*KNOWN, *OWN):  # a poll names its verb, and need not import the aliases
         from sessionrun.cli.aliases import expand_alias
 
         known = expand_alias(known)

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_first
+from sessionrun.cli.argv import FLAG_VERBS, KNOWN, VERBS, find_first
 from sessionrun.model.errors import InputError
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -75,7 +75,7 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
         InputError: it does.
     """
     word = "".join(words[(place := find_first(words)) : place + 1])
-    if word in VERBS or not _BARE.fullmatch(word) or os.path.lexists(word):
+    if word in KNOWN or not _BARE.fullmatch(word) or os.path.lexists(word):
         return
     if any(option.partition("=")[0] in FLAG_VERBS for option in words):
         return

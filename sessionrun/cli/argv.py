@@ -10,54 +10,67 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
-VERBS: Final[Mapping[str, str]] = {
-    "run": "Start a session from a file or standard input (the default verb).",
-    "demo": "Show in a minute what sessionrun does.",
-    "status": "Show where a session and its tasks stand.",
-    "results": "Print what the tasks of a session answered.",
-    "report": "Make one HTML page of a session.",
-    "list": "List sessions.",
-    "wait": "Block until tasks have ended.",
-    "watch": "Show a session on the whole screen, as it goes.",
-    "logs": "Print or follow the output of tasks.",
-    "cancel": "Stop a session or some of its tasks.",
-    "resume": "Let a session go on whose processes were killed.",
-    "retry": "Try tasks again that did not succeed.",
-    "continue": "Ask more of a task that has ended, in its conversation.",
-    "hold": "Start nothing more of a session or of some tasks.",
-    "release": "Let go on what was held.",
-    "set": "Change how many tasks of a session run at once.",
-    "explain": "Say why tasks do not run, or what became of them.",
-    "cost": "Show what sessions used up and cost.",
-    "diff": "Show what tasks changed in their worktrees.",
-    "merge": "Land the work of tasks on a branch, after gates.",
-    "clean": "Remove old sessions, worktrees or mirrors that nothing needs.",
-    "queue": "Keep tasks in a repository; let agents work through them.",
-    "doctor": "Check sessions and the environment, and repair.",
-    "replay": "Play a session again without models.",
-    "precache": "Fetch ahead the repositories that tasks name; build environments.",
-    "serve": "Show sessions to a browser, as they go.",
-    "cluster": "Run the jobs of sessions on several machines.",
-    "mcp": "Serve sessions as tools for an agent (MCP).",
-    "config": "Show the settings in use, and where they are written.",
-    "schema": "Print the JSON Schema of plans, of files or of output.",
-    "completion": "Print what a shell has to read to complete words.",
-    "man": "Show the manual.",
-    "help": "Show options by topic, examples, or the help of a verb.",
-}
-"""The verbs in the order of the manual, with a line for the list of them."""
+from sessionrun.house import describe_lack
+from sessionrun.model.errors import InputError
 
-HOMES: Final = {
-    **dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "retry", "set"), "control"),
-    **dict.fromkeys(("mcp", "serve", "report"), "ports"),
-    "man": "help",
-    "schema": "config",
+
+class Verb(NamedTuple):
+    """A verb.
+
+    Attributes:
+        line: what it does, for the list of verbs.
+        module: the one of this package that has it; "": that of its name.
+        business: whose it is; "": the core's.  Where that was taken out, the verb is refused.
+    """
+
+    line: str
+    module: str = ""
+    business: str = ""
+
+
+KNOWN: Final[Mapping[str, Verb]] = {
+    "run": Verb("Start a session from a file or standard input (the default verb)."),
+    "demo": Verb("Show in a minute what sessionrun does.", business="landing"),
+    "status": Verb("Show where a session and its tasks stand."),
+    "results": Verb("Print what the tasks of a session answered."),
+    "report": Verb("Make one HTML page of a session.", "ports"),
+    "list": Verb("List sessions."),
+    "wait": Verb("Block until tasks have ended."),
+    "watch": Verb("Show a session on the whole screen, as it goes."),
+    "logs": Verb("Print or follow the output of tasks."),
+    "cancel": Verb("Stop a session or some of its tasks.", "control"),
+    "resume": Verb("Let a session go on whose processes were killed.", "control"),
+    "retry": Verb("Try tasks again that did not succeed.", "control"),
+    "continue": Verb("Ask more of a task that has ended, in its conversation.", "control"),
+    "hold": Verb("Start nothing more of a session or of some tasks.", "control"),
+    "release": Verb("Let go on what was held.", "control"),
+    "set": Verb("Change how many tasks of a session run at once.", "control"),
+    "explain": Verb("Say why tasks do not run, or what became of them."),
+    "cost": Verb("Show what sessions used up and cost."),
+    "diff": Verb("Show what tasks changed in their worktrees.", business="worktrees"),
+    "merge": Verb("Land the work of tasks on a branch, after gates.", business="landing"),
+    "clean": Verb("Remove old sessions, worktrees or mirrors that nothing needs."),
+    "queue": Verb("Keep tasks in a repository; let agents work through them.", business="queue"),
+    "doctor": Verb("Check sessions and the environment, and repair."),
+    "replay": Verb("Play a session again without models."),
+    "precache": Verb("Fetch ahead the repositories that tasks name; build environments.", business="worktrees"),
+    "serve": Verb("Show sessions to a browser, as they go.", "ports"),
+    "cluster": Verb("Run the jobs of sessions on several machines.", business="cluster"),
+    "mcp": Verb("Serve sessions as tools for an agent (MCP).", "ports"),
+    "config": Verb("Show the settings in use, and where they are written."),
+    "schema": Verb("Print the JSON Schema of plans, of files or of output.", "config"),
+    "completion": Verb("Print what a shell has to read to complete words."),
+    "man": Verb("Show the manual.", "help"),
+    "help": Verb("Show options by topic, examples, or the help of a verb."),
 }
-"""The modules of this package that have several verbs; each other verb is a module by its name."""
+"""The verbs in the order of the manual."""
+
+VERBS: Final = {verb: row.line for verb, row in KNOWN.items() if not describe_lack(row.business)}
+"""Those that are there, with a line for the list of them."""
 
 FLAG_VERBS: Final = {
     "--status": "status",
@@ -71,9 +84,21 @@ BY_FLAG: Final = "flag"
 OWN: Final = ("--help", "-h", "--version", "-v")
 
 
+def find_home(verb: str) -> str:
+    """The module of a verb."""
+    return f"sessionrun.cli.{KNOWN[verb].module or verb}"
+
+
 def load_verb(verb: str) -> click.Command:
-    """Import the command of a verb."""
-    module = import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}")
+    """Import the command of a verb.
+
+    Raises:
+        InputError: its business was taken out.
+    """
+    lack = describe_lack(KNOWN[verb].business)
+    if lack:
+        raise InputError(f"{verb}: {lack}")
+    module = import_module(find_home(verb))
     commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
     return next(command for command in commands if command.name == verb)
 
@@ -89,14 +114,14 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
     ['run', 'tasks.json', '--worktree']
     """
     words = list(argv)
-    if words and (words[0] in VERBS or words[0] in OWN):
+    if words and (words[0] in KNOWN or words[0] in OWN):
         return words
     for place in iterate_options(words):
         flag, equals, value = words[place].partition("=")
         if flag in FLAG_VERBS:
             return [*FLAG_VERBS[flag].split(), *words[:place], *([value] if equals else []), *words[place + 1 :]]
     place = find_first(words)
-    if words[place : place + 1] and words[place] in VERBS:
+    if words[place : place + 1] and words[place] in KNOWN:
         return [words[place], *words[:place], *words[place + 1 :]]
     return ["run", *words]
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import click
 
 from sessionrun.cli.aliases import expand_alias
-from sessionrun.cli.argv import VERBS, list_all, load_verb
+from sessionrun.cli.argv import KNOWN, VERBS, list_all, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
 from sessionrun.model.errors import InputError
@@ -160,7 +160,7 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
         click.echo(_EXAMPLES)
     elif topic == ALL:
         click.echo("\n".join(f"{verb:<12}{line}" for verb, line in VERBS.items()))
-    elif topic and topic not in VERBS:
+    elif topic and topic not in KNOWN:
         known = (*TOPICS, EXAMPLES, ALL)
         raise InputError(
             f"no topic or verb {topic!r}{suggest(topic, (*known, *VERBS))}; topics: {', '.join(known)}; "

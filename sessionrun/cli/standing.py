@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sessionrun.cli.argv import VERBS
 from sessionrun.cli.facts import name_agent, proof_lines, tell_changes, whereabouts_lines
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
@@ -357,7 +358,7 @@ def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: 
 
 def _find_steps(session: SessionDir, view: View, tasks: Sequence[Task]) -> list[tuple[str, Sequence[str], str]]:
     """Commands in the order of their weight: the verb, what comes behind the session, and what it does."""
-    from sessionrun.landing.unlanded import find_unlanded
+    from sessionrun.worktrees.unlanded import find_unlanded
 
     words = {task["word"] for task in tasks}
     is_open = view["ended_at"] is None
@@ -380,7 +381,7 @@ def _find_steps(session: SessionDir, view: View, tasks: Sequence[Task]) -> list[
         (found.ready, "merge", ready, f"land what succeeded on {found.target}"),
         (found.merged or left, "clean", ("--worktrees",), "remove worktrees and branches of work that is merged"),
     ]
-    return [(verb, words, why) for is_due, verb, words, why in steps if is_due]
+    return [(verb, words, why) for is_due, verb, words, why in steps if is_due and verb in VERBS]
 
 
 def _name_few(names: Sequence[str]) -> Sequence[str]:

@@ -23,6 +23,7 @@ from sessionrun.doors.gathering import Matter, gather
 from sessionrun.doors.markup import Markup
 from sessionrun.doors.report import make_page
 from sessionrun.doors.watching import Watch, stamp
+from sessionrun.house import describe_lack
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import name_session
@@ -216,7 +217,7 @@ def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
 def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None:
     """Do what a button says; what was the matter if nothing came of it."""
     if action == "land":
-        return _land(session, tasks)
+        return describe_lack("landing") or _land(session, tasks)
     if action == "retry":
         return None if api.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
     if action == "cancel":

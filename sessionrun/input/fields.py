@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
+from sessionrun.house import describe_lack
 from sessionrun.input.kinds import (
     TEXT,
     Kind,
@@ -113,6 +114,18 @@ def record(
 
     words = [] if word is None else word.schema.get("anyOf", [word.schema])
     return Kind(read, {"anyOf": [*words, reference(name)]} if words else reference(name), name, known)
+
+
+def of_business(business: str, kind: Kind[T]) -> Kind[T]:
+    """The kind; where the business was taken out, one that refuses all but False, which asks for nothing."""
+    lack = describe_lack(business)
+
+    def refuse(value: Any) -> T:
+        if value is not False:
+            raise Misfit(lack)
+        return kind(value)
+
+    return Kind(refuse, {"const": False}) if lack else kind
 
 
 def render_path(path: Path) -> str:
@@ -423,10 +436,10 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = table(
     links=as_links,
     sandbox=as_sandbox,
     uses=as_amounts,
-    check=as_check,
-    brief=as_brief,
-    prove=as_prove,
-    answer=as_choice(ANSWER_KINDS),
+    check=of_business("checks", as_check),
+    brief=of_business("checks", as_brief),
+    prove=of_business("checks", as_prove),
+    answer=of_business("checks", as_choice(ANSWER_KINDS)),
     rounds=as_whole(1),
     timeout_s=as_duration,
     round_timeout_s=as_duration,

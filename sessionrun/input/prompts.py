@@ -18,6 +18,7 @@ from sessionrun.input.fields import (
     as_landing,
     as_limits,
     as_seats,
+    of_business,
     reference,
     suggest,
     table,
@@ -42,7 +43,7 @@ from sessionrun.input.kinds import (
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Document, parse_document
-from sessionrun.input.plan import LandingWish, Plan, Source
+from sessionrun.input.plan import Plan, Source
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
@@ -88,8 +89,8 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "prompts": Field("tasks", as_task_list),
     "tasks": Field("tasks", as_task_list),
     "defaults": Field("defaults", Kind(as_record.read, reference("defaults"))),
-    "feed": Field("feed", as_feed),
-    "land": Field("landing", as_landing),
+    "feed": Field("feed", of_business("queue", as_feed)),
+    "land": Field("landing", of_business("landing", as_landing)),
     "worktrees": Field("seats", as_seats),
 }
 _OF_TASKS: Final = {
@@ -146,7 +147,9 @@ def read_plan(reading: Reading, document: Document, directory: str, options: Opt
     landing, usual = top.get("landing"), None
     if feed is not None:
         defaults = {**DEFAULTS, "workspace": Workspace("worktree"), **defaults}
-        landing, usual = top.get("landing", LandingWish(mends=MENDS)), WORKERS
+        usual = WORKERS
+        if "landing" not in top and options.given.get("land") is not False:
+            landing = reading.read(Spot(), {"land": {"mends": MENDS}}, TOP_FIELDS)["landing"]
     levels = list_levels(options, defaults, top)
     ground = _Levels(settle_defaults(options, defaults, levels), levels, directory)
     tasks = tuple(_read_tasks(reading, outline, ground))

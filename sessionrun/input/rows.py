@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.house import HOUSE
+from sessionrun.house import describe_lack
 from sessionrun.input import effects
 from sessionrun.input.feeds import as_feed
-from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
+from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, of_business, read_fields
 from sessionrun.input.kinds import (
     TEXT,
     Kind,
@@ -149,7 +149,7 @@ _ROWS: Final[tuple[Setting, ...]] = (
             option="/--no-auto-release", idle=effects.of_auto_release),
 
     _task("check", "Must exit 0 before work counts; repeat it.", "COMMAND", "checks", many="words", keyed=True,
-          first="Good?", idle=effects.of_check),
+          first="Good?", idle=effects.of_check, business="checks"),
     _task("rounds", "How many rounds of work and check at most.  [default: 1]", "N", "checks",
           also=("--iterations",), keyed=True, first="Good?", idle=effects.of_default("rounds")),
     _task("retries", "How often a failed task is tried again.  [default: 0]", "N", "checks", keyed=True,
@@ -226,6 +226,12 @@ _ROWS: Final[tuple[Setting, ...]] = (
 )
 # fmt: on
 
-SETTINGS: Final = tuple(row for row in _ROWS if row.business in {"", *(business.name for business in HOUSE)})
+SETTINGS: Final = tuple(
+    row._replace(kind=of_business(row.business, row.kind), help=describe_lack(row.business), first="")
+    if describe_lack(row.business)
+    else row
+    for row in _ROWS
+)
+"""All of them: one of a business that was taken out is known, and refused where it is given."""
 
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}

@@ -46,7 +46,7 @@ class Setting(NamedTuple):
         format: the one input format that has it.
         first: the heading below which the first page of help has it; "": only the page of its topic.
         idle: says of a value that was given why it has no effect on a spec; None: it has.
-        business: whose it is; "": the core's.  Without it in the house there is no such setting.
+        business: whose it is; "": the core's.  Where that was taken out, the setting is refused.
     """
 
     name: str

@@ -25,7 +25,6 @@ from sessionrun.landing.records import (
     word_trailers,
 )
 from sessionrun.landing.target import HEADS, find_target
-from sessionrun.landing.unlanded import Task
 from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
@@ -34,6 +33,7 @@ from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.session.history import load_spec_now
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import find_work_base, is_unchanged
+from sessionrun.worktrees.unlanded import Task
 
 if TYPE_CHECKING:
     from sessionrun.model.asked import Policy, Sandbox

@@ -40,6 +40,12 @@ class StoreError(SessionrunError):
     """The session directory cannot be written or read (disk full, permission, damage)."""
 
 
+class BusinessMissing(StoreError):
+    """The session needs a business that was taken out of this program; with the whole program it can go on."""
+
+    exit_code = 2
+
+
 class JobFileError(SessionrunError):
     """A file in the folder of one job cannot be used: `path` says which, `why` what is wrong with it.
 

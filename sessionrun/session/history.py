@@ -14,8 +14,8 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.house import HOUSE, load
-from sessionrun.model.errors import StoreError
+from sessionrun.house import HOUSE, describe_missing, find_asked, load
+from sessionrun.model.errors import BusinessMissing, StoreError
 from sessionrun.store.journal import told_as_damage
 
 if TYPE_CHECKING:
@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 
 
 def begin(spec: SessionSpec) -> State:
-    """The state before anything happened, with the rules of the businesses that the session has."""
-    rows = [row.rules for row in HOUSE if row.rules and getattr(spec, row.asked) is not None]
+    """The state before anything happened, with the rules of the businesses that the session has.
+
+    Raises:
+        BusinessMissing: one of these businesses was taken out.
+    """
+    missing = describe_missing(spec)
+    if missing:
+        raise BusinessMissing(f"session {spec.session_id}: {missing}")
+    rows = [row.rules for row in HOUSE if row.rules and find_asked(spec, row.name)]
     rules: list[Rules] = [load(name) for name in rows]
     return moves.begin(spec, tuple(rules))
 

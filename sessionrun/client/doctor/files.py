@@ -19,6 +19,7 @@ import orjson
 from sessionrun.client.evidence import Evidence, find_runs
 from sessionrun.client.findings import Finding, error, warning
 from sessionrun.engine.status import project, project_summary
+from sessionrun.model.errors import BusinessMissing
 from sessionrun.model.events import JobFinished, JobStarted
 from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
@@ -91,7 +92,10 @@ def check_sequence(evidence: Evidence) -> Iterator[Finding]:
 def check_records(evidence: Evidence) -> Iterator[Finding]:
     """Whether this version knows all records and they fit each other."""
     path = evidence.session.journal_path
-    if evidence.journal_fault is not None and _is_regular(path):
+    if isinstance(evidence.journal_fault, BusinessMissing):
+        plan = "nothing of it is damaged: the whole program shows it, and lets it go on"
+        yield warning(evidence.session.path, str(evidence.journal_fault), plan)
+    elif evidence.journal_fault is not None and _is_regular(path):
         plan = "a newer version may have written it: use that one; else " + _keep_a_copy(path)
         yield error(path, str(evidence.journal_fault).replace(str(path), "it", 1), plan)
     unknown = {payload[:1].decode("latin-1") for payload in evidence.ledger_log.payloads} - {

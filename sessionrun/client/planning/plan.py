@@ -15,6 +15,7 @@ from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import choose_agent
 from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
+from sessionrun.house import describe_missing
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS
@@ -110,6 +111,20 @@ def plan(
     for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
         draft = settle(draft)
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
+
+
+def refuse_missing(draft: Draft) -> Draft:
+    """Refuse what needs a business that was taken out, and that the input does not say by a key of its own.
+
+    The tasks of a directory of job files, for example, have checks.
+
+    Raises:
+        InputError: the first field of that.
+    """
+    missing = describe_missing(draft.spec)
+    if missing:
+        raise InputError(f"{draft.source.name}: {missing}")
+    return draft
 
 
 def leave_out_done(draft: Draft) -> Draft:

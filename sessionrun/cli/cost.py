@@ -163,13 +163,9 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
         else:
             names = (key[0], _count(group))
         tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
-        rows.append((*names, *map(_number, tokens), describe_cost(used)))
+        rows.append((*names, *("-" if count is None else f"{count:,}" for count in tokens), describe_cost(used)))
     print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
     total = sum_usages(entry.used for entry in spent)
     if total is not None:
         click.echo(f"\nTotal: {describe_usage(total)}")
     warn_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
-
-
-def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"

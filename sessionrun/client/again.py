@@ -22,7 +22,6 @@ from sessionrun.client.planning.assemble import (
     agents_of,
     check_spec,
     foresee_costs,
-    ignore_leavings,
     settle_agent,
     settle_prices,
 )
@@ -35,7 +34,7 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, RequestReceived, change_task
 from sessionrun.model.places import Repository
-from sessionrun.model.repositories import has_worktree, repository_of
+from sessionrun.model.repositories import has_worktree, ignore_leavings, repository_of
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST, AgentSpec, Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.requests import MAX_TEXT
@@ -268,7 +267,7 @@ def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, T
         open_feed=False,
         feed=None,
         template=None,
-        repository=ignore_leavings(repository, known),
+        repository=repository and ignore_leavings(repository, table.leavings(known.values())),
         exports=_renew_exports(spec, chosen),
         origin=spec.origin or spec.session_id,
     )

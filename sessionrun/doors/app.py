@@ -43,12 +43,7 @@ _NUM: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Desk:
-    """Answers all requests of one server.
-
-    Args:
-        results_dir: whose sessions are shown, absolute.
-        control: whether the pages have buttons.
-    """
+    """Answers all requests of one server."""
 
     def __init__(self, results_dir: Path, *, control: bool) -> None:
         self._results_dir, self._control = results_dir, control

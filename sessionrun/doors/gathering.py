@@ -90,7 +90,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     """Read all of it.
 
     Args:
-        session: what is shown.
         details_of: of which tasks prompts, answers and changes are read; None: of all that a page can bear.
 
     Raises:

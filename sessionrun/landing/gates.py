@@ -226,7 +226,6 @@ def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Colle
     """The work of `tip` without what these commits of setups brought.
 
     Args:
-        git: of the repository.
         room: where is merged; None if there are no setups.
         tip: the commit that holds work.
         old: the target; its commits stay what they are.

@@ -70,7 +70,6 @@ def land(
     """Land what is wanted, as far as it goes.
 
     Args:
-        request: what, and where.
         tell: is given a line for a person when something takes long.
         limit_s: how long to wait for another landing at most (seconds); None: until it ends.
         walls: those that the gates wish for.

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
-from sessionrun.model.places import Repository, Start
+from sessionrun.model.places import MirrorSite, Repository, Start
 from sessionrun.model.spec import IN_GIT, SessionSpec, TaskSpec
+
+Ruled = TypeVar("Ruled", Repository, MirrorSite)
+"""What has rules of what git ignores."""
+
+
+def ignore_leavings(ruled: Ruled, leavings: Iterable[str]) -> Ruled:
+    """The same with rules that ignore what agents write there for themselves; the user's own come last."""
+    known = ruled.excludes
+    new: list[str] = [rule for rule in leavings if rule not in known.split("\n")]
+    return replace(ruled, excludes="\n".join((*new, known))) if new else ruled
 
 
 def has_worktree(task: TaskSpec) -> bool:

@@ -67,7 +67,6 @@ def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
     """Return a group and all in it and in its groups, in the order of the queue.
 
     Args:
-        tasks: all tasks of the queue.
         name: the id of a group, or the title of one if no task has that id.
 
     Raises:

@@ -30,7 +30,6 @@ class Standing(NamedTuple):
 
     Attributes:
         queue_id: its id in the queue.
-        kind: how it stands.
         reason: why, on one line.
         is_lost: whether nothing is known of its end, so that it may be tried again.
         is_extra: whether it goes on beyond what the task of the queue asks for: a follow-up, or work that lands.

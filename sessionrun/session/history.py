@@ -38,7 +38,6 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, list[E
     """The state, the entries it was folded from, and the journal as it was read.
 
     Args:
-        session: the session.
         until: the number of the last record that counts; None: all count.
 
     Raises:

@@ -70,7 +70,9 @@ class LocalExecutor:
     def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`."""
         poller = select.poll()
-        poller.register(self._connection.fileno(), self._events())
+        poller.register(
+            self._connection.fileno(), select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
+        )
         for fd in wake_fds:
             poller.register(fd, select.POLLIN)
         timeout_s = 0.0 if self._early else timeout_s
@@ -93,9 +95,6 @@ class LocalExecutor:
             poller.poll(100)
             self._connection.flush()
         self._connection.close()
-
-    def _events(self) -> int:
-        return select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
 
     def _receive(self) -> list[list[bytes]]:
         try:

@@ -44,7 +44,6 @@ def fail_job(
     """The verdict on a job for which something of ours failed.
 
     Args:
-        key: the job.
         error: what was raised; what no part of ours foresees is logged with its traceback.
         wait_status: raw status of wait(2), if it ran.
         ledger: where the ledger tells its end (offset).

@@ -131,7 +131,9 @@ def _make_place(place: Path) -> None:
 
 def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Difference]:
     """What is not as it was recorded, task by task."""
-    before, after = ({task["id"]: task for task in _load_tasks(session)} for session in (recorded, replayed))
+    before, after = (
+        {task["id"]: task for task in load_history(session)[0]["tasks"]} for session in (recorded, replayed)
+    )
     found = []
     for name, task in before.items():
         if task.get("mends"):
@@ -149,10 +151,6 @@ def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Differenc
 
 
 _CHECK: Final = ("passed", "counts")
-
-
-def _load_tasks(session: SessionDir) -> Sequence[Mapping[str, Any]]:
-    return list(load_history(session)[0]["tasks"])
 
 
 def _record(

@@ -103,7 +103,6 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
     """The object of status.json, corrected for what is alive.
 
     Args:
-        session: whose status.
         merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
 
     Raises:

@@ -258,6 +258,8 @@ def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, T
     repository = None
     if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
         repository = _renew_repository(spec.repository)
+        excludes = ignore_leavings(repository.excludes, table.leavings(known.values()))
+        repository = replace(repository, excludes=excludes)
     renewed = replace(
         spec,
         session_id=str(uuid.uuid4()),
@@ -267,7 +269,7 @@ def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, T
         open_feed=False,
         feed=None,
         template=None,
-        repository=repository and ignore_leavings(repository, table.leavings(known.values())),
+        repository=repository,
         exports=_renew_exports(spec, chosen),
         origin=spec.origin or spec.session_id,
     )

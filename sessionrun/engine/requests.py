@@ -357,8 +357,10 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
         agents={**event.agents, **spec.agents},
         prices={**event.prices, **spec.prices},
         resources={**event.resources, **spec.resources},
-        repository=spec.repository and ignore_leavings(spec.repository, event.leavings),
-        mirrors=spec.mirrors and ignore_leavings(spec.mirrors, event.leavings),
+        repository=spec.repository
+        and replace(spec.repository, excludes=ignore_leavings(spec.repository.excludes, event.leavings)),
+        mirrors=spec.mirrors
+        and replace(spec.mirrors, excludes=ignore_leavings(spec.mirrors.excludes, event.leavings)),
     )
 
 

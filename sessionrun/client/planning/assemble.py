@@ -48,14 +48,14 @@ def add_agents(draft: Draft) -> Draft:
     agents = {
         name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(agents_of(tasks))
     }
-    leavings = table.leavings(agents.values())
+    repository, mirrors, leavings = spec.repository, spec.mirrors, table.leavings(agents.values())
     spec = replace(
         spec,
         tasks=tasks,
         agents=agents,
         approve=approve,
-        repository=spec.repository and ignore_leavings(spec.repository, leavings),
-        mirrors=spec.mirrors and ignore_leavings(spec.mirrors, leavings),
+        repository=repository and replace(repository, excludes=ignore_leavings(repository.excludes, leavings)),
+        mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
     check_spec(spec, draft.plan.places, draft.options.others)

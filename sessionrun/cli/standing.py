@@ -301,7 +301,6 @@ def _tell_took(task: Task, now: float) -> str:
 
 
 def _tell_cost(task: Task) -> str:
-    """What a task cost, as far as that is known."""
     cost = (task.get("usage") or {}).get("cost_usd")
     return "" if cost is None else f"${cost:.2f}"
 

@@ -116,7 +116,6 @@ def _describe(
     brief: bool,
     since: int | None,
 ) -> Mapping[str, Any]:
-    """The object of `--json`."""
     if brief:
         from sessionrun.client.reading.telling import add_tellings
         from sessionrun.client.reading.terse import BRIEF_BYTES, make_brief

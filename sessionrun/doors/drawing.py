@@ -141,7 +141,6 @@ def draw_timeline(
 
 
 def _tell_why(task: Task, by_id: Mapping[str, Task], now: float) -> str:
-    """Why a task did not run."""
     reason = tell_reason(task, by_id, now)
     return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
 
@@ -193,7 +192,6 @@ def _draw_axis(marks: Sequence[float], span: float) -> Markup:
 
 
 def _choose_kind(task: Task) -> str:
-    """How the one bar of a task looks."""
     kinds = {**dict.fromkeys(GOOD, "succeeded"), **dict.fromkeys(BAD, "failed"), "running": "work"}
     return kinds.get(task["word"], "bounced" if task["outcome"] == "succeeded" else "dash")
 

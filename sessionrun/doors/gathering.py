@@ -147,7 +147,6 @@ def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, 
 
 
 def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
-    """What a task that runs printed last."""
     texts = (
         read_tail(session.path / task[key]).decode("utf-8", "backslashreplace") for key in ("output", "stderr")
     )

@@ -340,7 +340,6 @@ class _Reporter:
         self._told: tuple[int, int] | None = None
 
     def show(self, view: dict[str, Any]) -> None:
-        """Notify the caller, if something changed."""
         counts = (int(view["completed"]), int(view["failed"]))
         if counts != self._told:
             self._told = counts

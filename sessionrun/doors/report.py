@@ -277,7 +277,6 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 
 
 def _measure(task: Task, now: float) -> float | None:
-    """How long a task took, or has run."""
     running = took_s(task, now) if task["word"] == "running" and task["started_at"] else None
     return running if task["duration_s"] is None else float(task["duration_s"])
 

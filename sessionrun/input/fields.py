@@ -347,7 +347,6 @@ def _as_path(value: Any) -> str:
 
 @takes(TEXT)
 def _as_variable(value: Any) -> str:
-    """The name of a variable."""
     name = as_line(value)
     if "=" in name:
         raise Misfit(f"{name!r:.80} is not the name of a variable; a value goes into the env of the task")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.private import Fence
-from sessionrun.landing.checkout import BESIDE, LOCK, Tree, find_mark, follow, mend
+from sessionrun.landing.checkout import BESIDE, Tree, find_mark, follow, mend
 from sessionrun.landing.history import open_log
 from sessionrun.landing.records import Checkout, SlotRecord, is_ancestor
-from sessionrun.landing.target import Slot, find_checkout, lock_path, record_path
+from sessionrun.landing.target import LOCK, Slot, find_checkout, lock_path, record_path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_record_if_any

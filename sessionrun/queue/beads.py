@@ -67,15 +67,12 @@ class BeadsFeed:
         self._program = program
 
     def load(self) -> list[QueueTask]:
-        """See `Feed`."""
         return [*self._tasks().values()]
 
     def show(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         return project(self._find(task_id), self._ready_ids())
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             found = self._show([task_id])
             if not found:
@@ -86,7 +83,6 @@ class BeadsFeed:
             return self._take(task_id, worker) if task.is_ready else None
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
@@ -99,7 +95,6 @@ class BeadsFeed:
             return self.show(task_id)
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
@@ -112,7 +107,6 @@ class BeadsFeed:
             return opened
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        """See `Feed`."""
         titles = [check_title(draft.title) for draft in drafts]
         with self._hold():
             known = {task.title for task in self.load()} if unless_known else set()
@@ -124,7 +118,6 @@ class BeadsFeed:
             return made
 
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             words = []
@@ -147,7 +140,6 @@ class BeadsFeed:
             return self.show(task_id)
 
     def remove(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             check_removal(self._tasks(), task)
@@ -156,7 +148,6 @@ class BeadsFeed:
             return task
 
     def sync(self) -> bool:
-        """See `Feed`."""
         try:
             self._program.run("sync", *(("--flush-only",) if self._program.kind == "br" else ()))
         except Refusal as refusal:

@@ -83,15 +83,12 @@ class FileFeed:
         self._now = now
 
     def load(self) -> list[QueueTask]:
-        """See `Feed`."""
         return [*self._read().project().values()]
 
     def show(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         return self._read().show(task_id)
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.find(task_id)
             if entry is None or not (_has_claim(entry, worker) or contents.show(task_id).is_ready):
@@ -102,7 +99,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             if worker is not None and not _has_claim(entry, worker):
@@ -114,7 +110,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             if worker is not None and not _has_claim(entry, worker):
@@ -125,14 +120,12 @@ class FileFeed:
             return contents.show(task_id)
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        """See `Feed`."""
         with self._changing() as contents:
             ids = contents.add(drafts, unless_known=unless_known)
             tasks = contents.project()
             return [None if task_id is None else tasks[task_id] for task_id in ids]
 
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             group = entry.get("parent")
@@ -143,7 +136,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def remove(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         with self._changing() as contents:
             task, entry = contents.show(task_id), contents.get(task_id)
             check_removal(contents.project(), task)
@@ -152,7 +144,6 @@ class FileFeed:
             return task
 
     def sync(self) -> bool:
-        """See `Feed`."""
         return False
 
     def _read(self) -> Contents:

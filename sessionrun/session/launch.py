@@ -35,15 +35,8 @@ LOCK_TIMEOUT_S: Final = 0.5
 
 FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
 CALLER_S_REPOSITORY: Final = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_COMMON_DIR",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_QUARANTINE_PATH",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_PREFIX"),
 )
 """By these git tells a hook where it is.  A task is elsewhere: its commits would go to the user's own branch."""
 

@@ -195,7 +195,6 @@ def _check_cache(
 
 
 def _find_difference(cached: Any, expected: Any, place: str = "") -> str | None:
-    """Where two JSON values differ."""
     if isinstance(cached, dict) and isinstance(expected, dict):
         pairs = [(f"{place}.{key}", cached.get(key), expected[key]) for key in expected]
     elif isinstance(cached, list) and isinstance(expected, list) and len(cached) == len(expected):

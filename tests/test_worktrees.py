@@ -477,7 +477,7 @@ def test_a_worktree_dir_behind_a_link(project: Project, own_place: Path) -> None
 # --- what cannot be made ---
 
 
-@pytest.mark.parametrize("words", [("--base", "origin/main/x"), ("--worktree-dir", "file/folder")], ids=str)
+@pytest.mark.parametrize("words", [("--base", "origin/main/x"), ("--worktree-dir", "{}/file/folder")], ids=str)
 def test_a_branch_or_a_worktree_dir_that_cannot_be(
     sessionrun: Command, project: Project, words: tuple[str, str]
 ) -> None:
@@ -488,7 +488,7 @@ def test_a_branch_or_a_worktree_dir_that_cannot_be(
         {"id": "t", "prompt": f"touch {project.root}/ran"},
         {"id": "free", "prompt": "true", "workspace": "none"},
     ]
-    check_refused(project, finish(sessionrun, project, plan, *words))
+    check_refused(project, finish(sessionrun, project, plan, *(word.format(project.root) for word in words)))
     check_clean(project, before)
 
 

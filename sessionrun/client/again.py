@@ -229,7 +229,7 @@ def renew(
         StoreError: the session's files are damaged.
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
-    state, _ = fold_journal(session)
+    state = fold_journal(session)
     spec, tasks = state.spec, state.tasks
     unknown = [name for name in wanted if name not in tasks]
     if unknown:

@@ -109,7 +109,7 @@ def _check_logs(session: SessionDir) -> bool:
     """Raise what no supervisor could go on from; whether the session has ended."""
     from sessionrun.session.history import find_damage, project_status, replay
 
-    state, _, _ = replay(session)
+    state, _ = replay(session)
     project_status(session, state)
     damage = find_damage(session)
     if damage is not None:

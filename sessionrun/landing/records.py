@@ -146,9 +146,7 @@ class Fate:
         reason_class: why it has not landed.
         reason: the same in one line; for a task that landed, what is remarkable.
         commit: the first-parent commit of the target that holds it.
-        files: the files in conflict.
-        against: tasks that landed before and changed the same files.
-        output: what the red gate printed: a file.
+        files, against, output: as of `WorkBounced`.
     """
 
     task: str

@@ -30,6 +30,7 @@ from sessionrun.model.spec import AgentSpec, Landing, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.words import read_landing
 from sessionrun.session.player import name_part, write_recording
+from sessionrun.session.shared import find_counterpart
 from sessionrun.store.session import SessionDir
 
 RECORDING: Final = "recording"
@@ -272,5 +273,4 @@ def _move(path: str, old: Repository | None, new: Repository | None) -> str | No
     """The counterpart in the clone of a directory in the repository."""
     if old is None or new is None:
         return None
-    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(old.top))
-    return new.top if inside.startswith(os.pardir) else os.path.normpath(os.path.join(new.top, inside))
+    return find_counterpart(path, old.top, new.top) or new.top

@@ -18,6 +18,7 @@ from sessionrun.model.asked import describe_network
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
+from sessionrun.session.shared import find_counterpart
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
@@ -83,13 +84,12 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
 
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
     """Where the task runs: in a worktree, the counterpart of the directory in the checkout."""
-    cwd = os.path.join(spec.cwd, task.cwd or "")
+    cwd = task.cwd or spec.cwd
     if task.upstream is not None:
         return os.path.join("WORKTREE", task.cwd or "").rstrip("/")
     if worktree is None or spec.repository is None:
-        return task.cwd or spec.cwd
-    inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(spec.repository.top))
-    return task.cwd or spec.cwd if inside.startswith("..") else os.path.normpath(os.path.join(worktree, inside))
+        return cwd
+    return find_counterpart(os.path.join(spec.cwd, cwd), spec.repository.top, worktree) or cwd
 
 
 def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:

@@ -12,8 +12,8 @@ from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
-from sessionrun.client.reading.selection import Wanted, find_sessions
-from sessionrun.client.reading.view import load_or_warn, load_view
+from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
+from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.model.usage import Usage
@@ -103,8 +103,7 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted
     if session_ids:
         return [load_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     sessions = iterate_sessions(find_results_dir(results_dir).absolute())
-    views = [view for session in sessions if (view := load_or_warn(session, load_view)) is not None]
-    return sorted(filter(wanted.takes, views), key=lambda view: str(view["started_at"]))
+    return [*filter(wanted.takes, load_many(sessions, load_view)[::-1])]
 
 
 def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:

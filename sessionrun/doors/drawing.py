@@ -122,9 +122,8 @@ def draw_timeline(
     held = [_make_pause(pause, began) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
-    squares = {kind: tag("rect", width="11", height="11", class_=kind) for kind in drawn_kinds}
     legend = [
-        tag("span", tag("svg", squares[kind], aria_hidden="true"), words)
+        tag("span", tag("svg", tag("rect", width="11", height="11", class_=kind), aria_hidden="true"), words)
         for kind, words in LEGEND.items()
         if kind in drawn_kinds
     ]

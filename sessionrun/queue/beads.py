@@ -20,7 +20,7 @@ from typing import Any, Final
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program, finds_nothing, lacks_option
-from sessionrun.queue.graph import by_id, check_closing, check_removal
+from sessionrun.queue.graph import ALL_CLOSED, by_id, check_closing, check_removal, find_settled
 from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, check_title
 from sessionrun.store import locks
 
@@ -229,19 +229,8 @@ class BeadsFeed:
 
     def _settle_groups(self, name: str | None) -> None:
         """Close a group, and those around it, if all in it is closed; open it if something is not."""
-        tasks = self._tasks() if name is not None else {}
-        seen: set[str] = set()
-        while (group := tasks.get(name or "")) is not None and group.id not in seen:
-            seen.add(group.id)
-            members = {one.status for one in tasks.values() if one.group == group.id}
-            is_done = members == {"closed"}
-            if is_done and group.status != "closed":
-                self._call("close", group.id, "--reason=all its tasks are closed")
-            elif members and not is_done and group.status == "closed":
-                self._call("reopen", group.id)
-            if members:
-                tasks[group.id] = replace(group, status="closed" if is_done else "open")
-            name = group.group
+        for group, is_done in find_settled(self._tasks() if name is not None else {}, name):
+            self._call(*(("close", group, f"--reason={ALL_CLOSED}") if is_done else ("reopen", group)))
 
     def _create(self, draft: Draft) -> str:
         for need in draft.depends:

@@ -23,11 +23,13 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.times import format_time
 from sessionrun.queue.graph import (
+    ALL_CLOSED,
     by_id,
     check_closing,
     check_removal,
     find_blockers,
     find_circle,
+    find_settled,
 )
 from sessionrun.queue.task import (
     MAX_PRIORITY,
@@ -280,15 +282,8 @@ class Contents:
     def settle_groups(self, *names: str | None) -> None:
         """Close these groups, and those around them, if all in them is closed; open them if something is not."""
         for name in names:
-            seen: set[str] = set()
-            while (group := self.find(name or "")) is not None and group["id"] not in seen:
-                seen.add(group["id"])
-                members = {_status(entry) for entry in self.entries if entry.get("parent") == name}
-                if members == {"closed"} and _status(group) != "closed":
-                    _set_status(group, CLOSED, "all its tasks are closed")
-                elif members - {"closed"} and _status(group) == "closed":
-                    _set_status(group, OPEN, None)
-                name = group.get("parent")
+            for group, is_done in find_settled(self.project(), name):
+                _set_status(self.get(group), CLOSED if is_done else OPEN, ALL_CLOSED if is_done else None)
 
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:

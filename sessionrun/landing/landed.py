@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.times import format_time
 from sessionrun.model.words import IN_LANDING, choose_word
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
@@ -60,7 +61,6 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
 def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.client.notices import notify
     from sessionrun.landing.history import MAX_BYTES, load_history
-    from sessionrun.landing.lanes import describe_work
     from sessionrun.model.errors import SessionrunError
 
     found: dict[str, End] = {}
@@ -72,11 +72,25 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
             for task, end in load_history(folder / name, MAX_BYTES)[0].ends.items():
                 if task not in found or found[task].at <= end.at:
                     found[task] = end
-        times = {task: datetime.fromisoformat(end.at).timestamp() for task, end in found.items()}
-        return {task: {**describe_work(end, end.status, end.target, times[task])} for task, end in found.items()}
+        return {task: _describe(end) for task, end in found.items()}
     except (SessionrunError, OSError, ValueError) as error:
         notify(f"what landed is not shown: {error}")
         return {}
+
+
+def _describe(end: End) -> dict[str, Any]:
+    return {
+        "status": end.status,
+        "target": end.target and end.target.removeprefix("refs/heads/"),
+        "commit": end.commit,
+        "reason_class": end.reason_class,
+        "reason": end.reason,
+        "mend": end.mend,
+        "files": list(end.files),
+        "against": list(end.against),
+        "output": end.output,
+        "at": format_time(datetime.fromisoformat(end.at).timestamp()),
+    }
 
 
 def is_of(task: Mapping[str, Any], at: str) -> bool:

@@ -8,33 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import changeable
 from sessionrun.model.places import LandEntry
-from sessionrun.model.shown import Landing
-from sessionrun.model.times import format_time
 from sessionrun.model.words import LandWord
 
 READY: Final = LandEntry("ready")
-
-
-def describe_work(work: Any, status: Any, target: Any, at: float | None) -> Landing:
-    """What is shown of work that is to land: of a `LandEntry`, or of the `End` in a log of landings."""
-    return {
-        "status": status,
-        "target": target and target.removeprefix("refs/heads/"),
-        "commit": work.commit,
-        "reason_class": work.reason_class,
-        "reason": work.reason,
-        "mend": work.mend,
-        "files": list(work.files),
-        "against": list(work.against),
-        "output": work.output,
-        "at": format_time(at),
-    }
 
 
 @changeable

@@ -18,7 +18,6 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
 from sessionrun.landing.lanes import (
     LandQueue,
-    describe_work,
     is_mending,
     land_of,
     leave_queue,
@@ -32,6 +31,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.shown import Landing
+from sessionrun.model.times import format_time
 from sessionrun.model.words import LandWord
 
 AGAIN: Final = "sessionrun retry"
@@ -264,7 +264,19 @@ def _show(state: State, task: TaskState) -> Mapping[str, Landing] | None:
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None
-    return {"landing": describe_work(landing, _find_stage(state, task), asked.target, landing.at)}
+    shown: Landing = {
+        "status": _find_stage(state, task) or landing.status,
+        "target": asked.target.removeprefix("refs/heads/"),
+        "commit": landing.commit,
+        "reason_class": landing.reason_class,
+        "reason": landing.reason,
+        "mend": landing.mend,
+        "files": list(landing.files),
+        "against": list(landing.against),
+        "output": landing.output,
+        "at": format_time(landing.at),
+    }
+    return {"landing": shown}
 
 
 RULES: Final = Rules(

@@ -124,7 +124,6 @@ def build_argv(
     Args:
         agent: has passed `check_agent`.
         model: as the agent CLI names it; None leaves the choice to the CLI.
-        approve: whether the agent may use its tools without being asked.
         prompt_file: absolute path of the file that holds the prompt.
         conversation: the agent's own id of the conversation to go on with; None begins a new one.
         budget: what the run may cost, in US dollars; None means no limit.

@@ -75,7 +75,6 @@ def merge(
     """Land the work of tasks that succeeded; the object of ``merge --json``.
 
     Args:
-        session: whose tasks.
         wanted: their ids or numbers; none: all.
         asked: where to, and how; None: all as it is usual.
         tell: is given a line when something takes long.

@@ -105,12 +105,10 @@ class LandRequest:
     """Work that is to land on one branch.
 
     Attributes:
-        repository: of the session, with the settings of its launch.
         session_id: whose work it is.
         folder: where the landing keeps its log and what gates print; only the holder of the slot writes there.
         target: the full name of the branch.
         entries: in their order, each behind those that it needs.
-        gates: what has to pass.
         batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
         setups: the commits of what setups left in the session: that does not land.
         late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).

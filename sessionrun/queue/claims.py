@@ -45,7 +45,6 @@ def reclaim(
 
     Args:
         results_dir: where sessions are looked for before the user's index.
-        most: of how many tasks; None: of all.
     """
     probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []

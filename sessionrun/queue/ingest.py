@@ -184,7 +184,6 @@ def take_follow_ups(
 
     Args:
         files: take these, beside what lies on the shelf; none: that of the main checkout, and those on branches.
-        dry_run: only say what would be added; change nothing.
         warn: gets a line for each file that cannot be taken: it is a link, or too large.
 
     Raises:

@@ -134,7 +134,6 @@ def ingest(
         files: take these, and those of tasks that have ended; else also that of the main checkout and of branches.
         maximum: make no more tasks than this; what is above waits for the next call.
         group: put the tasks into this group, which is made if there is none.
-        dry_run: only say what would be added; change nothing.
 
     Raises:
         InputError: a file is not there, or the queue refuses the tasks; no line is lost.
@@ -179,7 +178,6 @@ def find_work(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None, 
     """Look into the sessions that take tasks of this queue, here and in the user's index.
 
     Args:
-        results_dir: where sessions are, besides the index; None: the directory in use.
         since: of what ended before, nothing counts (wall time).
     """
     here = resolve_results_dir(results_dir)

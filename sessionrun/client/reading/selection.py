@@ -113,7 +113,6 @@ def choose_sessions(
     """The sessions that a verb with `[ID] [TASK]...` is about; never none.
 
     Args:
-        results_dir: where the sessions are, else the results directory in use.
         words: a session and tasks of it, or several sessions.
         wanted: what has to be true of them; without words this alone chooses.
         reads: without an ID the newest session is meant, also for words that are tasks of it.
@@ -209,7 +208,6 @@ def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False)
     A session that cannot be read is left out, too, with a warning.
 
     Args:
-        results_dir: where the sessions are, else the results directory in use.
         everywhere: those of the user's index instead, wherever they are.
     """
     return load_many(find_listed(resolve_results_dir(results_dir), everywhere=everywhere), _load_begun)

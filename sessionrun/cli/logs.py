@@ -75,11 +75,8 @@ def command(
         for line in place_lines(view):
             click.echo(line, err=True)
     form = _choose_format(as_json=as_json, tagged=len(chosen) > 1)
-    if step is None:
-        opened = [reader for task in chosen for reader in open_outputs(session, task, lines)]
-        readers = {reader.path: reader for reader in opened}
-    else:
-        readers = {}
+    opened = [reader for task in chosen for reader in open_outputs(session, task, lines)] if step is None else []
+    readers = {reader.path: reader for reader in opened}
     watch, came_at = Watch(), None
     while True:
         view = load_view(session)  # before reading: what is written until then is read below

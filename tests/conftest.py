@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ import output_schemas
 import psutil
 import pytest
 from bill import Bill
+from browser import Browser, find_browser
 from recorded import Recorded
 from warm import STREAMS, Warm
 
@@ -544,6 +545,16 @@ def sessionrun(own_place: Path) -> Command:
     return Command(own_place, own_place / "results")
 
 
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    opened = Browser(program)
+    yield opened
+    opened.close()
+
+
 def kill_sessions(results: Path) -> None:
     """End every process that carries the marker of a session in `results`, and its supervisor.
 
@@ -552,12 +563,17 @@ def kill_sessions(results: Path) -> None:
     """
     ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
     while ids and (victims := _find_processes(results, ids)):  # a root that still lives starts another keeper
-        for end in (psutil.Process.suspend, psutil.Process.kill):  # so that none sees another one's end
-            for process in victims:
-                with suppress(psutil.Error):
-                    end(process)
+        kill_together(victims)
+
+
+def kill_together(victims: Collection[psutil.Process]) -> None:
+    """End processes, so that none sees another one's end."""
+    for end in (psutil.Process.suspend, psutil.Process.kill):
         for process in victims:
-            eventually(partial(is_gone, process))
+            with suppress(psutil.Error):
+                end(process)
+    for process in victims:
+        eventually(partial(is_gone, process))
 
 
 def _find_processes(results: Path, ids: set[str]) -> list[psutil.Process]:

@@ -247,26 +247,20 @@ def test_with_signals_ignored_and_blocked_by_the_caller(sessionrun: Command, ign
 
 
 @pytest.mark.slow
-def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_the_callers_terminal_is_closed(sessionrun: Command, *, killed: bool) -> None:
+    """Closing the window sends SIGHUP to all that still belong to it; or its group was killed before."""
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
     with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 600"], sessionrun.cwd) as terminal:
         session_id = terminal.read_until(b"\n").decode().strip()
-        sessionrun.until(session_id, lambda view: view["running"] == 1)
-        os.killpg(terminal.pid, signal.SIGKILL)
+        if killed:
+            sessionrun.until(session_id, lambda view: view["running"] == 1)
+            os.killpg(terminal.pid, signal.SIGKILL)
         terminal.close()
-        assert_runs_on(sessionrun, session_id)
-
-
-@pytest.mark.slow
-def test_the_callers_terminal_is_closed(sessionrun: Command) -> None:
-    """Closing the window sends SIGHUP to all that still belong to it."""
-    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
-    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 600"], sessionrun.cwd) as terminal:
-        session_id = terminal.read_until(b"\n").decode().strip()
-        terminal.close()
-        _, status = os.waitpid(terminal.pid, 0)
-        terminal.reaped(status)
-        assert os.WTERMSIG(status) == signal.SIGHUP
+        if not killed:
+            _, status = os.waitpid(terminal.pid, 0)
+            terminal.reaped(status)
+            assert os.WTERMSIG(status) == signal.SIGHUP
         assert_runs_on(sessionrun, session_id)
 
 

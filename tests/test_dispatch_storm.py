@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Command, eventually, is_gone, kill_sessions, slow_seed
+from conftest import Command, eventually, kill_sessions, kill_together, slow_seed
 from storm import SAMPLE, WHOLE, Storm
 
 from sessionrun.store.session import SessionDir
@@ -128,13 +128,7 @@ def kill_some(chance: random.Random, sessionrun: Command, session_id: str) -> No
     if how == "all" or not chain:
         kill_sessions(sessionrun.results)
         return
-    victims = chain if how == "chain" else [chance.choice(chain)]
-    for end in (psutil.Process.suspend, psutil.Process.kill):  # so that none sees another one's end
-        for process in victims:
-            with suppress(psutil.Error):
-                end(process)
-    for process in victims:
-        eventually(partial(is_gone, process))
+    kill_together(chain if how == "chain" else [chance.choice(chain)])
 
 
 def find_chain(folder: Path) -> list[psutil.Process]:

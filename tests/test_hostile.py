@@ -79,10 +79,10 @@ def test_a_running_session_outlives_whatever_is_left_among_its_requests(sessionr
     (marks / "go").touch()
     sessionrun("cancel", session_id, "--now")
     eventually(lambda: not session.is_alive())
-    state, entries, contents = replay(session)
+    state, contents = replay(session)
     assert contents.damage_at is None and state.ended is not None
     assert state.epoch == 1 and "Traceback" not in session.log_path.read_text(errors="replace")
-    _compare_answers(session, told, [entry.event for entry in entries])
+    _compare_answers(session, told, [entry.event for entry in session.load_journal()[0]])
     shown = {task["id"]: task for task in sessionrun.load("status", session_id)["tasks"]}
     assert {name: task["outcome"] for name, task in shown.items()} == {
         name: task.outcome for name, task in state.tasks.items()

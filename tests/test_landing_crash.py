@@ -185,7 +185,7 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
     mine = yard.request()
     report = land(replace(request, folder=str(own_place / "session-2" / "landing" / "x")))
     assert {fate.task: fate.status for fate in report.fates} == {"two": "landed"}
-    assert set(load_history(Path(mine.folder)).landed) == {"one"}
+    assert set(load_history(Path(mine.folder))[0].landed) == {"one"}
     assert yard.git("status", "--porcelain") == "M b.txt\nA  mine.txt"
 
 

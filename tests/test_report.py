@@ -7,13 +7,13 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, find_browser
+from browser import Browser
 from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
@@ -322,16 +322,6 @@ CONTRAST = """
     least = Math.min(least, (high + .05) / (low + .05)); }
   return least; })()
 """
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium is installed")
-    opened = Browser(program)
-    yield opened
-    opened.close()
 
 
 def show(browser: Browser, page: Path, width: int, *, dark: bool = False) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 from asking import BEARER, HOST, TOKEN, Answer, ask
-from browser import Browser, find_browser
+from browser import Browser
 from conftest import Command, eventually
 from stages import begin_repository, git
 from test_report import CONTRAST, HOSTILE, Reader
@@ -268,17 +268,6 @@ def test_without_its_library(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("sessionrun: error: serve: uvicorn is not installed; ")
     assert done.stderr.endswith(" -m pip install 'sessionrun[serve]'\n") and done.stderr.count("\n") == 1
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """A real browser."""
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium is installed")
-    opened = Browser(program)
-    yield opened
-    opened.close()
 
 
 class Hosted:

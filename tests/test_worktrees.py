@@ -477,26 +477,18 @@ def test_a_worktree_dir_behind_a_link(project: Project, own_place: Path) -> None
 # --- what cannot be made ---
 
 
-def test_a_name_that_no_branch_can_have(sessionrun: Command, project: Project) -> None:
+@pytest.mark.parametrize("words", [("--base", "origin/main/x"), ("--worktree-dir", "{}/file/folder")], ids=str)
+def test_a_branch_or_a_worktree_dir_that_cannot_be(
+    sessionrun: Command, project: Project, words: tuple[str, str]
+) -> None:
     project.run("update-ref", "refs/remotes/origin/main/x", "HEAD")
-    before = snapshot(project)
-    plan = [
-        {"id": "t", "prompt": f"touch {project.root}/ran"},
-        {"id": "free", "prompt": "true", "workspace": "none"},
-    ]
-    check_refused(project, finish(sessionrun, project, plan, "--base", "origin/main/x"))
-    check_clean(project, before)
-
-
-def test_a_worktree_dir_that_cannot_be(sessionrun: Command, project: Project) -> None:
     (project.root / "file").write_text("")
     before = snapshot(project)
     plan = [
         {"id": "t", "prompt": f"touch {project.root}/ran"},
         {"id": "free", "prompt": "true", "workspace": "none"},
     ]
-    folder = str(project.root / "file" / "folder")
-    check_refused(project, finish(sessionrun, project, plan, "--worktree-dir", folder))
+    check_refused(project, finish(sessionrun, project, plan, *(word.format(project.root) for word in words)))
     check_clean(project, before)
 
 

@@ -139,7 +139,6 @@ def _problem_of(result: dict[str, Any], last: dict[str, Any], *, limited: bool) 
     """Why this result is a failure; None if it is a success.
 
     Args:
-        result: the result event.
         last: the last message of the assistant; the program's own errors come as such, too.
         limited: whether the stream says that a limit of the account is reached.
     """

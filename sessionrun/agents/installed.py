@@ -200,7 +200,6 @@ def find_sign_in(
     """Whether an agent is signed in, and what shows it: a variable's name or a file's.
 
     Args:
-        agent: the agent.
         environ: the environment that it will get, its own `env` included.
         platform: as `sys.platform`; macOS keeps credentials in a keychain that is not looked at.
         use: what it is to be used for, where that is known.

@@ -135,8 +135,13 @@ def find_in_errors(stderr: str, *, waits: bool = False) -> tuple[str, str] | Non
     if phrase is None:
         return None
     reason_class, position = phrase
+    return reason_class, line_at(text, position)
+
+
+def line_at(text: str, position: int) -> str:
+    """The line of a text in which a place is."""
     begin = text.rfind("\n", 0, position) + 1
-    return reason_class, text[begin:].partition("\n")[0].strip()
+    return text[begin:].partition("\n")[0].strip()
 
 
 def drop_retries(stderr: str) -> str:

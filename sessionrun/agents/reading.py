@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from sessionrun.agents.markers import class_of_text
+from sessionrun.agents.markers import class_of_text, line_at
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import LEFT_RUNNING, effect_of
 from sessionrun.model.usage import Usage
@@ -245,16 +245,15 @@ def class_of_failure(words: str, status: int | None = None) -> str:
     return "agent_error" if status is None else _STATUS_CLASS.get(status, "api_error")
 
 
-def one_line(text: str) -> str:
-    """The text as one line of at most `MAX_REASON` characters."""
+def one_line(text: str, most: int = MAX_REASON) -> str:
+    """The text as one line of at most so many characters."""
     line = " ".join(text[: 8 * MAX_REASON].split())
-    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
+    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def short_name(text: str) -> str:
     """A command, or other words, as the name of a job: the beginning of one line."""
-    line = one_line(text)
-    return line if len(line) <= _MAX_NAME else line[: _MAX_NAME - 3] + "..."
+    return one_line(text, _MAX_NAME)
 
 
 def tool_line(name: str | None, arguments: object) -> str:
@@ -304,16 +303,11 @@ def find_crash(stderr: str) -> tuple[str, str] | None:
     """Class (`oom`, `agent_crashed`) and the line that names it; None where nothing tells of a crash."""
     tail = stderr[-_LOOKED_AT:].rstrip()
     if match := re.search(_OUT_OF_MEMORY, tail):
-        return "oom", _line_at(tail, match.start())
+        return "oom", line_at(tail, match.start())
     if match := re.search(_TRACE, tail):
         at = match.start() if match.group(0)[0] != "T" else tail.rfind("\n") + 1  # Python says it last
-        return "agent_crashed", _line_at(tail, at)
+        return "agent_crashed", line_at(tail, at)
     end = "\n".join(tail.splitlines()[-_LAST_LINES:])
     if re.search(_NODE_TRACE, end) and (match := re.search(_NODE_ERROR, tail)):
-        return "agent_crashed", _line_at(tail, match.start())
+        return "agent_crashed", line_at(tail, match.start())
     return None
-
-
-def _line_at(text: str, position: int) -> str:
-    begin = text.rfind("\n", 0, position) + 1
-    return text[begin:].partition("\n")[0].strip()

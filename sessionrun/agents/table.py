@@ -124,7 +124,6 @@ def build_argv(
     Args:
         agent: has passed `check_agent`.
         model: as the agent CLI names it; None leaves the choice to the CLI.
-        approve: whether the agent may use its tools without being asked.
         prompt_file: absolute path of the file that holds the prompt.
         conversation: the agent's own id of the conversation to go on with; None begins a new one.
         budget: what the run may cost, in US dollars; None means no limit.
@@ -171,7 +170,6 @@ def find_program(agent: AgentSpec, path: str | None) -> str | None:
     """The absolute path of an agent's program, or None.
 
     Args:
-        agent: the agent.
         path: a PATH; None means the system's default.  Entries that are not absolute are passed over: in
             them every working directory would have a program of its own.
     """
@@ -188,8 +186,6 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     """The absolute path of an agent's program, after what would make every task fail has been ruled out.
 
     Args:
-        agent: the agent.
-        approve: as for `build_argv`.
         euid: the effective user id that will run it.
         environ: the environment that it will get, before the agent's own `env`.
 
@@ -259,11 +255,6 @@ def find_silent_limit(
     Only a failed request counts after which it has printed nothing: it may have asked again, with success, before.
 
     Args:
-        agent: the agent, which runs.
-        stdout: its standard output.
-        stderr: its standard error.
-        environ: its variables.
-        cwd: the directory in which it was started.
         folder: where it keeps its state; None: where its variables say.
     """
     result = read_result(agent.output, stdout, stderr)

@@ -107,11 +107,8 @@ def draw(
     """The lines of a screen.
 
     Args:
-        view: the session.
         blocks: the tasks that may be shown.
         last: the last line that a task printed, or that tells why it failed, by its id.
-        choice: what is chosen.
-        now: wall time (seconds since the epoch).
         size: columns and rows.
     """
     width, height = size
@@ -201,7 +198,7 @@ def _draw_blocks(
     lines = iter(row_lines(named, now, width, tell_last=lambda task: ends[task["num"]]))
     made: list[Line] = []
     for tasks, first, more in parts:
-        marked = [(next(lines), _has_failed(task)) for task in tasks]
+        marked = [(next(lines), task["status"] == "completed" and needs_look(task)) for task in tasks]
         if marked or more:
             made += [(("─" if encodes("─") else "-") * width, "dim")] if made else []
             made += [*_mark(marked, place - first), *([(f"  and {more} more", "dim")] if more else [])]
@@ -258,7 +255,3 @@ def step(shown: Sequence[View], selected: str | None, arrow: str, key: str = "id
     """What is selected after an arrow was pressed."""
     place = find_place(shown, selected, key) + ARROWS[arrow]
     return str(shown[min(max(place, 0), len(shown) - 1)][key]) if shown else selected
-
-
-def _has_failed(task: View) -> bool:
-    return task["status"] == "completed" and needs_look(task)

@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from sessionrun.model.errors import SessionrunError
 
 Items = list[CompletionItem[str]]
+Source = Callable[[click.Context], Iterable[str]]
 
 
 @click.command("completion")
@@ -36,8 +37,8 @@ def command(context: click.Context, shell: str) -> None:
 def equip(verb: str, command: click.Command) -> click.Command:
     """Tell the parameters of a verb what they offer."""
     for param in command.params:
-        source = _SOURCES.get(param.name or "")
-        if source is not None:
+        if param.name in _SOURCES:
+            source = _SOURCES[param.name]
             setattr(param, "shell_complete", partial(_complete, source))  # noqa: B010 - it is a method
     return command
 
@@ -47,18 +48,14 @@ def offer_files(incomplete: str) -> Items:
     return [CompletionItem(incomplete, type="file")]
 
 
-def _complete(source: Callable[[click.Context], Iterable[str]], context: click.Context, incomplete: str) -> Items:
-    if source is _find_files:
+def _complete(source: Source | None, context: click.Context, incomplete: str) -> Items:
+    if source is None:
         return offer_files(incomplete)
     try:
         found = list(dict.fromkeys(source(context)))
     except (SessionrunError, OSError):
         return []
     return [CompletionItem(word) for word in found if word.startswith(incomplete)]
-
-
-def _find_files(_: click.Context) -> Iterable[str]:
-    return ()  # the shell knows them
 
 
 def _find_agents(_: click.Context) -> Iterable[str]:
@@ -93,9 +90,8 @@ def _given_directory(context: click.Context) -> Path | None:
     return given
 
 
-_SOURCES: Final[Mapping[str, Callable[[click.Context], Iterable[str]]]] = {
-    "file": _find_files,
-    "files": _find_files,
+_SOURCES: Final[Mapping[str, Source | None]] = {
+    **dict.fromkeys(("file", "files")),  # the shell knows them
     "session_id": _find_sessions,
     "session_ids": _find_sessions,
     "into": _find_sessions,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import json_option
-from sessionrun.cli.render import print_document, print_json, print_table
+from sessionrun.cli.render import print_document, print_json, print_table, tell_value
 from sessionrun.client.schemas.schemas import NAMES, describe
 
 
@@ -32,23 +32,16 @@ def command(origin: bool, as_json: bool) -> None:
     if not shown:
         click.echo("No setting differs from its default.")
         return
-    rows = [(one.name, _tell(one.value), *((one.origin,) if origin else ())) for one in shown]
+    rows = [
+        (one.name, "-" if one.value is None else tell_value(_plain(one.value)), *((one.origin,) if origin else ()))
+        for one in shown
+    ]
     print_table(["SETTING", "VALUE", *(["ORIGIN"] if origin else [])], rows)
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it."""
     return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-
-
-def _tell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, (str, Path)):
-        return str(value)
-    import json
-
-    return json.dumps(_plain(value))
 
 
 @click.command("schema")

@@ -12,8 +12,8 @@ from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
-from sessionrun.client.reading.selection import Wanted, find_sessions
-from sessionrun.client.reading.view import load_or_warn, load_view
+from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
+from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.model.usage import Usage
@@ -103,8 +103,7 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted
     if session_ids:
         return [load_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     sessions = iterate_sessions(find_results_dir(results_dir).absolute())
-    views = [view for session in sessions if (view := load_or_warn(session, load_view)) is not None]
-    return sorted(filter(wanted.takes, views), key=lambda view: str(view["started_at"]))
+    return [*filter(wanted.takes, load_many(sessions, load_view)[::-1])]
 
 
 def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:
@@ -163,13 +162,9 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
         else:
             names = (key[0], _count(group))
         tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
-        rows.append((*names, *map(_number, tokens), describe_cost(used)))
+        rows.append((*names, *("-" if count is None else f"{count:,}" for count in tokens), describe_cost(used)))
     print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
     total = sum_usages(entry.used for entry in spent)
     if total is not None:
         click.echo(f"\nTotal: {describe_usage(total)}")
     warn_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
-
-
-def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"

@@ -99,12 +99,8 @@ def work(
     """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
     Args:
-        options: as of `plan`, with a `feed`.
-        how: how the session is started, and what is said of that.
         configuration: a ``dispatch_config.json``; None: that of the repository.
         listed: a list whose tasks come into the queue first.
-        ready: look whether the agent's model can be asked.
-        dry_run: show what would run, and change nothing.
 
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.

@@ -119,7 +119,6 @@ def _tell_denied(denied: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
-    """That a host was denied."""
     host, port = found_of[0]["host"], found_of[0]["port"]
     named = host if port in (0, 80, 443) else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     count = sum(found["count"] for found in found_of)
@@ -216,7 +215,6 @@ def _tell_rest(
 
 
 def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[str, Any] | None) -> Iterator[str]:
-    """The command that helps."""
     name, word = name_for_command(view), task["word"]
     if cause is not None:
         yield f"next: sessionrun retry {name} {short_id(cause)}    # what it held back runs again, too"

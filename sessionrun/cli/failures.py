@@ -42,7 +42,6 @@ class _Block(NamedTuple):
     cut: Callable[[int], Sequence[str]]
 
     def measure(self) -> Part:
-        """How much room it takes."""
         return Part(measure_lines(self.frame), (self.need,))
 
 

@@ -172,12 +172,11 @@ def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_seed_totals(views: Sequence[View]) -> None:
-    tasks = {key: sum(view[key] for view in views) for key in COUNTED}
+    sessions, tasks = _count(views).values()
     click.echo(f"Sessions: {len(views)}")
     for status in STATUSES:
-        count = sum(view["status"] == status for view in views)
-        if count:
-            click.echo(f"  {status}: {count}")
+        if sessions[status]:
+            click.echo(f"  {status}: {sessions[status]}")
     click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
     for key in ("running", "successful", "failed", "skipped"):
         click.echo(f"  {key}: {tasks[key]}")

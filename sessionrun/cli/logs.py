@@ -75,11 +75,8 @@ def command(
         for line in place_lines(view):
             click.echo(line, err=True)
     form = _choose_format(as_json=as_json, tagged=len(chosen) > 1)
-    if step is None:
-        opened = [reader for task in chosen for reader in open_outputs(session, task, lines)]
-        readers = {reader.path: reader for reader in opened}
-    else:
-        readers = {}
+    opened = [reader for task in chosen for reader in open_outputs(session, task, lines)] if step is None else []
+    readers = {reader.path: reader for reader in opened}
     watch, came_at = Watch(), None
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
@@ -123,16 +120,12 @@ def _choose_format(*, as_json: bool, tagged: bool) -> Format:
 
 
 def _format_text(line: Line, at: str | None, *, tag: Callable[[str], str]) -> bytes:
-    begin = ("" if at is None else f"{_clock(at)} ") + tag(line.task)
+    clock = short_time(at)[-_CLOCK:] if at else "-" * _CLOCK  # as many signs if it is not known
+    begin = ("" if at is None else f"{clock} ") + tag(line.task)
     if not begin:
         return _encode(line.text)
     lines = line.text.removesuffix("\n").split("\n")
     return b"".join(b"%b%b\n" % (begin.encode(), _encode(part)) for part in lines)
-
-
-def _clock(at: str) -> str:
-    """The local time of day, or as many signs if it is not known."""
-    return short_time(at)[-_CLOCK:] if at else "-" * _CLOCK
 
 
 def _paint(tag: str) -> str:

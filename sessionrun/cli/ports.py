@@ -79,12 +79,15 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         raise InputError("report: name a file with -o, or send standard output to one")
     if everything and session_id != LAST:
         raise InputError("--all takes no session ID")
+    from sessionrun.client.reading.selection import find_listed, load_many
+    from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather, write_page
-    from sessionrun.doors.overview import load_views, make_overview_page
+    from sessionrun.doors.overview import make_overview_page
     from sessionrun.doors.report import make_page
 
     if everything:
-        text = make_overview_page(load_views(find_results_dir(results_dir)))
+        sessions = find_listed(find_results_dir(results_dir), everywhere=False)
+        text = make_overview_page(load_many(sessions, load_view))
     else:
         text = make_page(gather(open_session(results_dir, session_id)))
     page = text.encode("utf-8", "backslashreplace")

@@ -219,6 +219,15 @@ def duration(seconds: float | None) -> str:
     return "-" if seconds is None else tell_span(seconds)
 
 
+def tell_value(value: object) -> str:
+    """A value in a table: a text as it is, nothing for null, else JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    import json
+
+    return json.dumps(value)
+
+
 def pad(text: str, width: int, *, middle: bool = False) -> str:
     """A cell of a table: cut, or filled with blanks."""
     from sessionrun.model.wording import clip, columns

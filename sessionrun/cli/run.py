@@ -75,7 +75,9 @@ def command(
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
-        return _tell_nothing(as_json=as_json)
+        from sessionrun.client.reading.job_summary import empty_summary
+
+        return _tell_nothing({"summary": empty_summary()}, "No jobs to process", as_json=as_json, err=False)
     if planned.skipped:
         click.echo(
             f"skipped: {planned.skipped} that {planned.skipped_for} before (--rerun runs them again)", err=True
@@ -97,7 +99,8 @@ def command(
             from sessionrun.client.launching.launch import mend_exports
 
             mend_exports(planned.spec)
-        return _tell_nothing_to_do(planned.skipped, planned.skipped_for, as_json=as_json)
+        words = f"nothing to do: all runs {planned.skipped_for} before"
+        return _tell_nothing({"total": 0, "skipped": planned.skipped}, words, as_json=as_json, err=True)
     if not quiet:
         _tell_agent(planned)
     if session is not None and addition is not None:
@@ -161,22 +164,11 @@ def _tell_agent(planned: Planned) -> None:
         hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
 
 
-def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:
+def _tell_nothing(record: Mapping[str, Any], words: str, *, as_json: bool, err: bool) -> int:
     from sessionrun.cli.render import print_json
 
     if as_json:
-        print_json({"session_id": None, "total": 0, "skipped": skipped})
+        print_json({"session_id": None, **record})
     else:
-        click.echo(f"nothing to do: all runs {before} before", err=True)
-    return 0
-
-
-def _tell_nothing(*, as_json: bool) -> int:
-    from sessionrun.cli.render import print_json
-    from sessionrun.client.reading.job_summary import empty_summary
-
-    if as_json:
-        print_json({"session_id": None, "summary": empty_summary()})
-    else:
-        click.echo("No jobs to process")
+        click.echo(words, err=err)
     return 0

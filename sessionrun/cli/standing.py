@@ -34,6 +34,7 @@ from sessionrun.model.wording import (
     tell_span,
     tell_until,
     tell_word,
+    took_s,
 )
 from sessionrun.model.words import BAD, HELD, tell_counts
 from sessionrun.store.session import SessionDir
@@ -177,8 +178,7 @@ def _load_past(view: View) -> Past:
 
 def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
     """For how many seconds each running task has run, by id."""
-    running = (task for task in tasks if task["status"] == "running" and task["started_at"])
-    return {task["id"]: max(0.0, now - parse_time(task["started_at"])) for task in running}
+    return {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
 
 
 def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *, waits: bool) -> list[str]:
@@ -297,12 +297,11 @@ def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[
 
 def _tell_took(task: Task, now: float) -> str:
     if _runs(task) and task["started_at"]:
-        return tell_span(max(0.0, now - parse_time(task["started_at"])))
+        return tell_span(took_s(task, now))
     return "" if task["duration_s"] is None else tell_span(task["duration_s"])
 
 
 def _tell_cost(task: Task) -> str:
-    """What a task cost, as far as that is known."""
     cost = (task.get("usage") or {}).get("cost_usd")
     return "" if cost is None else f"${cost:.2f}"
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Moment
+from sessionrun.cli.options import Moment, add_options
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.kinds import Misfit
 from sessionrun.input.rows import BY_NAME
@@ -41,14 +41,7 @@ class Word(click.ParamType[Any]):
 
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
     """The options of some settings, in their order, for a command of Click."""
-    made = [_make_option(row, hidden=hidden) for row in rows if row.option is not None]
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(made):
-            command = option(command)
-        return command
-
-    return add
+    return add_options(*(_make_option(row, hidden=hidden) for row in rows if row.option is not None))
 
 
 def _make_option(row: Setting, *, hidden: bool) -> Decorator:

@@ -19,6 +19,7 @@ from sessionrun.cli.render import (
     print_stored,
     print_table,
     sign,
+    tell_value,
     terminal_width,
 )
 from sessionrun.cli.selecting import each_session, words_argument
@@ -116,7 +117,6 @@ def _describe(
     brief: bool,
     since: int | None,
 ) -> Mapping[str, Any]:
-    """The object of `--json`."""
     if brief:
         from sessionrun.client.reading.telling import add_tellings
         from sessionrun.client.reading.terse import BRIEF_BYTES, make_brief
@@ -157,23 +157,12 @@ def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, a
         return
     for key, value in record.items():
         if key in fields:
-            click.echo(escape_line(f"{key}: {_tell(value)}"))
+            click.echo(escape_line(f"{key}: {tell_value(value)}"))
     columns = [key for key in fields if any(key in task for task in view["tasks"])]
     if columns and tasks:
         print_table(
-            [key.upper() for key in columns], [[_tell(task.get(key)) for key in columns] for task in tasks]
+            [key.upper() for key in columns], [[tell_value(task.get(key)) for key in columns] for task in tasks]
         )
-
-
-def _tell(value: object) -> str:
-    """A value in a table: texts and numbers as they are, nothing for null, else JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return str(value)
-    import json
-
-    return json.dumps(value)
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

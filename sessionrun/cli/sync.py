@@ -130,14 +130,13 @@ def make_progress(stream: IO[str], session: SessionDir) -> Progress:
 
 
 class PlainProgress:
-    """A line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
+    """A `Progress`: a line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
 
     def __init__(self) -> None:
         self._shown: tuple[Any, ...] = ()
         self._shown_at = -PLAIN_EVERY_S
 
     def show(self, view: View) -> None:
-        """See `Progress.show`."""
         counts, now = (view["counts"], view["stopped"], view["state"]), time.monotonic()
         if counts == self._shown or view["ended_at"] or now - self._shown_at < PLAIN_EVERY_S:
             return
@@ -151,7 +150,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """The head with a bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
+    """A `Progress`: head, bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
 
     def __init__(self, stream: IO[str], session: SessionDir) -> None:
         from rich.console import Console
@@ -166,7 +165,6 @@ class LiveProgress:
         self._live.start()
 
     def show(self, view: View) -> None:
-        """See `Progress.show`."""
         from rich.text import Text
 
         self._look(now=view["ended_at"] is not None)
@@ -176,7 +174,6 @@ class LiveProgress:
         self._live.update(Text.from_ansi("\n".join(self._draw(whole)), no_wrap=True), refresh=True)
 
     def close(self) -> None:
-        """See `Progress.close`."""
         self._live.stop()
 
     def _look(self, *, now: bool) -> None:

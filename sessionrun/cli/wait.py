@@ -159,7 +159,6 @@ def _choose_code(view: View, ended: Sequence[View], *, in_time: bool, held: bool
     """The exit code of `wait`.
 
     Args:
-        view: the session.
         ended: those of the tasks that were waited for which have ended.
         in_time: whether the time was not up.
         held: whether only tasks are left that are held.

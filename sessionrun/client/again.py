@@ -22,7 +22,6 @@ from sessionrun.client.planning.assemble import (
     agents_of,
     check_spec,
     foresee_costs,
-    ignore_leavings,
     settle_agent,
     settle_prices,
 )
@@ -35,7 +34,7 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, RequestReceived, change_task
 from sessionrun.model.places import Repository
-from sessionrun.model.repositories import has_worktree, repository_of
+from sessionrun.model.repositories import has_worktree, ignore_leavings, repository_of
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST, AgentSpec, Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.requests import MAX_TEXT
@@ -230,7 +229,7 @@ def renew(
         StoreError: the session's files are damaged.
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
-    state, _ = fold_journal(session)
+    state = fold_journal(session)
     spec, tasks = state.spec, state.tasks
     unknown = [name for name in wanted if name not in tasks]
     if unknown:
@@ -259,6 +258,8 @@ def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, T
     repository = None
     if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
         repository = _renew_repository(spec.repository)
+        excludes = ignore_leavings(repository.excludes, table.leavings(known.values()))
+        repository = replace(repository, excludes=excludes)
     renewed = replace(
         spec,
         session_id=str(uuid.uuid4()),
@@ -268,7 +269,7 @@ def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, T
         open_feed=False,
         feed=None,
         template=None,
-        repository=ignore_leavings(repository, known),
+        repository=repository,
         exports=_renew_exports(spec, chosen),
         origin=spec.origin or spec.session_id,
     )

@@ -308,7 +308,7 @@ def retry(
     if asked is not None:
         from sessionrun.client.again import settle_change
 
-        state, _ = fold_journal(session)
+        state = fold_journal(session)
         change = settle_change(state.spec, [state.tasks[name] for name in retried.tried], asked, ready=ready)
     return _ask("retry", target, timeout_s, about=retried.every, outcomes=retried.outcomes, change=change)
 
@@ -328,7 +328,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
     from sessionrun.client.again import check_follow_up
 
     target = select(session, (task,))
-    check_follow_up(target.view, fold_journal(session)[0], target.tasks[0], text)
+    check_follow_up(target.view, fold_journal(session), target.tasks[0], text)
     return _ask("continue", target, timeout_s, text=text)
 
 
@@ -336,7 +336,7 @@ def load_open(session: SessionDir) -> SessionSpec:
     """The spec of a session to which tasks can be added, as it is now."""
     if has_ended(load_view(session)):
         raise InputError(f"session {session.session_id} has ended, and {KINDS['add'].ended}")
-    return fold_journal(session)[0].spec
+    return fold_journal(session).spec
 
 
 def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:

@@ -77,7 +77,6 @@ def clean(
 
     Args:
         session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
-        results_dir: where the sessions are, else the results directory in use.
         states: only sessions of these states, else those that completed or were cancelled.
         labels: only sessions with all these labels.
         since: only sessions that began then (wall time) or later.

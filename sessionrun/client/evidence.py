@@ -223,7 +223,6 @@ def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Ev
     read later.
 
     Args:
-        session: the session.
         marked: the processes that carried its marker a moment before.
         locked: we hold its locks, so no other process runs it.
     """

@@ -17,7 +17,7 @@ from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
-from sessionrun.engine.status import has_begun
+from sessionrun.engine.status import status_word
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
@@ -129,7 +129,6 @@ def find_holders(state: State) -> dict[str, list[str]]:
 
 
 def _find_denied(session: SessionDir, state: State, chosen: Container[str]) -> Iterator[dict[str, Any]]:
-    """The hosts that jobs of the chosen tasks were denied."""
     for task in (task.spec for task in state.tasks.values() if task.spec.id in chosen):
         if task.sandbox is not None and task.sandbox.network == "proxy":
             for host in read_denials(session.path, task.id):
@@ -243,10 +242,7 @@ def _tell_token(token: Mapping[str, Any]) -> str:
 
 def _describe_need(state: State, need: str) -> dict[str, Any]:
     task = state.tasks.get(need)
-    if task is None:
-        return {"id": need, "status": None, "outcome": None}
-    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
-    return {"id": need, "status": status, "outcome": task.outcome}
+    return {"id": need, "status": task and status_word(task), "outcome": task and task.outcome}
 
 
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:

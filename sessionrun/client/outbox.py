@@ -150,7 +150,6 @@ class _Line:
         return self._spoken_at > 0
 
     def close(self) -> None:
-        """Give up the descriptor."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None

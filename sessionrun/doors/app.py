@@ -44,12 +44,7 @@ _NUM: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Desk:
-    """Answers all requests of one server.
-
-    Args:
-        results_dir: whose sessions are shown, absolute.
-        control: whether the pages have buttons.
-    """
+    """Answers all requests of one server."""
 
     def __init__(self, results_dir: Path, *, control: bool) -> None:
         self._results_dir, self._control = results_dir, control
@@ -153,17 +148,20 @@ class Desk:
     def _find(self, request: Request) -> SessionDir:
         """The session that the address names by its whole id."""
         session_id = request.path_params["session"]
-        session = SessionDir(self._results_dir / f"session-{session_id}")
+        session = self._open(session_id)
         if not _ID.fullmatch(session_id) or not session.spec_path.is_file():
             raise InputError(f"there is no session {session_id[:80]!r} in {self._results_dir}")
         return session
+
+    def _open(self, session_id: str) -> SessionDir:
+        return SessionDir(self._results_dir / f"session-{session_id}")
 
     def _look(self, name: str) -> Hashable:
         if name == ALL:
             names = sorted(os.listdir(self._results_dir)) if self._results_dir.is_dir() else []
             summaries = [self._results_dir / one / "summary" for one in names if one.startswith("session-")]
             return stamp(self._results_dir, *summaries), int(time.monotonic() / LIVES_S)
-        session = SessionDir(self._results_dir / f"session-{name.partition('/')[0]}")
+        session = self._open(name.partition("/")[0])
         folder = session.path / LANDING_FOLDER
         logs = [folder / one / "log" for one in os.listdir(folder)] if folder.is_dir() else []
         return stamp(session.status_path, *logs, *self._outputs.get(name, ())), session.is_alive()
@@ -173,9 +171,10 @@ class Desk:
         if name == ALL:
             part = pages.make_list(load_summaries(self._results_dir), time.time())
         else:
-            matter = gather(SessionDir(self._results_dir / f"session-{name}"), lambda task: False)
+            session = self._open(name)
+            matter = gather(session, lambda task: False)
             self._outputs[name] = tuple(
-                SessionDir(self._results_dir / f"session-{name}").path / str(shown.task[key])
+                session.path / str(shown.task[key])
                 for shown in matter.tasks
                 if shown.sections and shown.task["word"] == "running"
                 for key in ("output", "stderr")

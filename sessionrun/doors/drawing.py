@@ -122,7 +122,11 @@ def draw_timeline(
     held = [_make_pause(pause, began) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
-    legend = [tag("span", _square(kind), words) for kind, words in LEGEND.items() if kind in drawn_kinds]
+    legend = [
+        tag("span", tag("svg", tag("rect", width="11", height="11", class_=kind), aria_hidden="true"), words)
+        for kind, words in LEGEND.items()
+        if kind in drawn_kinds
+    ]
     marks = _choose_marks(span)
     behind = tag(
         "svg",
@@ -136,7 +140,6 @@ def draw_timeline(
 
 
 def _tell_why(task: Task, by_id: Mapping[str, Task], now: float) -> str:
-    """Why a task did not run."""
     reason = tell_reason(task, by_id, now)
     return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
 
@@ -145,10 +148,6 @@ def _make_pause(pause: Pause, began: float) -> Bar:
     """A hold as far as it lies behind the first start."""
     reason = f": {pause.reason}" if pause.reason else ""
     return Bar(max(began, pause.begin), pause.end, "pause", f"held: {pause.resource}{reason}")
-
-
-def _square(kind: str) -> Markup:
-    return tag("svg", tag("rect", width="11", height="11", class_=kind), aria_hidden="true")
 
 
 def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:
@@ -192,7 +191,6 @@ def _draw_axis(marks: Sequence[float], span: float) -> Markup:
 
 
 def _choose_kind(task: Task) -> str:
-    """How the one bar of a task looks."""
     kinds = {**dict.fromkeys(GOOD, "succeeded"), **dict.fromkeys(BAD, "failed"), "running": "work"}
     return kinds.get(task["word"], "bounced" if task["outcome"] == "succeeded" else "dash")
 
@@ -344,11 +342,8 @@ def _draw_way(way: Sequence[str], place: Mapping[str, tuple[float, float]], chos
 
 
 def _draw_box(task: Task, x: float, y: float, sign: str) -> Markup:
-    box = tag("rect", x=f"{x:g}", y=f"{y:g}", width=BOX[0], height=BOX[1], rx=5, class_=_join("box", task["word"]))
+    kind = f"box {_TINT.get(task['word'], '')}".rstrip()
+    box = tag("rect", x=f"{x:g}", y=f"{y:g}", width=BOX[0], height=BOX[1], rx=5, class_=kind)
     lines = [f"{sign} {clip(short_id(task), 20)}", clip(task["title"], 25)]
     words = [tag("text", line, x=f"{x + 8:g}", y=f"{y + 17 + 15 * row:g}") for row, line in enumerate(lines)]
     return tag("g", tag("title", f"{task['id']}: {task['title']}: {tell_word(task['word'])}"), box, *words)
-
-
-def _join(name: str, word: str) -> str:
-    return f"{name} {_TINT[word]}" if word in _TINT else name

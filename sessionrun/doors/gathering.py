@@ -90,7 +90,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     """Read all of it.
 
     Args:
-        session: what is shown.
         details_of: of which tasks prompts, answers and changes are read; None: of all that a page can bear.
 
     Raises:
@@ -148,7 +147,6 @@ def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, 
 
 
 def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
-    """What a task that runs printed last."""
     texts = (
         read_tail(session.path / task[key]).decode("utf-8", "backslashreplace") for key in ("output", "stderr")
     )

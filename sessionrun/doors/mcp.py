@@ -67,11 +67,7 @@ Size = Annotated[int, Field(description="The answer has at most so many bytes; a
 
 
 class Tools:
-    """The tools of one server, for the sessions of one results directory.
-
-    Args:
-        results_dir: where sessions are kept; None: in the results directory in use.
-    """
+    """The tools of one server, for the sessions of one results directory."""
 
     def __init__(self, results_dir: Path | None = None) -> None:
         self._results_dir = results_dir
@@ -340,7 +336,6 @@ class _Reporter:
         self._told: tuple[int, int] | None = None
 
     def show(self, view: dict[str, Any]) -> None:
-        """Notify the caller, if something changed."""
         counts = (int(view["completed"]), int(view["failed"]))
         if counts != self._told:
             self._told = counts

@@ -1,19 +1,13 @@
-"""A page over all sessions: how often each agent and model succeeded, what that took and cost, day by day.
-
-`load_views` reads; the rest is pure.
-"""
+"""A page over all sessions: how often each agent and model succeeded, what that took and cost, by day.  Pure."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.estimates import wilson
-from sessionrun.client.reading.selection import find_listed
-from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.doors.markup import Markup, Part, cells, document, section, table, tag
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import name_session
@@ -50,12 +44,6 @@ class Day(NamedTuple):
 
 
 Days = Mapping[Key, Mapping[str, Day]]
-
-
-def load_views(results_dir: Path) -> list[Mapping[str, Any]]:
-    """All sessions, the newest first; one that cannot be read is left out, with a warning."""
-    views = [load_or_warn(session, load_view) for session in find_listed(results_dir, everywhere=False)]
-    return sorted(filter(None, views), key=lambda view: str(view["started_at"]), reverse=True)
 
 
 def count_days(views: Iterable[Mapping[str, Any]]) -> Days:

@@ -13,8 +13,8 @@ from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
 from sessionrun.doors.overview import needs_somebody
 from sessionrun.doors.report import make_blocks
-from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
-from sessionrun.doors.verdict import draw_bar, has_costs, list_counts, name_state, tell_counts
+from sessionrun.doors.task import list_facts, make_sign, tell_cost, tell_parts, tell_runs, tell_why
+from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
 from sessionrun.model.words import BAD
@@ -80,17 +80,10 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
         [link, " ", short],
         [draw_bar(list_counts(view), view["total"]), *tell_counts(view)],
         tell_span(took_s(view, now)),
-        *([_tell_cost(view)] if has_cost else []),
+        *([tell_cost(view["usage"], at_least=True)] if has_cost else []),
         tag("time", time.strftime("%a %d %b, %H:%M", begun), datetime=view["started_at"]),
     ]
     return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
-
-
-def _tell_cost(view: Mapping[str, Any]) -> str:
-    if not view["usage"]:
-        return ""
-    at_least = "at least " if view["usage"]["unpriced_jobs"] else ""
-    return f"{at_least}${view['usage']['cost_usd']:.4f}" if has_costs(view) else "unknown"
 
 
 def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
@@ -98,20 +91,16 @@ def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
     view = matter.view
     address = f"/sessions/{view['session_id']}"
     report = tag("p", tag("a", "Report with all details", href=f"{address}/report"))
-    above = _make_controls(list_controls(matter), address) if control else None
+    above = _make_controls(list_controls(matter), address, matter.name) if control else None
     return join([*make_blocks(matter, base=f"{address}/tasks/", above=above), report])
 
 
 class Control(NamedTuple):
-    """Something that can be done: its button, what will happen, and the command that does the same.
-
-    Without `happens` it is senseless now, and its button cannot be pressed.
-    """
+    """Something that can be done: its button, and what will happen; empty: it is senseless now."""
 
     action: str
     word: str
     happens: str
-    command: str
 
 
 def list_controls(matter: Matter) -> list[Control]:
@@ -126,45 +115,32 @@ def list_controls(matter: Matter) -> list[Control]:
     waiting = len(tasks) - ended - held - running
     bad = sum(task["word"] in (*BAD, "cancelled") for task in tasks)
     landing = sum(map(_can_land, tasks))
-    name = matter.name
     holds = f"{_count(waiting)} will not start until you release them; what runs goes on." if waiting else ""
     runs = "1 task that runs is stopped" if running == 1 else f"{running} tasks that run are stopped"
     stops = "; ".join([*([runs] if running else []), f"{_count(waiting + held)} will not start"]) + "."
     return [
-        Control("hold", "Hold", holds if is_open else "", f"sessionrun hold {name}"),
-        Control(
-            "release",
-            "Release",
-            f"{_count(held)} may start." if held and is_open else "",
-            f"sessionrun release {name}",
-        ),
-        Control(
-            "retry",
-            "Retry what failed",
-            f"{_count(bad)} run again from the beginning." if bad else "",
-            f"sessionrun retry {name}",
-        ),
+        Control("hold", "Hold", holds if is_open else ""),
+        Control("release", "Release", f"{_count(held)} may start." if held and is_open else ""),
+        Control("retry", "Retry what failed", f"{_count(bad)} run again from the beginning." if bad else ""),
         Control(
             "land",
             "Land what succeeded",
             f"The work of {_count(landing)} goes onto the branch." if landing else "",
-            f"sessionrun merge {name}",
         ),
-        Control("cancel", "Cancel the session", stops if is_open else "", f"sessionrun cancel {name}"),
+        Control("cancel", "Cancel the session", stops if is_open else ""),
     ]
 
 
-def list_task_controls(task: Mapping[str, Any], name: str) -> list[Control]:
-    """What can be done with one task of the session of this name."""
-    named = f"{name} {short_id(task)}"
+def list_task_controls(task: Mapping[str, Any]) -> list[Control]:
+    """What can be done with one task."""
     is_open = task["outcome"] is None
     again = "It runs again from the beginning." if not is_open and task["outcome"] != "succeeded" else ""
     lands = "Its work goes onto the branch." if _can_land(task) else ""
     ends = "It is stopped." if task["word"] == "running" else "It will not start."
     return [
-        Control("retry", "Retry the task", again, f"sessionrun retry {named}"),
-        Control("land", "Land its work", lands, f"sessionrun merge {named}"),
-        Control("cancel", "Cancel the task", ends if is_open else "", f"sessionrun cancel {named}"),
+        Control("retry", "Retry the task", again),
+        Control("land", "Land its work", lands),
+        Control("cancel", "Cancel the task", ends if is_open else ""),
     ]
 
 
@@ -172,12 +148,13 @@ def _count(number: int) -> str:
     return "1 task" if number == 1 else f"{number} tasks"
 
 
-def _make_controls(controls: Sequence[Control], address: str) -> Markup:
-    """A button for each; it opens a dialog, without a script, that says what will happen."""
-    return tag("div", *(_make_control(control, address) for control in controls), class_="actions")
+def _make_controls(controls: Sequence[Control], address: str, named: str) -> Markup:
+    """A button for each; it opens a dialog, without a script, that says what will happen, and the same command."""
+    return tag("div", *(_make_control(control, address, named) for control in controls), class_="actions")
 
 
-def _make_control(control: Control, address: str) -> list[Part]:
+def _make_control(control: Control, address: str, named: str) -> list[Part]:
+    verb = "merge" if control.action == "land" else control.action
     name, kind = f"ask-{control.action}", "danger" if control.action == "cancel" else None
     if not control.happens:
         return [tag("button", control.word, type="button", disabled="", class_=kind)]
@@ -189,7 +166,7 @@ def _make_control(control: Control, address: str) -> list[Part]:
             "div",
             tag("p", tag("strong", f"{control.word}?")),
             tag("p", control.happens),
-            tag("p", "The same on a command line: ", tag("code", control.command)),
+            tag("p", "The same on a command line: ", tag("code", f"sessionrun {verb} {named}")),
             tag("form", back, go, method="post", action=f"{address}/{control.action}"),
             id=name,
             popover="",
@@ -201,8 +178,8 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
     """One task with all details."""
     task = shown.task
     address = f"/sessions/{matter.view['session_id']}"
-    controls = list_task_controls(task, matter.name)
-    bar = _make_controls(controls, f"{address}/tasks/{task['num']}") if control else None
+    named = f"{matter.name} {short_id(task)}"
+    bar = _make_controls(list_task_controls(task), f"{address}/tasks/{task['num']}", named) if control else None
     name, why = matter.names[task["id"]], tell_why(task, matter)
     word = tag("span", make_sign(task), " ", tell_word(task["word"]), class_=task["word"])
     return join(
@@ -216,7 +193,7 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
             tag(
                 "p",
                 "The same on a command line: ",
-                tag("code", f"sessionrun explain {matter.name} {short_id(task)}"),
+                tag("code", f"sessionrun explain {named}"),
                 class_="dim",
             ),
         ]

@@ -32,6 +32,7 @@ LONG: Final = 60
 
 MOST_CARDS: Final = 40
 MOST_NAMED: Final = 60
+_SPENT: Final = ("cost_usd", "input_tokens", "output_tokens")
 
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
@@ -276,7 +277,6 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 
 
 def _measure(task: Task, now: float) -> float | None:
-    """How long a task took, or has run."""
     running = took_s(task, now) if task["word"] == "running" and task["started_at"] else None
     return running if task["duration_s"] is None else float(task["duration_s"])
 
@@ -320,7 +320,11 @@ def _make_filter(view: View) -> Markup:
 
 def _tell_costs(view: View) -> list[Part]:
     """What each model cost; one whose price is not known is told, and not left out."""
-    used = {name: usage for name, usage in (view["usage_by_model"] or {}).items() if usage and _says_much(usage)}
+    used = {
+        name: usage
+        for name, usage in (view["usage_by_model"] or {}).items()
+        if usage and any(map(usage.get, _SPENT))
+    }
     if not used:
         return []
     most = max((usage["cost_usd"] or 0.0 for usage in used.values()), default=0.0)
@@ -332,8 +336,7 @@ def _tell_costs(view: View) -> list[Part]:
         bar = tag("rect", width=f"{max(0.5, share):.1f}%", height="11", class_="dash" if unknown else "work")
         sent, received = usage["input_tokens"] or 0, usage["output_tokens"] or 0
         is_partial = is_partial or unknown or bool(usage["unpriced_jobs"])
-        at_least = "at least " if usage["unpriced_jobs"] and not unknown else ""
-        price = tag("span", f"{at_least}{tell_cost(usage)}", class_="unknown" if unknown else None)
+        price = tag("span", tell_cost(usage, at_least=True), class_="unknown" if unknown else None)
         drawn = tag("svg", bar, class_="price", aria_hidden="true")
         rows.append(cells([name, price, drawn, f"{sent:,} in, {received:,} out"]))
     hint = [
@@ -345,10 +348,6 @@ def _tell_costs(view: View) -> list[Part]:
     ]
     costs = table(("Model", "Cost", "", "Tokens"), rows, class_="costs")
     return [costs, tag("p", *hint, class_="dim") if is_partial else None]
-
-
-def _says_much(usage: Mapping[str, Any]) -> bool:
-    return any(usage[key] for key in ("cost_usd", "input_tokens", "output_tokens"))
 
 
 # --- each task ---

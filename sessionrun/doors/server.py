@@ -155,7 +155,6 @@ class _Server(uvicorn.Server):
         self._desk = desk
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
         self._desk.close()
         super().handle_exit(sig, frame)
 

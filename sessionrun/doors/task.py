@@ -39,15 +39,9 @@ def tell_facts(task: Task) -> Iterator[str]:
     """How long it took, which try it was, whose, and what it changed."""
     if task["duration_s"] is not None:
         yield tell_span(task["duration_s"])
-    yield tell_tries(task)
+    yield f"attempt {task['attempt']}" + (f", round {task['round']}" if task["round"] > 1 else "")
     yield "/".join(filter(None, (task["agent"], task["model"])))
-    if tell_changes(task):
-        yield tell_changes(task)
-
-
-def tell_tries(task: Task) -> str:
-    """``attempt 1, round 2``, without what says nothing."""
-    return f"attempt {task['attempt']}" + (f", round {task['round']}" if task["round"] > 1 else "")
+    yield from filter(None, [tell_changes(task)])
 
 
 def tell_changes(task: Task) -> str:
@@ -60,11 +54,13 @@ def tell_changes(task: Task) -> str:
     )
 
 
-def tell_cost(usage: Mapping[str, Any] | None) -> str:
-    """``$0.2500``, ``unknown``, or nothing where no model was asked."""
-    if usage is None:
+def tell_cost(usage: Mapping[str, Any] | None, *, at_least: bool = False) -> str:
+    """``$0.2500``, ``unknown``, or nothing where no model was asked; `at_least` says whether some is unknown."""
+    if not usage:
         return ""
-    return "unknown" if usage["cost_usd"] is None else f"${usage['cost_usd']:.4f}"
+    if usage["cost_usd"] is None:
+        return "unknown"
+    return f"{'at least ' if at_least and usage['unpriced_jobs'] else ''}${usage['cost_usd']:.4f}"
 
 
 def name_source(source: str) -> str:

@@ -115,7 +115,7 @@ def _find_needed(matter: Matter) -> Iterator[tuple[str, ...]]:
     if matter.view["state"] == "stopped":
         yield "its processes are gone: let it go on", "resume"
     if waits:
-        yield f"{_name_few(matter, waits)} held: let {_them(waits)} start", "release"
+        yield f"{_name_few(matter, waits)} held: let {'it' if len(waits) == 1 else 'them'} start", "release"
     if kept:
         yield (
             f"{_name_few(matter, kept)} did not land: mend the work on its branch, then land it",
@@ -140,7 +140,3 @@ def _list_few(tasks: Sequence[Task]) -> list[str]:
 def _name_few(matter: Matter, tasks: Sequence[Task]) -> str:
     names = [matter.names[task["id"]] for task in tasks]
     return ", ".join(names) if len(tasks) <= 3 else f"{len(tasks)} tasks"
-
-
-def _them(tasks: Sequence[Task]) -> str:
-    return "it" if len(tasks) == 1 else "them"

@@ -205,13 +205,19 @@ def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
         stop(state, task, job, event.timer, now=event.timer == "disk_limit")
 
 
-def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
+def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
     if event.key.phase not in AS_PHASE:
         _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
-        return
+    elif isinstance(event, JobFinished):
+        _finish(state, entry, event, task, job)
+    else:
+        _lose(state, entry, event, task, job)
+
+
+def _finish(state: State, entry: Entry, event: JobFinished, task: TaskState, job: RunningJob) -> None:
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None
@@ -230,13 +236,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     ease_holds(state, entry.mono, ended=True)
 
 
-def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
-    task, job = find_job(state, event.key)
-    if job is None:
-        return
-    if event.key.phase not in AS_PHASE:
-        _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
-        return
+def _lose(state: State, entry: Entry, event: JobLost, task: TaskState, job: RunningJob) -> None:
     void = event.verdict == "void"
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
@@ -319,8 +319,8 @@ _APPLY: Final[Mapping[type, Act]] = {
     FeedClosed: _on_feed_closed,
     JobClaimed: _on_job_claimed,
     JobStarted: _on_job_started,
-    JobFinished: _on_job_finished,
-    JobLost: _on_job_lost,
+    JobFinished: _on_job_ended,
+    JobLost: _on_job_ended,
     TimerFired: _on_timer_fired,
     OutputSeen: _on_output_seen,
     BudgetRefused: _on_budget_refused,

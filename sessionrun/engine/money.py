@@ -252,7 +252,6 @@ def keep_work(task: TaskState, event: JobFinished) -> None:
     """Note what a WORK job left: how it ended, and the conversation that the task may go on with.
 
     Args:
-        task: the task, of which a WORK job has ended.
         event: the end; its usage is that of the job alone.
     """
     has_remark = event.verdict == "passed" and event.reason_class is not None

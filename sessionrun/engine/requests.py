@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
@@ -23,8 +23,7 @@ from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, Entry, RequestReceived, TaskAdded, TasksAdded, change_task, takes_model
-from sessionrun.model.places import MirrorSite, Repository
-from sessionrun.model.repositories import has_worktree, repository_of
+from sessionrun.model.repositories import has_worktree, ignore_leavings, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec, TaskSpec
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
@@ -48,7 +47,11 @@ def reopen(state: State, tasks: Sequence[TaskState]) -> None:
     """
     if not tasks:
         return
-    needs = {task.spec.id: task.spec.needs for task in state.tasks.values() if _is_skipped_for_need(task)}
+    needs = {
+        task.spec.id: task.spec.needs
+        for task in state.tasks.values()
+        if (task.known_outcome, task.reason_class) == ("skipped", "need")
+    }
     names = [task.spec.id for task in tasks]
     reopened = [*names, *find_dependents(names, needs, lambda need: _is_hopeless(state, need))]
     opened = sorted((state.tasks[name] for name in reopened), key=lambda task: task.num)
@@ -176,10 +179,6 @@ def _named(state: State, names: Iterable[str]) -> Iterator[TaskState]:
             yield state.tasks[name]
 
 
-def _is_skipped_for_need(task: TaskState) -> bool:
-    return task.known_outcome == "skipped" and task.reason_class == "need"
-
-
 def _is_hopeless(state: State, name: str) -> bool:
     """Whether a task that needs this one would be skipped: it is unknown, or it ended without success."""
     task = state.tasks.get(name)
@@ -232,7 +231,6 @@ def find_change_fault(tasks: Sequence[TaskState], change: Change, known: Mapping
 
     Args:
         tasks: those that are chosen, without those that come along.
-        change: what is asked for.
         known: the agents of the session.
     """
     if not tasks:
@@ -321,10 +319,6 @@ def ask_more(task: TaskState, text: str) -> None:
         task.handed_place = task.place
 
 
-Ruled = TypeVar("Ruled", Repository, MirrorSite)
-"""What has rules of what git ignores."""
-
-
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
     """Append the task that a feed brought, or that was owed."""
     for rules in state.rules:
@@ -363,16 +357,11 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
         agents={**event.agents, **spec.agents},
         prices={**event.prices, **spec.prices},
         resources={**event.resources, **spec.resources},
-        repository=spec.repository and _ignore(spec.repository, event.leavings),
-        mirrors=spec.mirrors and _ignore(spec.mirrors, event.leavings),
+        repository=spec.repository
+        and replace(spec.repository, excludes=ignore_leavings(spec.repository.excludes, event.leavings)),
+        mirrors=spec.mirrors
+        and replace(spec.mirrors, excludes=ignore_leavings(spec.mirrors.excludes, event.leavings)),
     )
-
-
-def _ignore(ruled: Ruled, leavings: tuple[str, ...]) -> Ruled:
-    """The same with more rules of what git ignores; the user's own come last."""
-    present = ruled.excludes
-    new: list[str] = [rule for rule in leavings if rule not in present.split("\n")]
-    return replace(ruled, excludes="\n".join((*new, present))) if new else ruled
 
 
 def find_addition_fault(state: State, event: TasksAdded) -> str | None:

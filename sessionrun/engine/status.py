@@ -201,7 +201,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "id": spec.id,
         "title": title_of(spec),
         "labels": spec.labels,
-        "status": _status_word(task),
+        "status": status_word(task),
         "phase": _phase_word(task),
         "outcome": task.outcome,
         "word": _choose_word(task, held, held_reason, _find_stage(state, task)),
@@ -320,7 +320,8 @@ def _project_processes(state: State) -> Processes | None:
     return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
 
 
-def _status_word(task: TaskState) -> Literal["pending", "running", "completed"]:
+def status_word(task: TaskState) -> Literal["pending", "running", "completed"]:
+    """Whether a task has ended, or has begun."""
     return "completed" if task.outcome else "running" if has_begun(task) else "pending"
 
 

@@ -203,8 +203,8 @@ def set_width(state: State, width: int) -> None:
     state.free.pop(SLOT, None)
     limit = find_limit(state, width)
     if limit is not None:
-        state.free[SLOT] = limit
-        state.free[SLOT] -= sum(_count_slots(state, task) for task in state.tasks.values())
+        used = (token for task in state.tasks.values() for token in span_tokens(state, task))
+        state.free[SLOT] = limit - sum(amount for name, amount in used if name == SLOT)
         state.queue.unpark(SLOT)
     else:
         for rank, num, name in state.queue.drain(SLOT):
@@ -216,7 +216,3 @@ def find_limit(state: State, width: int) -> int | None:
     if state.most_slots is None:
         return width or None
     return min(width, state.most_slots) if width else state.most_slots
-
-
-def _count_slots(state: State, task: TaskState) -> int:
-    return sum(amount for name, amount in span_tokens(state, task) if name == SLOT)

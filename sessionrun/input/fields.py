@@ -165,33 +165,19 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
             if type(value) is dict and (known := field.inner):
                 unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
     if "rounds" in table and "check" in table:
-        _settle_rounds(values, record)
-        _settle_prove(values, record)
+        _take_from_check(values, record["check"] if isinstance(record.get("check"), Mapping) else {})
     return values
 
 
-def _settle_rounds(values: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Give the task, or the defaults, the rounds that stand in the check.
+def _take_from_check(values: dict[str, Any], check: Mapping[str, Any]) -> None:
+    """Give the task, or the defaults, the rounds and the proof that are asked for in the check.
 
     Raises:
-        Misfit: other rounds stand beside the check.
+        Misfit: others stand beside the check.
     """
-    check = record.get("check")
-    rounds = check.get("rounds") if isinstance(check, Mapping) else None
-    if rounds is not None and values.setdefault("rounds", rounds) != rounds:
-        raise Misfit(
-            f'is {rounds}, but "rounds" beside the check is {values["rounds"]}; keep one', "check", "rounds"
-        )
-
-
-def _settle_prove(values: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Give the task, or the defaults, the proof that is asked for in the check.
-
-    Raises:
-        Misfit: another one is asked for beside the check.
-    """
-    check = record.get("check")
-    asked = check.get("prove") if isinstance(check, Mapping) else None
+    rounds, asked = check.get("rounds"), check.get("prove")
+    if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
+        raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
     if asked is not None and values.setdefault("prove", as_prove(asked)) != as_prove(asked):
         raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
 
@@ -218,7 +204,7 @@ as_prove: Final = record(
 def _make_check(commands: tuple[str, ...] = (), **values: Any) -> Check | None:
     if not commands and "verify" not in values:
         raise Misfit('needs "commands": text or a list of text')
-    for name in ("rounds", "prove"):  # they are the task's, see `_settle_rounds` and `_settle_prove`
+    for name in ("rounds", "prove"):  # they are the task's, see `_take_from_check`
         values.pop(name, None)
     return Check(commands, **{**values, "timeout_s": values.get("timeout_s") or None})
 
@@ -360,7 +346,6 @@ def _as_path(value: Any) -> str:
 
 @takes(TEXT)
 def _as_variable(value: Any) -> str:
-    """The name of a variable."""
     name = as_line(value)
     if "=" in name:
         raise Misfit(f"{name!r:.80} is not the name of a variable; a value goes into the env of the task")

@@ -366,24 +366,19 @@ as_labels: Final = Kind(
 """Labels: a map of text to text."""
 
 
-@takes(TEXT)
-def as_repo(value: Any) -> str:
-    """A repository: owner/name of GitHub, a URL, a path or a bundle."""
+def _read_line(parse: Callable[[str], str], value: Any) -> str:
     text = as_line(value)
     try:
-        return parse_repo(text)
+        return parse(text)
     except ValueError as error:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
-@takes(TEXT)
-def as_ref(value: Any) -> str:
-    """A branch, tag or commit."""
-    text = as_line(value)
-    try:
-        return check_ref(text)
-    except ValueError as error:
-        raise Misfit(f"{error}, not {describe(value)}") from None
+as_repo: Final = Kind(partial(_read_line, parse_repo), TEXT)
+"""A repository: owner/name of GitHub, a URL, a path or a bundle."""
+
+as_ref: Final = Kind(partial(_read_line, check_ref), TEXT)
+"""A branch, tag or commit."""
 
 
 @takes({"type": "boolean"}, read_flag)

@@ -179,8 +179,6 @@ def _choose_job_files(
     """The job files that are to run now, without those that would wait for one that is not to run.
 
     Args:
-        folder: where they lie.
-        options: what was asked for.
         job_files: all of them, by id.
         statuses: how they stand, by id; ``created`` where an id is missing.
         warnings: what the user should know is added.

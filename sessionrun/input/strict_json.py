@@ -116,7 +116,6 @@ def name_mistake(text: str, offset: int, message: str) -> tuple[int, str]:
     Args:
         text: what is not JSON.
         offset: where the standard library stumbled.
-        message: what it says.
     """
     rest, before = text[offset:].strip(), text[:offset].rstrip()
     word = _WORD.match(rest)

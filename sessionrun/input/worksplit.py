@@ -171,12 +171,6 @@ each with its own FIND, REPLACE and END; they are made in their order, and eithe
 """By kind."""
 
 
-def find_kind(name: str) -> str | None:
-    """Which system prompt a file of this name is; None for none."""
-    match = _NAME.fullmatch(name)
-    return match[1] if match else None
-
-
 def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str]) -> dict[str, str]:
     """The project's own, by kind, over ours; its words on verification hold for edits, too.
 
@@ -189,11 +183,9 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
     """
     prompts: dict[str, str] = {}
     for file, raw in files.items():
-        kind = find_kind(file)
-        if kind is None:
-            continue
-        if text := decode(raw, name(file)).replace("\r\n", "\n").strip():
-            prompts[kind] = text
+        kind = _NAME.fullmatch(file)
+        if kind and (text := decode(raw, name(file)).replace("\r\n", "\n").strip()):
+            prompts[kind[1]] = text
     if "verify" in prompts:
         prompts.setdefault("verify_edit", prompts["verify"])
     return {**DEFAULTS, **prompts}

@@ -47,10 +47,8 @@ def build_chain(
     """Merge entries, each on top of those before it.
 
     Args:
-        git: of the repository.
         room: where is merged, with the attributes of `old`.
         old: the commit of the target.
-        batch: the entries in their order.
         tips: the commit to merge for an entry.
 
     Raises:
@@ -154,7 +152,6 @@ def find_unmet(entry: Entry, landed: Collection[str], settled: Mapping[str, obje
     """The needs of an entry that have not landed, and whether one of them will not land now.
 
     Args:
-        entry: whose.
         landed: tasks whose work is in the target.
         settled: tasks that are not tried any more.
     """

@@ -25,12 +25,11 @@ from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
 from sessionrun.landing.records import Checkout, Hold
-from sessionrun.landing.target import Moved, Slot, is_main, show_head, update_ref
+from sessionrun.landing.target import LOCK, Moved, Slot, explain_lock, is_main, show_head, update_ref
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.store.files import is_folder, open_regular, remove_empty
 
-LOCK: Final = "index.lock"
 BESIDE: Final = "sessionrun-lock"
 INDEX: Final = "sessionrun-index"
 MARK: Final = "sessionrun landing "
@@ -89,7 +88,7 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
         GitError, OSError: git failed for another reason; what was begun is undone.
     """
     if not _take_lock(tree):
-        return _explain_lock(tree)
+        return explain_lock(tree.path(LOCK))
     try:
         return _land_locked(tree)
     except BaseException:
@@ -106,7 +105,7 @@ def follow(tree: Tree) -> Hold | None:
         GitError, OSError: git failed; the next landing mends it.
     """
     if not _take_lock(tree):
-        return _explain_lock(tree)
+        return explain_lock(tree.path(LOCK))
     is_behind = _is_behind(tree)
     hold = _prepare_index(tree) if is_behind else None
     if is_behind and hold is None:
@@ -122,12 +121,6 @@ def _is_behind(tree: Tree) -> bool:
     changed = set(tree.git().names("diff-tree", "-r", "-z", "--no-renames", "--name-only", tree.old, tree.new))
     others = tree.git().names("diff-index", "--cached", "-z", "--no-renames", "--name-only", tree.old)
     return changed.isdisjoint(others)
-
-
-def _explain_lock(tree: Tree) -> Hold:
-    lock = tree.path(LOCK)
-    reason = f"{lock} is there: another git is at work, or was killed"
-    return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
 
 
 def _land_locked(tree: Tree) -> Moved | Hold:

@@ -72,7 +72,7 @@ def _open_trial(request: LandRequest) -> Iterator[_Trial]:
     ):
         objects = Path(made, "objects")
         git = fence.main().on_trial(objects, Path(request.repository.common_dir))
-        queue = Queue(request, git, load_history(Path(request.folder)))
+        queue = Queue(request, git, load_history(Path(request.folder))[0])
         old = git.line("rev-parse", "--verify", f"{request.target}^{{commit}}")
         with open_merge_room(fence, old, Path(made), trial=objects) as room:
             queue.settle(old, room)

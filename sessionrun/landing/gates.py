@@ -29,6 +29,7 @@ from sessionrun.git.private import Fence
 from sessionrun.git.repository import ignore_words
 from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest, room_path
 from sessionrun.model.frozen import frozen
+from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_interpreter import EnvironmentProblem
@@ -41,12 +42,6 @@ WORK: Final = "work"
 
 _MAKES: Final = ("make", "gmake")
 _MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
-
-_OF_A_REPOSITORY: Final = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"),
-    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_QUARANTINE_PATH"),
-)
-"""Variables by which a hook of git names its repository: a gate has another."""
 
 
 class Ran(NamedTuple):
@@ -134,7 +129,7 @@ class GateRoom:
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         walls = self.walls.commands
         outer = os.environ if walls is None else walls.env
-        environ = {name: value for name, value in outer.items() if name not in _OF_A_REPOSITORY}
+        environ = {name: value for name, value in outer.items() if name not in CALLER_S_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
         for command in self.gates.commands:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
@@ -226,7 +221,6 @@ def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Colle
     """The work of `tip` without what these commits of setups brought.
 
     Args:
-        git: of the repository.
         room: where is merged; None if there are no setups.
         tip: the commit that holds work.
         old: the target; its commits stay what they are.

@@ -10,7 +10,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from datetime import datetime, timezone
@@ -35,20 +35,10 @@ _STATUSES: Final = {"landed": "landed", "bounced": "bounced"}
 
 @frozen
 class End:
-    """What became of a task's work at last.
+    """What became of a task's work at last: as in its `Fate`, but what is not known is None.
 
-    Attributes:
-        task: its id.
-        status: `landed`, `bounced` or `held`.
-        target: the full name of the branch; older logs say it only of what landed.
-        commit: the commit of the branch that holds the work, if a landing put it there.
-        reason_class: why it has not landed.
-        reason: the same in one line.
-        mend: the command that ends a hold.
-        files: the files in conflict.
-        against: tasks that landed before and changed the same files.
-        output: what the red gate printed: a file.
-        at: when that was, as UTC.
+    `target` is the full name of the branch, which older logs say only of what landed; `mend` is the command that
+    ends a hold, `at` a time as UTC.
     """
 
     task: str
@@ -62,47 +52,6 @@ class End:
     against: tuple[str, ...] = ()
     output: str | None = None
     at: str = ""
-
-
-def note_end(ends: dict[str, End], record: dict[str, Any]) -> None:
-    """Take in one record of a log.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not such a record.
-    """
-    status = record["status"] if record["kind"] == "fate" else _STATUSES.get(record["kind"])
-    if status is not None:
-        given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
-        end = build(End, {**given, "status": status})
-        ends[end.task] = end
-
-
-def load_ends(folder: Path) -> dict[str, End]:
-    """What the log in a folder says of each task; nothing if there is none.
-
-    Raises:
-        StoreError: it is damaged, or cannot be read.
-    """
-    ends: dict[str, End] = {}
-    fold_log(folder / LOG, lambda record: note_end(ends, record), MAX_BYTES)
-    return ends
-
-
-def fold_log(path: Path, take: Callable[[dict[str, Any]], None], limit: int | None = None) -> int:
-    """Give each record of a log to `take`; returns where the last one ends.
-
-    Raises:
-        StoreError: it is damaged, or cannot be read.
-    """
-    contents = read_log(path, limit)
-    if contents.damage_at is not None:
-        raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
-    try:
-        for payload in contents.payloads:
-            take(orjson.loads(payload))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path} is damaged: put it aside") from error
-    return contents.end
 
 
 @changeable
@@ -127,8 +76,11 @@ class History:
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; unknown kinds are those of a later version."""
-        note_end(self.ends, record)
         kind = record["kind"]
+        status = record["status"] if kind == "fate" else _STATUSES.get(kind)
+        if status is not None:
+            given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
+            self.ends[record["task"]] = build(End, {**given, "status": status})
         if kind == "verdict":
             key = record["tree"], record["gates"]
             before = self.verdicts.get(key, Verdict())
@@ -153,7 +105,7 @@ class LandingLog:
 
     def __init__(self, folder: Path) -> None:
         make_directories(folder, 0o700)
-        self.history, end = _load(folder)
+        self.history, end = load_history(folder)
         self._log = AppendLog(folder / LOG)
         self._log.cut(end)
 
@@ -221,15 +173,19 @@ def open_log(folder: Path) -> Iterator[LandingLog]:
         log.close()
 
 
-def load_history(folder: Path) -> History:
-    """What the log in a folder says; nothing if there is none.
+def load_history(folder: Path, limit: int | None = None) -> tuple[History, int]:
+    """What the log in a folder says, and where its last record ends; nothing if there is none.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: it is damaged, or cannot be read.
     """
-    return _load(folder)[0]
-
-
-def _load(folder: Path) -> tuple[History, int]:
-    history = History()
-    return history, fold_log(folder / LOG, history.apply)
+    history, path = History(), folder / LOG
+    contents = read_log(path, limit)
+    if contents.damage_at is not None:
+        raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
+    try:
+        for payload in contents.payloads:
+            history.apply(orjson.loads(payload))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: put it aside") from error
+    return history, contents.end

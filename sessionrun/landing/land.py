@@ -77,7 +77,7 @@ def _follow(order: LandOrder, folder: Path) -> LandRequest:
 def _find_landed(request: LandRequest) -> list[Fate]:
     """What the log of the landing knows to have landed, of what is wanted."""
     try:
-        landed = load_history(Path(request.folder)).landed
+        landed = load_history(Path(request.folder))[0].landed
     except (SessionrunError, OSError):
         return []
     known = [(entry, landed.get(entry.task)) for entry in request.entries if entry.wanted]

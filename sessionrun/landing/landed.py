@@ -60,7 +60,7 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
 
 def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.client.notices import notify
-    from sessionrun.landing.history import load_ends
+    from sessionrun.landing.history import MAX_BYTES, load_history
     from sessionrun.model.errors import SessionrunError
 
     found: dict[str, End] = {}
@@ -69,7 +69,7 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
         for path in find_killed_landings(session):
             notify(f"a landing was killed and left {path}: sessionrun merge {session.session_id} mends it")
         for name in sorted(os.listdir(folder)):
-            for task, end in load_ends(folder / name).items():
+            for task, end in load_history(folder / name, MAX_BYTES)[0].ends.items():
                 if task not in found or found[task].at <= end.at:
                     found[task] = end
         return {task: _describe(end) for task, end in found.items()}

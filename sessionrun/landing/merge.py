@@ -75,7 +75,6 @@ def merge(
     """Land the work of tasks that succeeded; the object of ``merge --json``.
 
     Args:
-        session: whose tasks.
         wanted: their ids or numbers; none: all.
         asked: where to, and how; None: all as it is usual.
         tell: is given a line when something takes long.
@@ -212,6 +211,8 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
 
 def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool) -> Entry:
     graph = {node["id"]: node for node in view["tasks"]}
+    cost = (task.get("usage") or {}).get("cost_usd")
+    words = word_trailers(task["id"], view["session_id"], task["agent"], task["model"], cost)
     return Entry(
         task=task["id"],
         tip=task["commit"],
@@ -219,7 +220,7 @@ def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: 
         title=" ".join((task["title"] or "").split()),
         needs=_find_needs(task, graph),
         wanted=wanted,
-        trailers=_word_trailers(task, view["session_id"]) if trailers else (),
+        trailers=words if trailers else (),
     )
 
 
@@ -236,11 +237,6 @@ def _find_needs(task: Task, graph: Mapping[str, Task]) -> tuple[str, ...]:
         return [need for need in graph[name]["needs"] if need in graph] if goes_on else []
 
     return tuple(name for name in walk([task["id"]], next_of) if not is_without_work(name))
-
-
-def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
-    cost = (task.get("usage") or {}).get("cost_usd")
-    return word_trailers(task["id"], session_id, task["agent"], task["model"], cost)
 
 
 def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str, Any]:

@@ -105,12 +105,10 @@ class LandRequest:
     """Work that is to land on one branch.
 
     Attributes:
-        repository: of the session, with the settings of its launch.
         session_id: whose work it is.
         folder: where the landing keeps its log and what gates print; only the holder of the slot writes there.
         target: the full name of the branch.
         entries: in their order, each behind those that it needs.
-        gates: what has to pass.
         batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
         setups: the commits of what setups left in the session: that does not land.
         late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).
@@ -146,9 +144,7 @@ class Fate:
         reason_class: why it has not landed.
         reason: the same in one line; for a task that landed, what is remarkable.
         commit: the first-parent commit of the target that holds it.
-        files: the files in conflict.
-        against: tasks that landed before and changed the same files.
-        output: what the red gate printed: a file.
+        files, against, output: as of `WorkBounced`.
     """
 
     task: str
@@ -234,13 +230,6 @@ def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], sessi
 
     If all that want an environment want the same, the gates have one, too: a copy of an entry of the cache, as
     a task has, and never one in which an agent worked.
-
-    Args:
-        gates: the commands.
-        spec: the session's.
-        tasks: all of them.
-        session: its directory.
-        target: the full name of the branch.
     """
     own = [task for task in tasks if task.upstream is None]
     gates = replace(gates, links=tuple(dict.fromkeys(link for task in own for link in task.links)))
@@ -298,7 +287,6 @@ def follow_branches(
     A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is `astray`.
 
     Args:
-        repository: where the branches are.
         entries: with the commit that holds the work as their tip.
         branches: by task, the name of its branch; without one the commit itself lands.
         folder: where a temporary directory may be made; None: among the system's.
@@ -313,6 +301,11 @@ def follow_branches(
         return tuple(_follow(git, entry, branches.get(entry.task), tips) for entry in entries)
 
 
+def is_ancestor(git: Git, commit: str, of: str) -> bool:
+    """Whether a commit is in the history of another one."""
+    return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0
+
+
 def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str]) -> Entry:
     tip = tips.get(branch or "", entry.tip if not branch else None)
     if tip == entry.tip:
@@ -320,7 +313,7 @@ def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str])
     if tip is None:
         restore = f"git branch {branch} {entry.tip[:12]}"
         return replace(entry, astray=f"its branch {branch} was deleted; if that was a mistake: {restore}")
-    if git.attempt("merge-base", "--is-ancestor", entry.tip, tip).returncode == 0:
+    if is_ancestor(git, entry.tip, tip):
         return replace(entry, tip=tip)
     what = f"its branch {branch} does not hold what the task left, {entry.tip[:12]} (was it amended or rebased?)"
     mends = f"git merge {branch} lands it; git branch -f {branch} {entry.tip[:12]} puts it back"

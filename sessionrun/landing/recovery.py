@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.git import Git
 from sessionrun.git.private import Fence
-from sessionrun.landing.checkout import BESIDE, LOCK, Tree, find_mark, follow, mend
+from sessionrun.landing.checkout import BESIDE, Tree, find_mark, follow, mend
 from sessionrun.landing.history import open_log
-from sessionrun.landing.records import Checkout, SlotRecord
-from sessionrun.landing.target import Slot, find_checkout, lock_path, record_path
+from sessionrun.landing.records import Checkout, SlotRecord, is_ancestor
+from sessionrun.landing.target import LOCK, Slot, find_checkout, lock_path, record_path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_record_if_any
@@ -70,7 +69,7 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     admin = None if record.checkout is None else Path(record.checkout.git_dir)
     remarks = _remove_locks(slot, record, admin)
     now = git.commit_of(slot.target)
-    has_landed = now is not None and _is_ancestor(git, record.new, now)
+    has_landed = now is not None and is_ancestor(git, record.new, now)
     if record.checkout is None and now == record.new:  # it was killed while it looked for a late switch
         late = find_checkout(slot.repository, slot.target)
         if isinstance(late, Checkout):
@@ -121,7 +120,3 @@ def _is_ours(path: Path, new: str, begun: float) -> bool:
     if len(held) >= TELLING:
         return True
     return time.time() - made > EMPTY_LOCK_S and made >= begun - 1
-
-
-def _is_ancestor(git: Git, commit: str, of: str) -> bool:
-    return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0

@@ -148,7 +148,7 @@ HEADS: Final = "refs/heads/"
 Moved = Literal["moved", "again"]
 """What came of an attempt to land: `again`, because the target was elsewhere."""
 
-INDEX_LOCK: Final = "index.lock"
+LOCK: Final = "index.lock"
 LOCK_WAIT_S: Final = 10.0
 """So long a landing waits for the user's git in any work tree: it may be a switch to the target, which reads the
 target's commit first, writes files for some time, and only then says in HEAD where it is."""
@@ -191,15 +191,20 @@ def await_indexes(repository: Repository, target: str) -> Hold | None:
     deadline = time.monotonic() + LOCK_WAIT_S
     while (lock := _find_lock(repository, target)) is not None:
         if time.monotonic() > deadline or _age(lock) > STALE_LOCK_S:
-            reason = f"{lock} is there: another git is at work, or was killed"
-            return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
+            return explain_lock(lock)
         time.sleep(_LOOK_EVERY_S)
     return None
 
 
+def explain_lock(lock: Path) -> Hold:
+    """Nothing lands while the index of a work tree is locked."""
+    reason = f"{lock} is there: another git is at work, or was killed"
+    return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
+
+
 def _find_lock(repository: Repository, target: str) -> Path | None:
     for _, git_dir in _iterate_places(repository):
-        lock = git_dir / INDEX_LOCK
+        lock = git_dir / LOCK
         if not os.path.lexists(lock) or load_owner(git_dir) is not None:
             continue
         if _age(lock) <= STALE_LOCK_S or read_head(git_dir) == f"ref: {target}":

@@ -70,7 +70,6 @@ def land(
     """Land what is wanted, as far as it goes.
 
     Args:
-        request: what, and where.
         tell: is given a line for a person when something takes long.
         limit_s: how long to wait for another landing at most (seconds); None: until it ends.
         walls: those that the gates wish for.
@@ -151,7 +150,7 @@ class Turn:
     def _find_target(self) -> str:
         commit = self._git.commit_of(self._slot.target)
         if commit is None:
-            raise InputError(f"there is no branch {self._slot.target.removeprefix('refs/heads/')}")
+            raise InputError(f"there is no branch {self._short}")
         return commit
 
     def _size(self) -> int | None:
@@ -233,9 +232,10 @@ class Turn:
 
     def _hold_if_red(self, chain: Chain) -> bool:
         """Hold if the gates do not pass, or cannot be run, on the target itself; whether that is so."""
-        if not self._is_red(self._git.line("rev-parse", f"{chain.old}^{{tree}}"), chain.old, chain):
+        tree = self._git.line("rev-parse", f"{chain.old}^{{tree}}")
+        if not self._is_red(tree, chain.old, chain):
             return False
-        verdict = self._verdict_of(chain.old)
+        verdict = self._verdict(tree)
         if verdict.could_not_run:
             self._hold = Hold("gate_not_run", f"the gate {verdict.why}", _HOW_TO_RUN.format(self._short))
         else:
@@ -250,9 +250,6 @@ class Turn:
             self._pin(commit)
             self._run_gates(commit, tree)
         return not self._verdict(tree).green
-
-    def _verdict_of(self, commit: str) -> Verdict:
-        return self._verdict(self._git.line("rev-parse", f"{commit}^{{tree}}"))
 
     def _bounce_red(self, entry: Entry, verdict: Verdict) -> None:
         against = self._queue.find_sharing(entry)

@@ -74,9 +74,7 @@ class Mend:
         number: which try it is, from 1.
         source: the task with whose work it begins: the same, or a mend before it.
         reason_class, reason: why that work was bounced, or why the mend before failed.
-        files: the files in conflict.
-        against: tasks that landed before and changed the same files.
-        output: the file with what a red gate printed.
+        files, against, output: as of `WorkBounced`.
     """
 
     task: str

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sessionrun.model.places import Repository, Start
 from sessionrun.model.spec import IN_GIT, SessionSpec, TaskSpec
+
+
+def ignore_leavings(excludes: str, leavings: Iterable[str]) -> str:
+    """Rules of what git ignores, with those for what agents leave there; the user's own come last."""
+    known = excludes.split("\n")
+    return "\n".join([*(rule for rule in leavings if rule not in known), excludes])
 
 
 def has_worktree(task: TaskSpec) -> bool:
@@ -27,8 +34,6 @@ def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None)
     """The repository of a task's worktree; None: the task gets none.
 
     Args:
-        spec: of the session.
-        task: the task.
         start: where the task's ref stood in the mirror, as its place or its claim tells; None: not known yet.
     """
     site, upstream = spec.mirrors, task.upstream

@@ -130,16 +130,14 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     """Why a task stands as it does, without the name of the class where the rest says it; empty: not known.
 
     Args:
-        task: the task.
         tasks: all tasks of its session by id: what was skipped names the first cause among them.
         now: wall time (seconds since the epoch).
     """
     landing = task.get("landing")
     if task["status"] != "completed":
         until = task.get("held_until")
-        waits = (
-            task["word"] == HELD or task["reason_class"] == "paced" or until
-        )  # else it is why an attempt failed
+        # else it is why an attempt failed
+        waits = task["word"] == HELD or task["reason_class"] == "paced" or until
         words = [_clean(task["reason"], task["reason_class"])] if waits else []
         return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
     if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
@@ -171,9 +169,8 @@ def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
 def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     word = tell_word(task["word"])
     reason = "" if task["word"] == "cancelled" else tell_reason(task, tasks, now)
-    return f"{'was ' if task['word'] in ('skipped', 'cancelled', 'lost') else ''}{word}" + (
-        f": {reason}" if reason else ""
-    )
+    was = "was " if task["word"] in ("skipped", "cancelled", "lost") else ""
+    return f"{was}{word}{f': {reason}' if reason else ''}"
 
 
 def _clean(reason: str | None, reason_class: str | None) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program, finds_nothing, lacks_option
-from sessionrun.queue.graph import by_id, check_closing, check_removal
+from sessionrun.queue.graph import ALL_CLOSED, by_id, check_closing, check_removal, find_settled
 from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, check_title
 from sessionrun.store import locks
 
@@ -67,15 +67,12 @@ class BeadsFeed:
         self._program = program
 
     def load(self) -> list[QueueTask]:
-        """See `Feed`."""
         return [*self._tasks().values()]
 
     def show(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         return project(self._find(task_id), self._ready_ids())
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             found = self._show([task_id])
             if not found:
@@ -86,7 +83,6 @@ class BeadsFeed:
             return self._take(task_id, worker) if task.is_ready else None
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
@@ -99,7 +95,6 @@ class BeadsFeed:
             return self.show(task_id)
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
@@ -112,7 +107,6 @@ class BeadsFeed:
             return opened
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        """See `Feed`."""
         titles = [check_title(draft.title) for draft in drafts]
         with self._hold():
             known = {task.title for task in self.load()} if unless_known else set()
@@ -124,7 +118,6 @@ class BeadsFeed:
             return made
 
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             words = []
@@ -147,7 +140,6 @@ class BeadsFeed:
             return self.show(task_id)
 
     def remove(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         with self._hold():
             task = self._look(task_id)
             check_removal(self._tasks(), task)
@@ -156,7 +148,6 @@ class BeadsFeed:
             return task
 
     def sync(self) -> bool:
-        """See `Feed`."""
         try:
             self._program.run("sync", *(("--flush-only",) if self._program.kind == "br" else ()))
         except Refusal as refusal:
@@ -238,19 +229,8 @@ class BeadsFeed:
 
     def _settle_groups(self, name: str | None) -> None:
         """Close a group, and those around it, if all in it is closed; open it if something is not."""
-        tasks = self._tasks() if name is not None else {}
-        seen: set[str] = set()
-        while (group := tasks.get(name or "")) is not None and group.id not in seen:
-            seen.add(group.id)
-            members = {one.status for one in tasks.values() if one.group == group.id}
-            is_done = members == {"closed"}
-            if is_done and group.status != "closed":
-                self._call("close", group.id, "--reason=all its tasks are closed")
-            elif members and not is_done and group.status == "closed":
-                self._call("reopen", group.id)
-            if members:
-                tasks[group.id] = replace(group, status="closed" if is_done else "open")
-            name = group.group
+        for group, is_done in find_settled(self._tasks() if name is not None else {}, name):
+            self._call(*(("close", group, f"--reason={ALL_CLOSED}") if is_done else ("reopen", group)))
 
     def _create(self, draft: Draft) -> str:
         for need in draft.depends:

@@ -44,10 +44,7 @@ def reclaim(
     What a session has done counts, also if it was killed before it could say so.
 
     Args:
-        feed: the queue.
         results_dir: where sessions are looked for before the user's index.
-        most: of how many tasks; None: of all.
-        sleep: waits for some seconds.
     """
     probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []

@@ -148,9 +148,7 @@ def prepare(
     """Look after the queue of a session that is to be fed; fill an empty one from the list of the repository.
 
     Args:
-        spec: the session, as it is planned.
         listed: a list whose tasks come into the queue first.
-        results_dir: where sessions are looked for that have claimed tasks; None: the one in use.
         preview: nothing will be started: change nothing.
         ready: look whether the agent's model can be asked.
 

@@ -23,11 +23,13 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.times import format_time
 from sessionrun.queue.graph import (
+    ALL_CLOSED,
     by_id,
     check_closing,
     check_removal,
     find_blockers,
     find_circle,
+    find_settled,
 )
 from sessionrun.queue.task import (
     MAX_PRIORITY,
@@ -83,15 +85,12 @@ class FileFeed:
         self._now = now
 
     def load(self) -> list[QueueTask]:
-        """See `Feed`."""
         return [*self._read().project().values()]
 
     def show(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         return self._read().show(task_id)
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.find(task_id)
             if entry is None or not (_has_claim(entry, worker) or contents.show(task_id).is_ready):
@@ -102,7 +101,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             if worker is not None and not _has_claim(entry, worker):
@@ -114,7 +112,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             if worker is not None and not _has_claim(entry, worker):
@@ -125,14 +122,12 @@ class FileFeed:
             return contents.show(task_id)
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        """See `Feed`."""
         with self._changing() as contents:
             ids = contents.add(drafts, unless_known=unless_known)
             tasks = contents.project()
             return [None if task_id is None else tasks[task_id] for task_id in ids]
 
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        """See `Feed`."""
         with self._changing() as contents:
             entry = contents.get(task_id)
             group = entry.get("parent")
@@ -143,7 +138,6 @@ class FileFeed:
             return contents.show(task_id)
 
     def remove(self, task_id: str) -> QueueTask:
-        """See `Feed`."""
         with self._changing() as contents:
             task, entry = contents.show(task_id), contents.get(task_id)
             check_removal(contents.project(), task)
@@ -152,7 +146,6 @@ class FileFeed:
             return task
 
     def sync(self) -> bool:
-        """See `Feed`."""
         return False
 
     def _read(self) -> Contents:
@@ -289,15 +282,8 @@ class Contents:
     def settle_groups(self, *names: str | None) -> None:
         """Close these groups, and those around them, if all in them is closed; open them if something is not."""
         for name in names:
-            seen: set[str] = set()
-            while (group := self.find(name or "")) is not None and group["id"] not in seen:
-                seen.add(group["id"])
-                members = {_status(entry) for entry in self.entries if entry.get("parent") == name}
-                if members == {"closed"} and _status(group) != "closed":
-                    _set_status(group, CLOSED, "all its tasks are closed")
-                elif members - {"closed"} and _status(group) == "closed":
-                    _set_status(group, OPEN, None)
-                name = group.get("parent")
+            for group, is_done in find_settled(self.project(), name):
+                _set_status(self.get(group), CLOSED if is_done else OPEN, ALL_CLOSED if is_done else None)
 
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:

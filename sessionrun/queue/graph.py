@@ -6,6 +6,8 @@ Pure.  A task waits for what it depends on, and for what its groups depend on.  
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
@@ -13,6 +15,9 @@ from sessionrun.model.validation import find_cycle
 from sessionrun.queue.task import QueueTask
 
 Tasks = Mapping[str, QueueTask]
+
+ALL_CLOSED: Final = "all its tasks are closed"
+"""Why a group is closed."""
 
 
 def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
@@ -63,11 +68,23 @@ def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:
     return sorted((task for task in among if task.is_ready), key=lambda task: -task.priority)
 
 
+def find_settled(tasks: Tasks, name: str | None) -> Iterator[tuple[str, bool]]:
+    """Yield the groups around a task that close (true: all in them is closed), or that open."""
+    known, seen = dict(tasks), set[str]()
+    while (group := known.get(name or "")) is not None and group.id not in seen:
+        seen.add(group.id)
+        members = {one.status for one in known.values() if one.group == group.id}
+        is_done = members == {"closed"}
+        if members and is_done != (group.status == "closed"):
+            yield group.id, is_done
+            known[group.id] = replace(group, status="closed" if is_done else "open")
+        name = group.group
+
+
 def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
     """Return a group and all in it and in its groups, in the order of the queue.
 
     Args:
-        tasks: all tasks of the queue.
         name: the id of a group, or the title of one if no task has that id.
 
     Raises:

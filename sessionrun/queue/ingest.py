@@ -183,12 +183,7 @@ def take_follow_ups(
     """Take follow-ups into the queue, and empty the files that have them.
 
     Args:
-        feed: the queue.
-        place: its place.
         files: take these, beside what lies on the shelf; none: that of the main checkout, and those on branches.
-        maximum: make no more tasks than this.
-        group: put the tasks into this group.
-        dry_run: only say what would be added; change nothing.
         warn: gets a line for each file that cannot be taken: it is a link, or too large.
 
     Raises:
@@ -249,11 +244,8 @@ def _take(
     """Take what lies on the shelf, and what is committed, into the queue.
 
     Args:
-        feed: the queue.
-        place: its place.
         sources: where files on the shelf lay before, as far as that is known; in a dry run also files elsewhere.
         committed: what stands on branches and was not read yet.
-        maximum, group, dry_run: as of `take_follow_ups`.
     """
     shelf = find_shelf(place)
     if not dry_run:
@@ -297,7 +289,6 @@ def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
     Args:
         folder: of the session.
         asked: how many, and into which group.
-        feed: the queue.
 
     Raises:
         InputError, StoreError, OSError: as of `take_follow_ups`.

@@ -65,8 +65,6 @@ def load_tasks(
     """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
 
     Args:
-        feed: the queue.
-        ready: only tasks that can be claimed.
         closed: closed tasks, too.
         group: only what is in this group: its id or its title.
 
@@ -136,8 +134,6 @@ def ingest(
         files: take these, and those of tasks that have ended; else also that of the main checkout and of branches.
         maximum: make no more tasks than this; what is above waits for the next call.
         group: put the tasks into this group, which is made if there is none.
-        backend: as of `open_queue`.
-        dry_run: only say what would be added; change nothing.
 
     Raises:
         InputError: a file is not there, or the queue refuses the tasks; no line is lost.
@@ -156,19 +152,10 @@ def ingest(
 
 
 def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
-    """Settle the tasks that are claimed by sessions of which no process is left; return them.
+    """Settle the claims of sessions that are gone; `results_dir` None: those of the directory in use."""
+    from sessionrun.queue.claims import reclaim
 
-    What such a session has landed is closed, all else is open again.
-
-    Args:
-        feed: the queue.
-        results_dir: where sessions are looked for before the user's index; None: the directory in use.
-        most: of how many tasks; None: of all.
-    """
-    from sessionrun.client.lookup import resolve_results_dir
-    from sessionrun.queue.claims import reclaim as settle
-
-    return settle(feed, resolve_results_dir(results_dir), most=most)
+    return reclaim(feed, resolve_results_dir(results_dir), most=most)
 
 
 Attempt = Mapping[str, Any]
@@ -191,9 +178,6 @@ def find_work(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None, 
     """Look into the sessions that take tasks of this queue, here and in the user's index.
 
     Args:
-        feed: the queue.
-        tasks: all that it has.
-        results_dir: where sessions are, besides the index; None: the directory in use.
         since: of what ended before, nothing counts (wall time).
     """
     here = resolve_results_dir(results_dir)

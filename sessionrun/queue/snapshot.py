@@ -30,7 +30,6 @@ class Standing(NamedTuple):
 
     Attributes:
         queue_id: its id in the queue.
-        kind: how it stands.
         reason: why, on one line.
         is_lost: whether nothing is known of its end, so that it may be tried again.
         is_extra: whether it goes on beyond what the task of the queue asks for: a follow-up, or work that lands.
@@ -92,7 +91,10 @@ class Snapshots:
             return []
         else:
             known = [name for name, one in self._tasks.items() if one is not None and one.kind != "going"]
-        return [name for name in known if _can_begin(state.tasks[name])]
+        found = ((name, state.tasks[name]) for name in known)
+        return [
+            name for name, task in found if task.known_outcome is None and task.job is None and task.held is None
+        ]
 
     def look(self, state: State) -> Snapshot | None:
         """Return how the session stands now; None: as on the snapshot before."""
@@ -120,10 +122,6 @@ class Snapshots:
             name for name, one in self._tasks.items() if one is not None and one.kind in ("going", "held")
         ]
         return [*open_ones, *islice(state.tasks, len(self._tasks), None)]
-
-
-def _can_begin(task: TaskState) -> bool:
-    return task.known_outcome is None and task.job is None and task.held is None
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:

@@ -69,12 +69,10 @@ def split(
     Args:
         goal: what is to be done; None with `task_id`.
         task_id: a task of the queue: its title and text are the goal, and it becomes the group.
-        maximum: of tasks.
         agent: which agent is asked, else the usual one; if there is none, the goal is split by rule.
         model: which model is asked.
         by_rule: ask no agent.
         dry_run: ask, but put nothing into the queue.
-        backend: as of `open_queue`.
         results_dir: where the session of the agent is kept, else in the results directory in use.
         on_start: called with each session that was started.
 

@@ -96,16 +96,14 @@ def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:
         return (asked,)
     if draft.plan.frame_file is None:
         return own
-    path = Path(draft.plan.frame_file)
+    from sessionrun.queue.open import read_text
+
     try:
-        text = path.read_text(encoding="utf-8")
-        problem = "" if text.strip() else "is empty"
-    except UnicodeDecodeError:
-        problem = "is not UTF-8"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    if problem:
-        raise InputError(f"{draft.source.name}: prompt_template: {path}: {problem}")
+        text = read_text(draft.plan.frame_file)
+        if not text.strip():
+            raise InputError(f"{draft.plan.frame_file}: is empty")
+    except InputError as error:
+        raise InputError(f"{draft.source.name}: prompt_template: {error}") from None
     return (text,)
 
 

@@ -34,9 +34,6 @@ class Step(NamedTuple):
             `bounce`: reopen it, though a person has closed it, for its work was bounced again.  For the session:
             add a task for a claim; let a task go on that waited for its claim, and has it or needs none; drop a
             task whose claim is gone; or land its work again, for a person has closed its task.
-        queue_id: the task of the queue.
-        name: the task of the session.
-        reason: why, for people.
     """
 
     what: What
@@ -56,7 +53,6 @@ def find_changes(
     Args:
         tasks: of the queue.
         known: how the tasks of the session stand.
-        session_id: of the session.
         landing: tasks whose work was asked to land again, and which time it had been bounced then.
         ends: the session ends: what it still works on, or has not heard of, is given back.
     """
@@ -84,7 +80,6 @@ def find_news(
     Args:
         tasks: of the queue.
         known: how the tasks of the session stand.
-        session_id: of the session.
         landing: tasks whose work was asked to land again.
         is_mended: whether the branch of work that was bounced has gone on since.
     """

@@ -88,8 +88,6 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     """The files to be shown when the work begins.
 
     Args:
-        brief: what is wanted.
-        directory: the task's.
         earlier: paths that the needed tasks may have written, nearest first.
         again: an earlier round has written files.
 
@@ -126,8 +124,6 @@ def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
     """Check what can be known of the files before the session starts.
 
     Args:
-        brief: what is wanted.
-        directory: the task's.
         foreseen: paths that other tasks of the session are to write.
 
     Raises:
@@ -135,12 +131,11 @@ def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
     """
     for path in (*brief.outputs, *brief.context, *brief.targets):
         resolve_inside(directory, path)
-    for path in brief.context:
-        if path not in foreseen:
-            _load(brief, directory, path, "context")
-    for path in brief.targets:
-        if path not in foreseen:
-            _load(brief, directory, path, "target")
+    roles: dict[Role, tuple[str, ...]] = {"context": brief.context, "target": brief.targets}
+    for role, paths in roles.items():
+        for path in paths:
+            if path not in foreseen:
+                _load(brief, directory, path, role)
 
 
 def count_tokens(brief: Brief, directory: str, prompt: str) -> int:
@@ -175,10 +170,8 @@ def word_edit(brief: Brief, prompt: str, shown: list[Shown]) -> str:
 
 def word_judgement(system: str, prompt: str, shown: list[Shown]) -> str:
     """The whole prompt by which an agent judges what was written."""
-    return (
-        "\n\n".join([system.strip(), f"# What was asked\n\n{prompt}", *_word_files(shown, "# What there is")])
-        + "\n"
-    )
+    parts = [system.strip(), f"# What was asked\n\n{prompt}", *_word_files(shown, "# What there is")]
+    return "\n\n".join(parts) + "\n"
 
 
 def _word_files(shown: list[Shown], head: str | None = None) -> Iterator[str]:

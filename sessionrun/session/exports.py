@@ -195,7 +195,6 @@ class OwnedFile(ExportFile):
         return SessionDir(Path(named)) if isinstance(named, str) else None
 
     def refuse_living(self, session: SessionDir) -> None:
-        """See `ExportFile`."""
         owner = self.find_owner()
         if owner is not None and lives_beside(owner, session.path):
             raise InputError(
@@ -236,7 +235,6 @@ class OwnedFile(ExportFile):
         return None if shows_end or not self._is_last(session) else str(self.path)
 
     def remark_on_owner(self) -> str | None:
-        """See `ExportFile`."""
         owner = self.find_owner()
         if owner is None or owner.is_alive() or not has_records(owner):
             return None

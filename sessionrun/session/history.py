@@ -41,11 +41,10 @@ def begin(spec: SessionSpec) -> State:
     return moves.begin(spec, tuple(rules))
 
 
-def replay(session: SessionDir, until: int | None = None) -> tuple[State, list[Entry], LogContents]:
-    """The state, the entries it was folded from, and the journal as it was read.
+def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogContents]:
+    """The state, and the journal as it was read.
 
     Args:
-        session: the session.
         until: the number of the last record that counts; None: all count.
 
     Raises:
@@ -55,7 +54,7 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, list[E
     entries, contents = session.load_journal()
     if until is not None:
         entries = [entry for entry in entries if entry.seq <= until]
-    return fold_entries(session, spec, entries), entries, contents
+    return fold_entries(session, spec, entries), contents
 
 
 def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry]) -> State:

@@ -50,7 +50,6 @@ class JobStatus(ExportFile):
         return replace(self.export, settings={**self.export.settings, "jobs": own})
 
     def find_fault(self, document: Any) -> str | None:
-        """See `ExportFile`."""
         is_list = isinstance(document, list) and all(
             isinstance(entry, dict) and "id" in entry for entry in document
         )

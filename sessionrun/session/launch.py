@@ -35,15 +35,8 @@ LOCK_TIMEOUT_S: Final = 0.5
 
 FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
 CALLER_S_REPOSITORY: Final = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_COMMON_DIR",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_QUARANTINE_PATH",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_PREFIX"),
 )
 """By these git tells a hook where it is.  A task is elsewhere: its commits would go to the user's own branch."""
 
@@ -116,7 +109,7 @@ def _check_logs(session: SessionDir) -> bool:
     """Raise what no supervisor could go on from; whether the session has ended."""
     from sessionrun.session.history import find_damage, project_status, replay
 
-    state, _, _ = replay(session)
+    state, _ = replay(session)
     project_status(session, state)
     damage = find_damage(session)
     if damage is not None:

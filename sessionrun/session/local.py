@@ -29,7 +29,7 @@ class KeeperGone(Exception):
 
 
 class LocalExecutor:
-    """The executor for this machine.
+    """The `Executor` for this machine.
 
     Args:
         end: this side of the socket to the keeper.
@@ -45,7 +45,6 @@ class LocalExecutor:
     needs_sync = False  # the ledger is the fence
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """See `Executor.claim`."""
         return JobClaimed(key)
 
     def settle(self) -> None:
@@ -63,14 +62,14 @@ class LocalExecutor:
         return notices
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         self._connection.send(b"T", key.text().encode(), b"1" if now else b"0")
         self._connection.flush()
 
     def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
-        """See `Executor.wait`."""
         poller = select.poll()
-        poller.register(self._connection.fileno(), self._events())
+        poller.register(
+            self._connection.fileno(), select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
+        )
         for fd in wake_fds:
             poller.register(fd, select.POLLIN)
         timeout_s = 0.0 if self._early else timeout_s
@@ -93,9 +92,6 @@ class LocalExecutor:
             poller.poll(100)
             self._connection.flush()
         self._connection.close()
-
-    def _events(self) -> int:
-        return select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
 
     def _receive(self) -> list[list[bytes]]:
         try:

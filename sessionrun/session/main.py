@@ -137,7 +137,7 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     Raises:
         StoreError: it is damaged, or of a later version.
     """
-    state, _, contents = replay(session)
+    state, contents = replay(session)
     if state.epoch:  # else nothing has happened yet
         project_status(session, state)
     if contents.damage_at is not None:  # to write behind it would hide what it was

@@ -61,10 +61,6 @@ class JobMaker:
     def build(self, key: JobKey, whole: State) -> Job:
         """The process for a key; writes its prompt and makes its folder.
 
-        Args:
-            key: the job.
-            whole: the state of the session.
-
         Raises:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.

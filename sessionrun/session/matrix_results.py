@@ -47,7 +47,7 @@ _LINKS: Final[Mapping[str, str]] = {
 
 
 class MatrixResults(OwnedFile):
-    """One results file with its directory of outputs."""
+    """One results file with its directory of outputs: an `ExportFile`."""
 
     what = "a results file"
     named_by = ("results_file", "outputs_dir")
@@ -59,13 +59,11 @@ class MatrixResults(OwnedFile):
         self._settled: set[tuple[str, int]] = set()
 
     def find_fault(self, document: Any) -> str | None:
-        """See `ExportFile`."""
         runs = document.get("runs") if isinstance(document, dict) else None
         is_list = isinstance(runs, list) and all(isinstance(run, dict) for run in runs)
         return None if is_list else 'has no list "runs"'
 
     def has_ended(self, document: Any) -> bool:
-        """See `OwnedFile`."""
         return all(run.get("status") in _ENDS for run in document["runs"])
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
@@ -80,7 +78,6 @@ class MatrixResults(OwnedFile):
         return self._keep(kept), {tasks[place].id for place in kept}
 
     def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
-        """See `ExportFile`."""
         wanted = {cell for task in tasks for cell in _cells_of(task)}
         return self._keep(
             {place: run for place, run in enumerate(self._load_runs()) if _cell_of(run) not in wanted}
@@ -118,7 +115,6 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
 
     def make_places(self) -> None:
-        """See `ExportFile`."""
         try:
             with outside.open_folder(self._outputs, make=True):
                 if not os.access(self._outputs, os.W_OK | os.X_OK):
@@ -127,11 +123,9 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `ExportFile`."""
         return _project(self.export, shown)
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
-        """See `ExportFile`."""
         yield f"{self._outputs} does not show all outputs", partial(self._link_outputs, shown)
         yield f"{self.path} is not written", partial(self._write_runs, shown, durable=durable)
 
@@ -169,7 +163,6 @@ class MatrixResults(OwnedFile):
             self._settled.add((task["id"], task["attempt"]))
 
     def find_outputs(self, session: SessionDir) -> str | None:
-        """See `ExportFile`."""
         folder: str = self.export.settings["outputs_dir"]
         inside = f"{session.path.absolute()}/"
         try:

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from sessionrun.agents.verdict import format_reason
+from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.keeper.wire import say
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobFinished
@@ -30,11 +30,7 @@ def is_of_one_job(error: Exception, session: Path) -> bool:
     """Whether a failure to write the files of a job concerns that job alone, and waiting would not help."""
     if not isinstance(error, OSError) or isinstance(error, NotRegular) or error.errno in _IN_THE_WAY:
         return True
-    shared = [
-        session,
-        session / "prompts",
-        *filter(os.path.lexists, [session / "jobs"]),
-    ]  # `jobs` is made when needed
+    shared = [session, session / "prompts", *filter(os.path.lexists, [session / "jobs"])]  # it is made when needed
     return error.errno in _NOT_THERE and all(os.access(path, os.W_OK | os.X_OK) for path in shared)
 
 
@@ -44,7 +40,6 @@ def fail_job(
     """The verdict on a job for which something of ours failed.
 
     Args:
-        key: the job.
         error: what was raised; what no part of ours foresees is logged with its traceback.
         wait_status: raw status of wait(2), if it ran.
         ledger: where the ledger tells its end (offset).
@@ -58,14 +53,5 @@ def fail_job(
         text = "".join(traceback.format_exception(error))
         say(f"job {key.text()} is given up for a bug:\n{text.rstrip()}")
         reason = format_reason("internal", f"{type(error).__name__}: {error} (see supervisor.log)")
-    status = -1 if wait_status is None else wait_status
-    return JobFinished(
-        key,
-        "failed",
-        reason.partition(":")[0],
-        reason,
-        wait_status,
-        exit_code=os.WEXITSTATUS(status) if status >= 0 and os.WIFEXITED(status) else None,
-        signal=os.WTERMSIG(status) if status >= 0 and os.WIFSIGNALED(status) else None,
-        ledger=ledger,
-    )
+    kind, (code, signal) = reason.partition(":")[0], split_status(wait_status)
+    return JobFinished(key, "failed", kind, reason, wait_status, exit_code=code, signal=signal, ledger=ledger)

@@ -148,7 +148,6 @@ def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]
 
 
 def _word(status: Status, task: Mapping[str, Any] | None) -> str:
-    """The message in a line."""
     if task is None:
         return f"{tell_session(status)} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
     reason = tell_reason(task, name_tasks(status), time.time())

@@ -28,7 +28,6 @@ class Executor(Protocol):
         """The claim of a job that is to be started now.
 
         Args:
-            key: the job.
             node: where the task's attempt was; None: nowhere.
             sandbox: that of the task.
         """

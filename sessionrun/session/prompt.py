@@ -43,8 +43,6 @@ def word_task(
 
     Args:
         tasks: all of the session, by id.
-        task: the one that is to begin.
-        agent: the agent whose turn it is.
         directory: where it works.
         again: an earlier round has written files.
 
@@ -95,8 +93,6 @@ def word_prompt(
     """The prompt of the task's next WORK job.
 
     Args:
-        session: the session.
-        task: the task, at the start of that job.
         agent: the agent whose turn it is.
         prompt: what the task asks for.
         red_check: what sent the task into this round; None: it is the first.

@@ -60,6 +60,13 @@ def read_last_line(folder: Path) -> str:
     return read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
 
 
+def find_counterpart(path: str, top: str, other: str) -> str | None:
+    """The directory that is to `other` what a path is to `top`; None: the path is not below that."""
+    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(top))
+    outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
+    return None if outside else os.path.normpath(os.path.join(other, inside))
+
+
 @frozen
 class Site:
     """Where the jobs of one session are made: its directory, and what was asked for."""
@@ -83,9 +90,7 @@ class Site:
         cwd = os.path.join(self.spec.cwd, task.cwd) if task.cwd else self.spec.cwd
         if place is None or place.worktree is None or self.spec.repository is None:
             return cwd
-        inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(self.spec.repository.top))
-        outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
-        return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
+        return find_counterpart(cwd, self.spec.repository.top, place.worktree) or cwd
 
     def environment_outside(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """The same for a program of ours beside the walls of a task: by PATH or PYTHONPATH it could run what

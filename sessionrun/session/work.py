@@ -56,12 +56,6 @@ class Traces:
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
 
-    Args:
-        site: the session.
-        state: the key's task.
-        key: the job.
-        whole: the state of the session.
-
     Raises:
         OSError: the session directory cannot be written.
     """

@@ -225,7 +225,7 @@ RECIPES: Final[Mapping[str, Callable[[Stage], None]]] = {
 
 def fold(session: Path) -> dict[str, Any]:
     """What status.json shows once the journal beside the spec is folded."""
-    state, _ = fold_journal(SessionDir(session))
+    state = fold_journal(SessionDir(session))
     folded: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
     return folded
 

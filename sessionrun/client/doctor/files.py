@@ -141,16 +141,6 @@ def _keep_a_copy(path: Path) -> str:
 # --- what the logs hold, too ---
 
 
-def check_status(evidence: Evidence) -> Iterator[Finding]:
-    """Whether status.json is there and says what the logs say."""
-    yield from _check_cache(evidence, evidence.session.status_path, evidence.status, summary=False)
-
-
-def check_summary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the summary is there and says what the logs say."""
-    yield from _check_cache(evidence, evidence.session.summary_path, evidence.summary, summary=True)
-
-
 def check_views(evidence: Evidence) -> Iterator[Finding]:
     """Whether the files that show the session to other programs were up to date; only status.json knows it."""
     name = evidence.session.session_id
@@ -162,10 +152,11 @@ def check_views(evidence: Evidence) -> Iterator[Finding]:
         yield warning(evidence.session.path, problem, plan)
 
 
-def _check_cache(
-    evidence: Evidence, path: Path, cached: dict[str, Any] | None, *, summary: bool
-) -> Iterator[Finding]:
-    state = evidence.state
+def check_cache(evidence: Evidence, *, summary: bool) -> Iterator[Finding]:
+    """Whether status.json, or the summary, is there and says what the logs say."""
+    session, state = evidence.session, evidence.state
+    path = session.summary_path if summary else session.status_path
+    cached = evidence.summary if summary else evidence.status
     if evidence.alive or evidence.spec is None or not evidence.begun:
         return  # the living supervisor replaces it in time
     if state is None:
@@ -199,7 +190,6 @@ def _check_cache(
 
 
 def _find_difference(cached: Any, expected: Any, place: str = "") -> str | None:
-    """Where two JSON values differ."""
     if isinstance(cached, dict) and isinstance(expected, dict):
         pairs = [(f"{place}.{key}", cached.get(key), expected[key]) for key in expected]
     elif isinstance(cached, list) and isinstance(expected, list) and len(cached) == len(expected):

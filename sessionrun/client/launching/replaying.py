@@ -30,6 +30,7 @@ from sessionrun.model.spec import AgentSpec, Landing, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.words import read_landing
 from sessionrun.session.player import name_part, write_recording
+from sessionrun.session.shared import find_counterpart
 from sessionrun.store.session import SessionDir
 
 RECORDING: Final = "recording"
@@ -131,7 +132,9 @@ def _make_place(place: Path) -> None:
 
 def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Difference]:
     """What is not as it was recorded, task by task."""
-    before, after = ({task["id"]: task for task in _load_tasks(session)} for session in (recorded, replayed))
+    before, after = (
+        {task["id"]: task for task in load_history(session)[0]["tasks"]} for session in (recorded, replayed)
+    )
     found = []
     for name, task in before.items():
         if task.get("mends"):
@@ -149,10 +152,6 @@ def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Differenc
 
 
 _CHECK: Final = ("passed", "counts")
-
-
-def _load_tasks(session: SessionDir) -> Sequence[Mapping[str, Any]]:
-    return list(load_history(session)[0]["tasks"])
 
 
 def _record(
@@ -274,5 +273,4 @@ def _move(path: str, old: Repository | None, new: Repository | None) -> str | No
     """The counterpart in the clone of a directory in the repository."""
     if old is None or new is None:
         return None
-    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(old.top))
-    return new.top if inside.startswith(os.pardir) else os.path.normpath(os.path.join(new.top, inside))
+    return find_counterpart(path, old.top, new.top) or new.top

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
@@ -18,12 +18,10 @@ from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
-from sessionrun.model.places import MirrorSite, Repository
-from sessionrun.model.repositories import has_worktree
+from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.validation import refuse_task, validate_tasks, validate_uses, validate_wishes
 
-Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
 
 MAX_PROMPT_TOKENS: Final = 32_000
@@ -50,13 +48,14 @@ def add_agents(draft: Draft) -> Draft:
     agents = {
         name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(agents_of(tasks))
     }
+    repository, mirrors, leavings = spec.repository, spec.mirrors, table.leavings(agents.values())
     spec = replace(
         spec,
         tasks=tasks,
         agents=agents,
         approve=approve,
-        repository=ignore_leavings(spec.repository, agents),
-        mirrors=ignore_leavings(spec.mirrors, agents),
+        repository=repository and replace(repository, excludes=ignore_leavings(repository.excludes, leavings)),
+        mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
     check_spec(spec, draft.plan.places, draft.options.others)
@@ -66,14 +65,6 @@ def add_agents(draft: Draft) -> Draft:
 def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     """The names of all agents that tasks may come to use."""
     return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
-
-
-def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> Ruled | None:
-    """The same with rules that ignore what agents write there for themselves; the user's rules come last."""
-    if repository is None:
-        return None
-    rules = (*table.leavings(used.values()), repository.excludes)
-    return replace(repository, excludes="\n".join(rules))
 
 
 def check_spec(
@@ -128,11 +119,10 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
             hint += "" if asked else ", or name a model"
             remark = f"the budget may not see what {name} costs (no price for {model}): {hint}"
         remarks[remark] = remarks.get(remark, 0) + 1
-    return [f"{remark}; {_tell_unseen(count)} on top of the budget" for remark, count in remarks.items()]
-
-
-def _tell_unseen(count: int) -> str:
-    return "the cost of its one task comes" if count == 1 else f"the cost of its {count} tasks comes"
+    return [
+        f"{remark}; the cost of its {'one task' if count == 1 else f'{count} tasks'} comes on top of the budget"
+        for remark, count in remarks.items()
+    ]
 
 
 def foresee_verdicts(spec: SessionSpec) -> list[str]:

@@ -119,10 +119,8 @@ def foresee_left(
     """How many seconds the tasks of a session need that have not ended; None if too little is known of one.
 
     Args:
-        tasks: of the session, as in status.json.
         elapsed: for how many seconds each running task has run, by id.
         slots: how many tasks may run at once; None: all.
-        past: what tasks of other sessions took.
     """
     left = [task for task in tasks if task["status"] != "completed"]
     pools = {task["id"]: _find_pool(task, past) for task in left}

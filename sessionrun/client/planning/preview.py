@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessionrun.agents import table
@@ -18,6 +18,7 @@ from sessionrun.model.asked import describe_network
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
+from sessionrun.session.shared import find_counterpart
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
@@ -28,6 +29,11 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
     """
     spec = planned.spec
     states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
+    needs = {task.id: task.needs for task in spec.tasks}
+    depths = graph.measure_depths(needs)
+    waves: list[list[str]] = [[] for _ in {*depths.values()}]  # each has all tasks with equally many before them
+    for name in needs:
+        waves[depths[name]].append(name)
     repository = spec.repository
     places: dict[str, tuple[str, str]] = {}
     for foresee in find_due("preview", spec.tasks, spec):
@@ -47,8 +53,8 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
             "target": spec.landing.target.removeprefix("refs/heads/"),
             "gates": spec.landing.gates,
         },
-        "waves": list_waves(spec.tasks),
-        "critical_path": find_critical_path(spec.tasks),
+        "waves": waves,
+        "critical_path": _find_critical_path(needs, depths),
         "starts_at": format_time(spec.limits.starts_at),
         "forecast": describe_forecast(spec),
         "tasks": [
@@ -66,29 +72,24 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "sandbox": task.sandbox and task.sandbox.policy,
                 "network": task.sandbox and describe_network(task.sandbox),
                 "needs": task.needs,
-                "begins_at": _foresee_beginning(states[task.id], states),
+                # the tasks whose work its worktree begins with, if each of them changes something
+                "begins_at": [handed.task for handed in find_handed(states[task.id], states)]
+                if has_worktree(task)
+                else None,
             }
-            for task in order_tasks(spec.tasks)
+            for task in (states[name].spec for name in graph.order(needs))
         ],
     }
 
 
-def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[str] | None:
-    """The tasks whose work a worktree begins with, if each of them changes something; None without a worktree."""
-    if not has_worktree(task.spec):
-        return None
-    return [handed.task for handed in find_handed(task, tasks)]
-
-
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
     """Where the task runs: in a worktree, the counterpart of the directory in the checkout."""
-    cwd = os.path.join(spec.cwd, task.cwd or "")
+    cwd = task.cwd or spec.cwd
     if task.upstream is not None:
         return os.path.join("WORKTREE", task.cwd or "").rstrip("/")
     if worktree is None or spec.repository is None:
-        return task.cwd or spec.cwd
-    inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(spec.repository.top))
-    return task.cwd or spec.cwd if inside.startswith("..") else os.path.normpath(os.path.join(worktree, inside))
+        return cwd
+    return find_counterpart(os.path.join(spec.cwd, cwd), spec.repository.top, worktree) or cwd
 
 
 def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
@@ -105,29 +106,9 @@ def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
     )
 
 
-def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
-    """The tasks in order: each behind all tasks that it needs, else as in the plan."""
-    by_id = {task.id: task for task in tasks}
-    return [by_id[name] for name in graph.order(_list_needs(tasks))]
-
-
-def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
-    """The ids of the tasks in waves: a wave has all tasks with equally many tasks before them in a chain."""
-    depths = graph.measure_depths(_list_needs(tasks))
-    waves: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
-    for task in tasks:
-        waves[depths[task.id]].append(task.id)
-    return waves
-
-
-def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
+def _find_critical_path(needs: Mapping[str, Sequence[str]], depths: Mapping[str, int]) -> list[str]:
     """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
-    depths, by_id = graph.measure_depths(_list_needs(tasks)), {task.id: task for task in tasks}
     path = [max(depths, key=lambda name: depths[name])] if depths else []
-    while path and (needs := by_id[path[-1]].needs):
-        path.append(max(needs, key=lambda name: depths[name]))
+    while path and needs[path[-1]]:
+        path.append(max(needs[path[-1]], key=lambda name: depths[name]))
     return path[::-1]
-
-
-def _list_needs(tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, ...]]:
-    return {task.id: task.needs for task in tasks}

@@ -50,13 +50,7 @@ class _Share(NamedTuple):
 
 
 def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:
-    """The object of `status --by`.
-
-    Args:
-        status: the object of status.json.
-        tasks: the tasks to compare.
-        by: one of `AXES`.
-    """
+    """The object of `status --by`."""
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
     arms = name_arms(tasks)
     for task in tasks:
@@ -213,6 +207,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     succeeded = sum(run["outcome"] == "succeeded" for run in judged)
     usages = [run["usage"] for run in runs if run["usage"]]
     costs = [usage["cost_usd"] for usage in usages if usage["cost_usd"] is not None]
+    stats = [run["diff_stat"] for run in judged if run["diff_stat"]]
     proofs = [str(run["proof"]) for run in judged if run.get("proof")]
     checks = [run["check"]["passed"] for run in judged if run["check"]]
     return {
@@ -222,21 +217,14 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "open": sum(run["status"] != "completed" for run in runs),
         "duration_s": _mean([run["duration_s"] for run in judged if run["duration_s"] is not None]),
         "cost_usd": round(sum(costs), 9) if costs else None,
-        "cost_source": _find_source(usages) if costs else None,
+        "cost_source": ("table" if "table" in {usage["cost_source"] for usage in usages} else "agent")
+        if costs
+        else None,
         "unpriced_jobs": sum(usage["unpriced_jobs"] for usage in usages),
-        "diff": _mean_diff([run["diff_stat"] for run in judged if run["diff_stat"]]),
+        "diff": {name: _mean([stat[name] for stat in stats]) for name in _DIFF} if stats else None,
         "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
         "proof": {verdict: proofs.count(verdict) for verdict in sorted(set(proofs))} or None,
     }
-
-
-def _find_source(usages: Sequence[Mapping[str, Any]]) -> str:
-    """Whence the costs are known: from the table of prices if any of them is."""
-    return "table" if any(usage["cost_source"] == "table" for usage in usages) else "agent"
-
-
-def _mean_diff(stats: Sequence[Mapping[str, int]]) -> dict[str, float | None] | None:
-    return {name: _mean([stat[name] for stat in stats]) for name in _DIFF} if stats else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -130,10 +130,7 @@ def describe_digest(
     """The record of `results --max-bytes`.
 
     Args:
-        session: whose answers they are.
-        view: the view of the session.
         tasks: the tasks of which something is to be shown.
-        max_bytes: how long the record may be.
         spell: makes JSON of it.
 
     Raises:

@@ -19,7 +19,6 @@ def estimate_left(
     those that it needs have ended.  A task that runs for longer than the mean counts as if it was about to end.
 
     Args:
-        tasks: of the session, as in status.json.
         elapsed: for how many seconds each running task has run, by id.
         slots: how many tasks may run at once; None: all.  If a task is kept waiting that needs no other one, there
             are only as many slots as tasks that run.
@@ -48,9 +47,7 @@ def lay_out(
     """What each pending task needs of tasks that have not ended, and when each slot is free.
 
     Args:
-        tasks: of the session, as in status.json.
         ends: when each running task ends, by id.
-        slots: as in `estimate_left`.
     """
     pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
     unmet = {name: {need for need in needs if need in pending or need in ends} for name, needs in pending.items()}

@@ -99,7 +99,6 @@ def _written(
 
 
 def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:
-    """The report of the task's last check."""
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
     for folder in session.find_starts(key):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -113,7 +113,6 @@ def choose_sessions(
     """The sessions that a verb with `[ID] [TASK]...` is about; never none.
 
     Args:
-        results_dir: where the sessions are, else the results directory in use.
         words: a session and tasks of it, or several sessions.
         wanted: what has to be true of them; without words this alone chooses.
         reads: without an ID the newest session is meant, also for words that are tasks of it.
@@ -209,11 +208,16 @@ def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False)
     A session that cannot be read is left out, too, with a warning.
 
     Args:
-        results_dir: where the sessions are, else the results directory in use.
         everywhere: those of the user's index instead, wherever they are.
     """
-    sessions = find_listed(resolve_results_dir(results_dir), everywhere=everywhere)
-    views = [view for session in sessions if (view := load_or_warn(session, _load_begun)) is not None]
+    return load_many(find_listed(resolve_results_dir(results_dir), everywhere=everywhere), _load_begun)
+
+
+def load_many(
+    sessions: Iterable[SessionDir], load: Callable[[SessionDir], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The views of sessions, the newest first; one that cannot be read is left out, with a warning."""
+    views = [view for session in sessions if (view := load_or_warn(session, load)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
 

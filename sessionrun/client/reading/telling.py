@@ -182,13 +182,9 @@ def fit_lines(lines: Sequence[str], room: int) -> list[str]:
     while measure_lines(left) > room:
         if len(left) == 1:
             return [cut_bytes(left[0], room - 1)]
-        plain = next((place for place, line in enumerate(left) if not _says_where_or_what(line)), len(left) - 1)
-        del left[plain]
+        plain = (place for place, line in enumerate(left) if not (_ERROR.search(line) or _TRACE.match(line)))
+        del left[next(plain, len(left) - 1)]
     return left
-
-
-def _says_where_or_what(line: str) -> bool:
-    return bool(_ERROR.search(line) or _TRACE.match(line))
 
 
 # --- of several tasks ---

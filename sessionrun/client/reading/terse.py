@@ -109,7 +109,7 @@ def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
     """The tasks by id as they were shown at the cursor."""
     from sessionrun.session.history import project_status, replay
 
-    state, _, _ = replay(session, since)
+    state, _ = replay(session, since)
     shown = [show_as_it_lies(task) for task in project_status(session, state)["tasks"]]
     return {task["id"]: task for task in add_views(session, shown)}
 

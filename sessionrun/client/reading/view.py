@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sessionrun.client.evidence import Evidence
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
-    from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
     from sessionrun.store.journal import LogContents
 
@@ -103,7 +102,6 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
     """The object of status.json, corrected for what is alive.
 
     Args:
-        session: whose status.
         merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
 
     Raises:
@@ -253,17 +251,17 @@ def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
     return []
 
 
-def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
-    """The state as a supervisor would have it, and the entries that it was folded from; warns of damage.
+def fold_journal(session: SessionDir) -> State:
+    """The state as a supervisor would have it; warns of damage.
 
     Raises:
         StoreError: the session's files are damaged.
     """
     from sessionrun.session.history import replay
 
-    state, entries, contents = replay(session)
+    state, contents = replay(session)
     _warn_of_damage(session, contents)
-    return state, entries
+    return state
 
 
 def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:

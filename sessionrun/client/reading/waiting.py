@@ -129,7 +129,6 @@ def wait_for_next(
     """Block until a task has ended after `since`, or none is left that could.
 
     Args:
-        session: the session.
         tasks: only these, by id or number.
         since: the cursor of the call before; 0: from the beginning.
         failed: only tasks that did not succeed, or whose work did not land.

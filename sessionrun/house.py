@@ -171,8 +171,8 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
         programs=(
-            ("environment", "worktrees.begin:make_environment"),
-            ("begin", "worktrees.begin:begin_work"),
+            ("environment", "worktrees.env_make:make_first"),
+            ("begin", "worktrees.rounds:begin_work"),
         ),
         wraps=(
             Wrap("task.environment", variables="worktrees.surroundings:name_environment"),

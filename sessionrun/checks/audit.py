@@ -149,10 +149,7 @@ def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
 def _find_elsewhere(git: Git, repository: Repository, place: Place, files: Sequence[_File]) -> Iterator[Note]:
     """Whole files as another branch or another worktree has them."""
     own = f"refs/heads/{place.branch}"
-    listed = git("for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes").decode(
-        "utf-8", "surrogateescape"
-    )
-    refs = [name for name in listed.splitlines() if name != own][:MOST_PLACES]
+    refs = [name for name in git.list_refs("refs/heads", "refs/remotes") if name != own][:MOST_PLACES]
     wanted = [(file, ref) for file in files if file.lines for ref in refs if "\n" not in file.path]
     asked = "".join(f"{ref}:{file.path}\n" for file, ref in wanted)
     answers = (

@@ -17,10 +17,9 @@ from typing import IO, Final
 from sessionrun.checks.requests import SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import Case, Word, list_test_files, match_ids
 from sessionrun.checks.running import ALL_FILES
-from sessionrun.checks.trial import Shell, Trials, open_trials
+from sessionrun.checks.trial import Shell, Trials, open_trials, tell_end
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.reports import JudgedTests, ProveReport
-from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.shell import Ended
 from sessionrun.worktrees.crossing import NotApplicable, add_tests, take_source
 from sessionrun.worktrees.env_interpreter import EnvironmentProblem
@@ -30,7 +29,6 @@ from sessionrun.worktrees.testing import list_files
 OUTPUT: Final = "hidden-tests.txt"
 BEFORE: Final = "before"
 """The directory in the job's folder of what tests came to without the work."""
-TOLD_BYTES: Final = 4096
 MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
 
@@ -71,7 +69,7 @@ def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveRep
             return ProveReport("unproved", why, reason_class="tests_not_run")
         report = _judge(words, hidden)
     if report.problem is not None:
-        print(read_tail(trials.folder / OUTPUT)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+        tell_end(trials.folder / OUTPUT)
     return report
 
 

@@ -20,8 +20,6 @@ from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
-"""Beside "instance_id", each tells an instance."""
-
 HEAD: Final = "HEAD"
 TAKEN: Final = ("summary", "predictions")
 

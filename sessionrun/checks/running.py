@@ -29,19 +29,17 @@ from sessionrun.checks.runners import (
     split_id,
 )
 from sessionrun.model.checks import Counts, HiddenTests
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.model.spec import Check
 from sessionrun.store.files import open_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import TMP, Enclosure
 from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import Ended, run_script, word_end
+from sessionrun.walls.shell import SHELL, Ended, run_script, word_end
 from sessionrun.walls.wish import WallsWish
 
-SHELL: Final = "/bin/sh"
 ADDOPTS: Final = "PYTEST_ADDOPTS"
 OUTPUT: Final = "known.txt"
 RED: Final = "known-red.json"
@@ -213,10 +211,7 @@ def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> No
 
 def load_red(folder: Path) -> frozenset[str] | None:
     """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
-    try:
-        red = load_record_if_any(folder / RED, Red)
-    except JobFileError:
-        red = None  # it is not ours
+    red = load_usable(folder / RED, Red)
     if red is None:
         return frozenset()
     return None if red.ids is None else frozenset(red.ids)
@@ -224,7 +219,7 @@ def load_red(folder: Path) -> frozenset[str] | None:
 
 def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:
     """Where pytest's report of a command will lie: in the job's folder, or in what is /tmp inside of walls."""
-    return folder.absolute() / name if walls is None else Path(walls.tmp, name)
+    return folder.absolute() / name if walls is None else Path(walls.walls.tmp, name)
 
 
 def add_junit(

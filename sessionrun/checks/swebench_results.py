@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.checks.requests import SOURCE_PATCH
-from sessionrun.model.errors import InputError, JobFileError
+from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.model.reports import JudgedTests, ProveReport
@@ -27,7 +27,7 @@ from sessionrun.model.words import JUDGED
 from sessionrun.session.exports import OwnedFile, Shown, dump
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import load_answer, read_tail
+from sessionrun.store.jobfiles import ANSWER, load_usable, read_tail
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.testing import keep_source
 
@@ -243,10 +243,7 @@ def _find_proof(session: SessionDir, task: Mapping[str, Any]) -> tuple[Path | No
     for round_ in range(task["round"] or 1, 0, -1):
         key = JobKey(task["id"], task["attempt"], round_, "prove", 1)
         for folder in session.find_starts(key):
-            try:
-                return folder, load_answer(folder, ProveReport)
-            except JobFileError:
-                return folder, None
+            return folder, load_usable(folder / ANSWER, ProveReport)
     return None, None
 
 

@@ -25,13 +25,12 @@ from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.repository import ignore_words
 from sessionrun.model.checks import Counts
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import load_record_if_any, read_tail
+from sessionrun.store.jobfiles import load_usable, read_tail
 from sessionrun.store.locks import hold_lock
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
@@ -40,9 +39,7 @@ from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_make import find_digest, provide_environment
 from sessionrun.worktrees.env_request import clear
 
-TOLD_BYTES: Final = 4096
-"""How much of the output of each check is printed."""
-
+_TOLD_BYTES: Final = 4096
 MAX_OUTPUT: Final = 32 * 1024 * 1024
 """Of the output of a check, so much is searched for names of tests."""
 
@@ -144,7 +141,7 @@ class Trials:
                 room = stack.enter_context(self._open(commit))
                 digest = find_digest(request.environment, self.folder, self.build)
                 known = folder / f"{stem}-{digest}.json"
-            ran = _load_known(known) if self._holds(known) else None
+            ran = load_usable(known, Ran) if self._holds(known) else None
             if ran is None:
                 ran = self._try(
                     f"{state}{'' if time == 1 else f'-{time}'}", room or stack.enter_context(self._open(commit))
@@ -218,7 +215,7 @@ class Trials:
             seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
             return replace(ran, canaries=seen)
         if not ran.passed:
-            print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+            tell_end(output)
         return ran
 
     def begin(self, room: Path, folder: Path, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
@@ -244,19 +241,17 @@ class Trials:
         return shell, None
 
 
+def tell_end(output: Path) -> None:
+    """Print the end of what a check printed."""
+    print(read_tail(output)[-_TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+
+
 def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
     """What a result depends on, beside its environment: files, commands and where they run."""
     parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check.timeout_s)
     walled = None if walls is None else walls.wrap()
     return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
-
-
-def _load_known(path: Path) -> Ran | None:
-    try:
-        return load_record_if_any(path, Ran)
-    except JobFileError:
-        return None  # it is done again
 
 
 def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:

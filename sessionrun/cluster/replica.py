@@ -21,6 +21,7 @@ import orjson
 from sessionrun.cluster.companions import ARCHIVE, RECEIVED, Remote, fetch_missing, make_links, unpack_included
 from sessionrun.git.clone import open_room
 from sessionrun.git.git import Git
+from sessionrun.git.repository import read_author
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
@@ -145,19 +146,6 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         time.sleep(ARRIVAL_LOOK_S)
 
 
-def read_author(git: Git, *words: str) -> dict[str, str]:
-    """The settings of a repository by which the commits of its user's git name their author."""
-    done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
-    lines = done.stdout.decode("utf-8", "replace").split("\0")
-    return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
-
-
-def list_tags(git: Git, commit: str) -> dict[str, str]:
-    """The tags before a commit: by some of them projects find their version."""
-    words = ("for-each-ref", "--format=%(refname) %(objectname)", f"--merged={commit}", "refs/tags")
-    return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
-
-
 @contextmanager
 def open_home(repository: Repository) -> Iterator[Git]:
     """Git in the repository of work that is done on nodes: in the user's own, or in a room of a mirror."""
@@ -265,8 +253,7 @@ def _kept_prefix(request: WorkspaceRequest) -> str:
 
 def _list_kept(git: Git, request: WorkspaceRequest) -> dict[str, str]:
     """What is left of a task's branches: commits, by ref."""
-    words = ("for-each-ref", "--format=%(refname) %(objectname)", _kept_prefix(request))
-    return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
+    return git.list_refs(_kept_prefix(request))
 
 
 def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:

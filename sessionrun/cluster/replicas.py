@@ -15,16 +15,15 @@ from sessionrun.cluster.replica import (
     MAX_PACK,
     PACK,
     ReplicaWish,
-    list_tags,
     open_home,
     pack_objects,
-    read_author,
     read_shallow,
 )
 from sessionrun.cluster.rescues import FOLDER as RESCUE
 from sessionrun.cluster.tokens import put_tokens
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.git import Git
+from sessionrun.git.repository import read_author
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import is_commit
@@ -110,7 +109,8 @@ class Replicas:
             make_excerpt(path, mirror, repository.base_commit, upstream.history)
         with open_home(repository) as git:
             if repository.base_commit in missing:
-                tags = list_tags(git, repository.base_commit)
+                # by some of the tags before a commit projects find their version
+                tags = git.list_refs(f"--merged={repository.base_commit}", "refs/tags")
                 wish = replace(wish, tags=tags, shallow=read_shallow(repository.common_dir))
             if not wish.shallow and is_larger(git, MAX_PACK, missing, there):
                 wish = replace(wish, remote=find_remote(git, repository, missing))

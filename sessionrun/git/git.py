@@ -144,7 +144,7 @@ class Git:
         Raises:
             GitError: its exit code is none of `codes`.
         """
-        return _check(argv, self.attempt(*argv, stdin=stdin, stdout=stdout), codes)
+        return check(argv, self.attempt(*argv, stdin=stdin, stdout=stdout), codes)
 
     def line(self, *argv: str) -> str:
         """The line that git prints; paths are spelled as in the file system."""
@@ -177,7 +177,7 @@ class Git:
 
     def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
         """The NUL-separated names that git prints (with ``-z``)."""
-        return _split(self(*argv, stdin=stdin))
+        return split_names(self(*argv, stdin=stdin))
 
     def list_files(self, *words: str) -> tuple[list[str], list[str]]:
         """The names that ``git ls-files`` prints, and the directories that it cannot open: it only warns of these.
@@ -187,9 +187,19 @@ class Git:
         """
         argv = ("ls-files", "-z", *words)
         done = self.attempt(*argv)
-        listed, errors = _check(argv, done), done.stderr.decode("utf-8", "replace")
+        listed, errors = check(argv, done), done.stderr.decode("utf-8", "replace")
         closed = [line.removeprefix(_CLOSED).rpartition("/': ") for line in errors.split("\n") if _CLOSED in line]
-        return _split(listed), [f"{folder}/ cannot be read: {why}" for folder, _, why in closed]
+        return split_names(listed), [f"{folder}/ cannot be read: {why}" for folder, _, why in closed]
+
+    def list_refs(self, *words: str) -> dict[str, str]:
+        """The refs that ``git for-each-ref`` finds by these words, by their full names: what each leads to."""
+        lines = self.line("for-each-ref", "--format=%(refname) %(objectname)", *words).split("\n")
+        return dict(line.split(" ") for line in lines if line)
+
+    def list_branches(self, stem: str = "") -> dict[str, str]:
+        """The branches whose names begin so, each with its commit; without a stem all."""
+        refs = self.list_refs(f"refs/heads/{stem}*" if stem else "refs/heads")
+        return {name.removeprefix("refs/heads/"): commit for name, commit in refs.items()}
 
     def commit_of(self, name: str) -> str | None:
         """The commit that a name stands for, or None."""
@@ -244,14 +254,19 @@ def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {**programs.leave_task(kept), **ours, MARKER: str(os.getpid())}
 
 
-def _check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
-    """What git printed, if it ended as it should."""
+def check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
+    """What git printed.
+
+    Raises:
+        GitError: its exit code is none of `codes`.
+    """
     if done.returncode not in codes:
         raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
     return done.stdout
 
 
-def _split(output: bytes) -> list[str]:
+def split_names(output: bytes) -> list[str]:
+    """The names that git prints with ``-z``."""
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 

@@ -9,14 +9,14 @@ one commit alone: what lies in a checkout decides nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.git.git import ENVIRONMENT, Git, GitError, version
+from sessionrun.git.git import ENVIRONMENT, Git, check, split_names, version
 from sessionrun.git.private import Fence
 from sessionrun.model.frozen import frozen
 from sessionrun.store.trees import remove_entry, remove_tree
@@ -57,9 +57,9 @@ class MergeRoom:
         """
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index)
-        code, output = _run(self.git, *_MERGE_TREE, ours, theirs, codes=(0, 1))
-        tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
-        return Merged(None if code else tree, files)
+        conflicts, output = _merge(self.git, *_MERGE_TREE, ours, theirs)
+        tree, *files = split_names(output)
+        return Merged(None if conflicts else tree, files)
 
     def mark(self, ours: str, theirs: str) -> str:
         """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version.
@@ -69,7 +69,7 @@ class MergeRoom:
         """
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
-        _, output = _run(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs, codes=(0, 1))
+        _, output = _merge(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs)
         return os.fsdecode(output.split(b"\0")[0])
 
     def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
@@ -80,17 +80,14 @@ class MergeRoom:
             own("read-tree", ours)
             own("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
             bases = own("merge-base", "--all", ours, theirs, codes=(0, 1)).decode().split()
-            code, _ = _run(
-                own, *(_DIFF3 if marks else ()), "merge-recursive", *bases, "--", ours, theirs, codes=(0, 1)
-            )
-            if code == 0:
-                return Merged(own("write-tree").decode().strip(), [])
-            named = own("diff", "--name-only", "-z", "--diff-filter=U").split(b"\0")
-            if marks:
-                names = b"".join(name + b"\0" for name in dict.fromkeys(named) if name)
+            conflicts, _ = _merge(own, *(_DIFF3 if marks else ()), "merge-recursive", *bases, "--", ours, theirs)
+            if conflicts:
+                named = list(dict.fromkeys(own.names("diff", "--name-only", "-z", "--diff-filter=U")))
+                if not marks:
+                    return Merged(None, named)
+                names = b"".join(os.fsencode(name) + b"\0" for name in named)
                 own("update-index", "--add", "--remove", "-z", "--stdin", stdin=names)
-                return Merged(own("write-tree").decode().strip(), [])
-            return Merged(None, [os.fsdecode(name) for name in dict.fromkeys(named) if name])
+            return Merged(own.line("write-tree"), [])
         finally:
             index.unlink(missing_ok=True)
             for entry in self.git.directory.iterdir():
@@ -130,16 +127,10 @@ def _is_old(path: str | None) -> bool:
     return version(Path.cwd()) < MERGE_TREE
 
 
-def _run(git: Git, *argv: str, codes: Sequence[int]) -> tuple[int, bytes]:
-    """The exit code and the output of a command.
-
-    Raises:
-        GitError: the exit code is not in `codes`.
-    """
+def _merge(git: Git, *argv: str) -> tuple[bool, bytes]:
+    """Whether a merge has a conflict, and the output of the command."""
     done = git.attempt(*argv)
-    if done.returncode not in codes:
-        raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
-    return done.returncode, done.stdout
+    return done.returncode != 0, check(argv, done, (0, 1))
 
 
 def _bring_attributes(git: Git, commit: str, path: Path) -> None:

@@ -69,6 +69,13 @@ def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
     return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
+def read_author(git: Git, *words: str) -> dict[str, str]:
+    """The settings of a repository by which the commits of its user's git name their author."""
+    done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
+    lines = done.stdout.decode("utf-8", "replace").split("\0")
+    return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
+
+
 _PLACES: Final = ("--path-format=absolute", "--git-common-dir", "--absolute-git-dir", "--show-toplevel")
 """What git is asked for: the last fails where there is no checkout."""
 

@@ -83,6 +83,14 @@ def load_record_if_any(path: Path, cls: type[_Record]) -> _Record | None:
         raise
 
 
+def load_usable(path: Path, cls: type[_Record]) -> _Record | None:
+    """As `load_record`; None where there is none that can be used."""
+    try:
+        return load_record(path, cls)
+    except JobFileError:
+        return None
+
+
 def load_request(folder: Path, cls: type[_Record]) -> _Record:
     """What a job of ours is asked for.
 

@@ -141,11 +141,6 @@ class Enclosure:
     stdin: str | None = None
     outlives_us: bool = False
 
-    @property
-    def tmp(self) -> str:
-        """The folder that is /tmp inside."""
-        return self.walls.tmp
-
     def wrap(self, *command: str) -> tuple[str, ...]:
         """The words that start a program inside."""
         words = build_argv(

@@ -32,6 +32,7 @@ from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState, filter_environment
 from sessionrun.walls.programs import (
     find_folders,
+    find_home,
     find_masks,
     find_named,
     find_python,
@@ -51,17 +52,18 @@ from sessionrun.walls.wish import INSIDE, WallsWish
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
 
-def raise_walls(wish: WallsWish, *, builds: bool = False) -> Enclosure:
-    """How the programs of a job are started inside.
+def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure | None:
+    """How the programs of a job of this process are started inside, or those that build its environment.
 
-    Those that build an environment see no worktree, and the repository can only be read.  What they write is added
-    when a build begins.
+    The latter see no worktree, and the repository can only be read.  What they write is added when a build begins.
 
     Raises:
-        SessionrunError: walls cannot be had here.
+        SessionrunError: walls are wished for, and cannot be had here.
         OSError: what they need cannot be made.
     """
-    wish = _settle(wish)
+    if asked is None:
+        return None
+    wish = _settle(asked)
     built, env = _build(wish), wish.env
     state = None if builds or wish.agent is None else state_of(wish.agent.argv[0])
     if state is not None and wish.agent is not None:
@@ -144,7 +146,7 @@ def _connect(
 
 def _list_rules(wish: WallsWish, state: AgentState | None, inside: Mapping[str, str]) -> tuple[Rule, ...]:
     """Which hosts the job may reach."""
-    home = _find_home()
+    home = find_home()
     folder = "" if state is None else find_state_folder(home, state, inside)
     more = () if state is None else list_more_settings(home, state)
     words = () if wish.agent is None else wish.agent.argv
@@ -156,7 +158,7 @@ def _build(wish: WallsWish) -> Walls:
     tmp = Path(wish.folder, TMP_FOLDER)
     make_directories(tmp, 0o700)
     sandbox, repository, agent = wish.sandbox, wish.repository, wish.agent
-    home, needed = _find_home(), find_python()[1]
+    home, needed = find_home(), find_python()[1]
     own = None if agent is None else state_of(agent.argv[0])
     shown = [*_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
@@ -233,11 +235,6 @@ def _find_links(wish: WallsWish, visible: Sequence[str]) -> Iterator[tuple[str, 
             yield path, real
 
 
-def _find_home() -> str:
-    """The home directory itself: inside, a link to it may not be there, and masks lie where secrets really are."""
-    return os.path.realpath(os.path.expanduser("~"))
-
-
 def _find_masks(
     wish: WallsWish, own: AgentState | None, needs: Sequence[str], seen: Iterable[str], more: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -253,7 +250,7 @@ def _find_masks(
         for path in find_named(os.environ, passed, wish.cwd)
         if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
     ]
-    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=[*named, *more])
+    found = find_masks(find_home(), own, as_root=os.geteuid() == 0, named=[*named, *more])
     folders, files = (
         tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
         for paths in found
@@ -319,15 +316,3 @@ def open_report(path: Path) -> None:
     """Open the file of the report as the descriptor that `inner` is given."""
     os.dup2(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), REPORT_FD)
     os.set_inheritable(REPORT_FD, True)  # if it was the same, dup2 changes nothing
-
-
-def raise_if_any(wish: WallsWish | None, *, builds: bool = False) -> Enclosure | None:
-    """How the programs of a job of this process are started inside, or those that build its environment.
-
-    Raises:
-        SessionrunError, OSError: walls are wished for, and cannot be had here.
-    """
-    if wish is None:
-        return None
-
-    return raise_walls(wish, builds=builds)

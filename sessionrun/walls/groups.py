@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
+from sessionrun.walls.shell import SHELL
 
 Controller = Literal["memory", "cpu"]
 
 ROOT: Final = Path("/sys/fs/cgroup")
 OWN: Final = Path("/proc/self/cgroup")
-SHELL: Final = "/bin/sh"
 ENTER: Final = 'while [ "$1" != -- ]; do echo "$$" > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 """A shell's words to enter the groups that stand before ``--``, and become the program behind it."""
 

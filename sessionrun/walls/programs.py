@@ -67,8 +67,7 @@ def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] 
         bwrap=bwrap,
         policy=policy,
         as_root=os.geteuid() == 0,
-        # inside, a link to it may not be there, and masks lie where secrets really are
-        home=os.path.realpath(os.path.expanduser("~")),
+        home=find_home(),
         python=python,
         inner=inner.__file__,
         tmp=tmp,
@@ -76,6 +75,11 @@ def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] 
         system_links=tuple((f"/{name}", os.readlink(f"/{name}")) for name in _LINKS if os.path.islink(f"/{name}")),
         shown=tuple(dict.fromkeys(path for path in (*folders, *shown) if is_hidden(path, policy))),
     )
+
+
+def find_home() -> str:
+    """The home directory itself: inside, a link to it may not be there, and masks lie where secrets really are."""
+    return os.path.realpath(os.path.expanduser("~"))
 
 
 def find_python() -> tuple[str, tuple[str, ...]]:

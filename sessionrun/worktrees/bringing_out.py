@@ -22,10 +22,11 @@ from typing import Final
 from sessionrun.git.clone import list_alternates, make_repository
 from sessionrun.git.git import MARKER, Git
 from sessionrun.git.large_files import take_large_files
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store import programs
 from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls import upload
@@ -33,7 +34,7 @@ from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_a
 from sessionrun.walls.programs import make_walls
 from sessionrun.worktrees.registration import find_lost_admins, load_owner, trash_path
 from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.view import BroughtOut, load_brought, note_brought
+from sessionrun.worktrees.view import BROUGHT, BroughtOut, note_brought
 
 QUARANTINE: Final = "sessionrun-in-"
 """In the administrative directory of a worktree: how the name of a quarantine begins."""
@@ -85,7 +86,7 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
     with _open_quarantine(git, common_dir, known) as quarantine:
         words = (place.branch, known[0], str(git.git_dir))
         found = _fetch(quarantine, (*_enclose(walls, common_dir), *words), common_dir, request.export_limit_s)
-        before = load_brought(walls)
+        before = load_record_if_any(walls / BROUGHT, BroughtOut)
         moves = before is None or before.refs != found.refs
         if moves:
             _check_unmoved(git, name, tip, before, found)
@@ -94,15 +95,6 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
     if moves:
         _move(git, name, tip, found.refs)
     note_brought(walls, found)
-
-
-def try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
-    """The same; returns in one line why the commits stay inside, and where that is, if they cannot come out."""
-    try:
-        bring_out_of(request, git)
-    except (SessionrunError, OSError) as error:
-        return f"{error}; its commits stay in {Path(request.walls or '', VIEW_FOLDER)}"
-    return None
 
 
 def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: Path) -> None:
@@ -126,10 +118,8 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
 
 def read_left(walls: Path) -> str:
     """In one line what a task has in its view that did not come out; '' for nothing."""
-    with suppress(JobFileError):
-        before = load_brought(walls)
-        return before.left if before is not None else ""
-    return ""
+    before = load_usable(walls / BROUGHT, BroughtOut)
+    return before.left if before is not None else ""
 
 
 def leave_walls(request: WorkspaceRequest, released: Place) -> Place:

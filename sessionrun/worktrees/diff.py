@@ -173,23 +173,14 @@ def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], reposito
     import tempfile
 
     from sessionrun.git.repository import ignore_words
+    from sessionrun.worktrees.park import copy_index
 
     ours = {os.path.normpath(link) for link in links}
     with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
         index = replace(git, index=Path(folder, "index"))
-        _copy_index(git, index)
+        copy_index(index, "HEAD")
         new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
         empty = git.line("hash-object", "-t", "blob", "--stdin")
         entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
         index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
         return index(*argv)
-
-
-def _copy_index(git: Git, index: Git) -> None:
-    from sessionrun.worktrees.park import copy_index
-
-    assert index.index is not None and git.git_dir is not None
-    try:
-        copy_index(git.git_dir / "index", index.index)
-    except FileNotFoundError:
-        index("read-tree", "HEAD")

@@ -20,11 +20,10 @@ from urllib.parse import quote
 import orjson
 
 from sessionrun.git.git import git_environ
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import make_entry, remove_entry
 from sessionrun.worktrees.env_interpreter import EnvironmentProblem
 from sessionrun.worktrees.env_request import MANIFEST, EnvironmentRequest, StepReport, clear, tenant_path
@@ -68,10 +67,7 @@ class Manifest:
 
 def load_manifest(entry: Path) -> Manifest | None:
     """The manifest of an entry; None where there is none that holds."""
-    try:
-        return load_record_if_any(entry / MANIFEST, Manifest)
-    except JobFileError:
-        return None
+    return load_usable(entry / MANIFEST, Manifest)
 
 
 def find_texts(folder: Path, paths: Sequence[str]) -> tuple[list[str], list[str]]:

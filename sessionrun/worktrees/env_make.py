@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -14,6 +15,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record
 from sessionrun.store.trees import (
     discard_entry,
     hold_entry,
@@ -24,6 +26,7 @@ from sessionrun.store.trees import (
     sync_files,
 )
 from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.env_building import Builder, Steps, read_texts
 from sessionrun.worktrees.env_copying import (
     ENV,
@@ -51,17 +54,31 @@ from sessionrun.worktrees.env_interpreter import (
 )
 from sessionrun.worktrees.env_request import (
     MANIFEST,
+    REPORT,
+    WISH,
     EnvironmentReport,
     EnvironmentRequest,
     StepReport,
     name_variables,
-    write_report,
 )
 from sessionrun.worktrees.env_version import find_version
 
 _CHECKOUT: Final = "checkout"
 _TMP: Final = "tmp"
 """In an entry while it is built: temporary files, with the locks that uv leaves.  Inside of walls it is /tmp."""
+
+
+def make_first(folder: Path) -> EnvironmentReport:
+    """Make the environment that the SETUP of this folder begins with.
+
+    Raises:
+        SessionrunError, OSError: the request cannot be used, or its walls not be built.
+    """
+    request = load_record(folder / WISH, EnvironmentRequest)
+    report = make_environment(request, folder, raise_if_any(request.walls, builds=True))
+    if report.problem is not None:
+        print(f"environment: {report.problem}", file=sys.stderr)
+    return report
 
 
 def make_environment(
@@ -77,7 +94,7 @@ def make_environment(
         report = making.make()
     except (SessionrunError, OSError) as error:
         report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps.done), problem=str(error))
-    write_report(folder, report)
+    replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
     return report
 
 

@@ -20,14 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
-from sessionrun.store.files import replace_file
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import discard_entry, find_remains, iterate_entries, remove_entry, sweep_entry
 from sessionrun.walls.wish import WallsWish
@@ -172,10 +168,7 @@ def tenant_path(target: Path) -> Path:
 
 def load_tenant(target: Path) -> Tenant | None:
     """The attempt that the environment at `target` is of; None if there is no note that fits its name."""
-    try:
-        tenant = load_record_if_any(tenant_path(target), Tenant)
-    except JobFileError:
-        return None
+    tenant = load_usable(tenant_path(target), Tenant)
     if tenant is None:
         return None
     cache, names = str(target.parent.parent), (tenant.session_id, tenant.task, tenant.attempt)
@@ -186,20 +179,6 @@ def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[s
     """The variables by which programs find an environment; `path` is the PATH without it."""
     variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
     return {**variables, "PYTHONHOME": ""} if environ.get("PYTHONHOME") else variables
-
-
-def load_wish(folder: Path) -> EnvironmentRequest:
-    """What is asked of a SETUP.
-
-    Raises:
-        JobFileError: it cannot be used.
-    """
-    return load_record(folder / WISH, EnvironmentRequest)
-
-
-def write_report(folder: Path, report: EnvironmentReport) -> None:
-    """Leave the report in whole."""
-    replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
 
 
 def load_report(folder: Path) -> EnvironmentReport | None:
@@ -245,11 +224,10 @@ def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) 
     targets: dict[Path, None] = {}
     for phase in phases:
         for job in sorted(folder.parent.glob(f"{attempt}-*-{phase}*")) if attempt[1:].isdecimal() else ():
-            try:
-                cache = load_wish(job).cache
-            except JobFileError:
+            wish = load_usable(job / WISH, EnvironmentRequest)
+            if wish is None:
                 continue  # there was none, or a task has changed the file: then nothing says what may go
-            target = Path(find_target(cache, session_id, task, int(attempt[1:]), in_room=phase == "prove"))
+            target = Path(find_target(wish.cache, session_id, task, int(attempt[1:]), in_room=phase == "prove"))
             if target.is_absolute() and (os.path.lexists(target) or find_remains(target)):
                 targets[target] = None
     return list(targets)

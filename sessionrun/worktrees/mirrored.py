@@ -15,10 +15,10 @@ from pathlib import Path
 import orjson
 
 from sessionrun.git.clone import make_excerpt, open_room
-from sessionrun.model.errors import JobFileError, RepositoryFailed, SessionrunError
+from sessionrun.model.errors import RepositoryFailed, SessionrunError
 from sessionrun.model.places import Place, Start, Upstream, is_commit
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import hold_entry, share_entry
 from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
 from sessionrun.worktrees.registration import read_heads
@@ -112,10 +112,7 @@ def _fetch_start(upstream: Upstream, note: Path, folder: Path | None, limit_s: f
 
 def _load_note(note: Path) -> Start | None:
     """Any task may write there: what is no commit's name is no note."""
-    try:
-        start = load_record_if_any(note, Start)
-    except JobFileError:
-        return None
+    start = load_usable(note, Start)
     return start if start is not None and is_commit(start.commit) and start.name.isprintable() else None
 
 
@@ -157,8 +154,7 @@ def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
     if not home or not os.path.isdir(home):
         return set()
     with open_room(Path(home), "", limit_s=request.git_limit_s) as room:
-        listed = room.git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
-    return {name.removeprefix("refs/heads/") for name in listed.split("\n")}
+        return {*room.git.list_branches(stem)}
 
 
 def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:

@@ -24,7 +24,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Start, is_commit, is_path, name_readably
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import iterate_entries, make_entry, remove_unused, sweep_entry
 
@@ -161,8 +161,7 @@ def _renew(room: Room) -> None:
 
 def _guess_branch(git: Git, commit: str) -> str | None:
     """A bundle, or an old server, tells the commit of HEAD and not its branch."""
-    listed = git.line("for-each-ref", "--format=%(refname)", f"--points-at={commit}", HEADS).split("\n")
-    names = [name.removeprefix(HEADS) for name in listed if name]
+    names = [name.removeprefix(HEADS) for name in git.list_refs(f"--points-at={commit}", HEADS)]
     usual = [name for name in _USUAL if name in names]
     return next(iter(usual), names[0] if len(names) == 1 else None)
 
@@ -227,10 +226,7 @@ def _spell(ref: str) -> Iterator[tuple[str, str]]:
 def iterate_mirrors(cache: Path) -> Iterator[Cached]:
     """The mirrors of a cache, by name, and what killed processes left of others."""
     for mirror in iterate_entries(cache / FOLDER, lambda name: name.endswith(SUFFIX), MARKER):
-        try:
-            marker = load_record_if_any(mirror.path / MARKER, Marker)
-        except JobFileError:
-            marker = None
+        marker = load_usable(mirror.path / MARKER, Marker)
         yield replace(mirror, repo=marker.repo if marker else None)
 
 
@@ -261,7 +257,7 @@ def _find_obstacle(mirror: Cached) -> str | None:
 def _find_unmerged(git: Git) -> dict[str, str]:
     """The branches of tasks whose commits are not among what was fetched, with these."""
     unmerged = {}
-    for name, commit in _list_branches(git).items():
+    for name, commit in git.list_branches().items():
         words = ("--not", "--remotes", "--tags", "--glob=refs/sessionrun/*")
         done = git.attempt("rev-list", "--max-count=1", commit, *words)
         if done.returncode != 0 or done.stdout:
@@ -269,15 +265,10 @@ def _find_unmerged(git: Git) -> dict[str, str]:
     return unmerged
 
 
-def _list_branches(git: Git) -> dict[str, str]:
-    listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
-    return {name: commit for commit, _, name in (line.partition(" ") for line in listed.split("\n")) if name}
-
-
 def _list_branches_at_home(repo: str) -> Mapping[str, str]:
     """The branches of a local repository, to which those of tasks are brought; none if it is no such."""
     for common in (Path(repo, ".git"), Path(repo)):
         if is_path(repo) and (common / "objects").is_dir():
             with open_room(common, "") as room:
-                return _list_branches(room.git)
+                return room.git.list_branches()
     return {}

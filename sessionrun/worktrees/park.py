@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.git.git import Git, GitError
+from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.merging import commit_tree
 from sessionrun.model.frozen import frozen
@@ -155,18 +155,20 @@ def write_worktree(site: Site) -> Written:
     return Written(head, tree, tuple(problems))
 
 
-def copy_index(origin: Path, copy: Path) -> None:
-    """Copy an index with its time of change, which is part of what it says.
+def copy_index(git: Git, commit: str) -> None:
+    """Fill the private index of a git from that of its worktree, or from a commit if there is none.
 
-    Git compares times by the second, and looks into a file that changed in the second in which the index was
-    written, or later.  With a newer copy it would overlook a change of that second that keeps the size.
-
-    Raises:
-        FileNotFoundError: there is no index.
+    The copy has the same time of change, which is part of what an index says.  Git compares times by the second,
+    and looks into a file that changed in the second in which the index was written, or later.  With a newer copy
+    it would overlook a change of that second that keeps the size.
     """
-    times = os.stat(origin)
-    shutil.copyfile(origin, copy)
-    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert git.index is not None and git.git_dir is not None
+    try:
+        times = os.stat(git.git_dir / "index")
+        shutil.copyfile(git.git_dir / "index", git.index)
+        os.utime(git.index, ns=(times.st_atime_ns, times.st_mtime_ns))
+    except FileNotFoundError:
+        git("read-tree", commit)
 
 
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
@@ -233,10 +235,7 @@ def _look(index: Git, head: Head, ignore: Sequence[str]) -> tuple[_Seen, list[st
     """
     assert index.index is not None
     index.index.unlink(missing_ok=True)
-    try:
-        copy_index(head.git_dir / "index", index.index)
-    except FileNotFoundError:
-        index("read-tree", head.commit)
+    copy_index(index, head.commit)
     seen = _list(index, ignore)
     if seen.unmerged:
         index("read-tree", head.commit)
@@ -271,8 +270,7 @@ def show_hidden(git: Git) -> None:
     if listed.returncode:
         (git.git_dir / "index").unlink(missing_ok=True)
         return
-    entries = [os.fsdecode(entry) for entry in listed.stdout.split(b"\0") if entry]
-    if hidden := [entry[2:] for entry in entries if entry[0].islower() or entry[0] == "S"]:
+    if hidden := [entry[2:] for entry in split_names(listed.stdout) if entry[0].islower() or entry[0] == "S"]:
         _show(git, hidden)
 
 
@@ -446,7 +444,6 @@ def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
 
 def find_rescues(main: Git, branch: str) -> list[str]:
     """The rescue branches of a task branch, oldest first."""
-    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
-    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
-    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
-    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]
+    stem = f"{branch}{RESCUE_SUFFIX}"
+    names = [name for name in main.list_branches(stem) if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem))]
+    return sorted(names, key=lambda name: (len(name), name))

@@ -23,7 +23,7 @@ import orjson
 
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
-from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
@@ -31,6 +31,7 @@ from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.programs import Programs, under_way
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
@@ -38,7 +39,7 @@ from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.cached import open_checkout, open_folder
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
-from sessionrun.worktrees.env_request import WISH, EnvironmentRequest, load_report
+from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.fetching import Fetched, Record, fetch_wanted, group_mirrors
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.setup import wish_environment
@@ -308,10 +309,7 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
         )
         with process, under_way(process):
             code = process.wait()
-    try:
-        report = load_report(log)
-    except JobFileError:
-        report = None
+    report = load_usable(log / REPORT, EnvironmentReport)
     kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)
     if report is not None and report.problem is None:

@@ -20,6 +20,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.trees import remove_tree
+from sessionrun.walls.argv import VIEW_FOLDER
 from sessionrun.worktrees.bases import holds_nothing
 from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import bring_home, hold_mirror
@@ -257,9 +258,13 @@ def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
     """Bring out the commits of a walled task; if they have to stay inside of its walls, why."""
     if request.walls is None:
         return None
-    from sessionrun.worktrees.bringing_out import try_to_bring_out
+    from sessionrun.worktrees.bringing_out import bring_out_of
 
-    return try_to_bring_out(request, git)
+    try:
+        bring_out_of(request, git)
+    except (SessionrunError, OSError) as error:
+        return f"{error}; its commits stay in {Path(request.walls, VIEW_FOLDER)}"
+    return None
 
 
 def _put_back(site: Site, inside: str | None = None) -> str | None:

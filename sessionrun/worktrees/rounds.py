@@ -10,9 +10,10 @@ What no commit can hold (repositories inside, huge files) is never touched; nor 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from sessionrun.git.git import Git
 from sessionrun.git.merging import commit_tree
@@ -21,6 +22,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, remove_empty, replace_file
+from sessionrun.store.jobfiles import NOT_BEGUN, load_request
 from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
 from sessionrun.worktrees.request import Loop, WorkRequest, WorkspaceRequest
 from sessionrun.worktrees.site import Site, open_site
@@ -73,6 +75,23 @@ def list_changes(loop: Loop, kept: Kept, folder: Path) -> list[tuple[str, str, s
         lines = fence.main().names(*words, work_base(loop.workspace.place), kept.tree)
     rows = [line.split("\t", 2) for line in lines]
     return [(path, added, deleted) for added, deleted, path in rows]
+
+
+def begin_work(folder: Path) -> NoReturn:
+    """Set the worktree back, and become the agent.
+
+    Raises:
+        SessionrunError, OSError: the worktree cannot be set back, or the agent not be started.
+    """
+    request = load_request(folder, WorkRequest)
+    try:
+        take_back(request, folder)
+    except (SessionrunError, OSError) as error:
+        replace_file(folder / NOT_BEGUN, str(error).encode("utf-8", "replace"), durable=False)
+        raise
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and an agent would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(request.argv[0], request.argv)
 
 
 def take_back(request: WorkRequest, folder: Path) -> None:
@@ -166,9 +185,8 @@ def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
     if not _may_have_refs(Path(request.repository.common_dir)):
         return
-    for name in git.line("for-each-ref", "--format=%(refname)", _name_ref(request)).split("\n"):
-        if name:
-            git.attempt("update-ref", "-d", name)
+    for name in git.list_refs(_name_ref(request)):
+        git.attempt("update-ref", "-d", name)
 
 
 def _name_ref(request: WorkspaceRequest, name: str = "") -> str:

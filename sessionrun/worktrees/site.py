@@ -312,5 +312,4 @@ def free_names(
 def list_taken(git: Git, request: WorkspaceRequest) -> tuple[str, set[str]]:
     """The name of the task's branch, if it is free, and the branches there are that begin so."""
     stem = branch_stem(request.repository, request.task, request.branch)
-    listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
-    return stem, {name.removeprefix("refs/heads/") for name in listed.split("\n")} | list_home(request, stem)
+    return stem, {*git.list_branches(stem)} | list_home(request, stem)

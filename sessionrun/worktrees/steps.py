@@ -471,7 +471,7 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     from sessionrun.worktrees.site import branch_stem, free_branches, free_names
 
     with open_fence(repository) as fence:
-        taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
+        taken = fence.main().list_branches()
     wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
     stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
     if spec.seats is not None:

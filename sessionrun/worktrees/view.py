@@ -9,7 +9,7 @@ commits from it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +18,11 @@ import orjson
 from sessionrun.git.clone import list_alternates
 from sessionrun.git.git import Git
 from sessionrun.git.private import word_settings
+from sessionrun.git.repository import read_author
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
 from sessionrun.worktrees.registration import find_admin, read_head
@@ -62,24 +62,13 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
     if admin is None:
         raise SessionrunError(f"{place.worktree} was removed while it was made")
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
-    asked = git.attempt("config", "-z", "--get-regexp", r"^user\.(name|email)$").stdout.decode("utf-8", "replace")
-    identity = [(pair[0], pair[2]) for pair in (entry.partition("\n") for entry in asked.split("\0")) if pair[0]]
     name = f"refs/heads/{place.branch}"
     own = git.commit_of(name)
     named = read_head(admin)
     head = own if named == f"ref: {name}" else git.commit_of(named)
     refs = {"head": head, "own": own, "attached": head if named == f"ref: {name}" else None}
     state = BroughtOut({name: commit for name, commit in refs.items() if commit is not None})
-    make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity, state)
-
-
-def load_brought(walls: Path) -> BroughtOut | None:
-    """What is outside of a view; None if that is not on record.
-
-    Raises:
-        JobFileError: the record cannot be used.
-    """
-    return load_record_if_any(walls / BROUGHT, BroughtOut)
+    make_view(Path(request.walls), Path(request.repository.common_dir), admin, read_author(git), state)
 
 
 def note_brought(walls: Path, state: BroughtOut) -> None:
@@ -87,16 +76,14 @@ def note_brought(walls: Path, state: BroughtOut) -> None:
     replace_file(walls / BROUGHT, orjson.dumps(state), durable=False)
 
 
-def make_view(
-    walls: Path, common_dir: Path, admin: Path, identity: Sequence[tuple[str, str]], state: BroughtOut
-) -> None:
+def make_view(walls: Path, common_dir: Path, admin: Path, author: Mapping[str, str], state: BroughtOut) -> None:
     """Make the view of a worktree anew, from what its repository has now.
 
     Args:
         walls: the task's folder of walls.
         common_dir: the common directory of the repository.
         admin: the administrative directory of the worktree.
-        identity: settings by which the user's commits are signed with a name.
+        author: settings by which the user's commits name their author.
         state: where branch and HEAD are.
 
     Raises:
@@ -119,7 +106,7 @@ def make_view(
         alternates.append(str(common_dir / BASE_LARGE / "objects"))
     (draft / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in alternates))
     # the keys by which commits would be signed are not inside
-    own = (("gc.auto", "0"), ("maintenance.auto", "false"), *_UNSIGNED, *identity)
+    own = (("gc.auto", "0"), ("maintenance.auto", "false"), *_UNSIGNED, *author.items())
     with open(draft / "config", "a", encoding="utf-8") as stream:
         stream.write("\n" + word_settings(own))
     remove_tree(view)

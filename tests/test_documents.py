@@ -391,7 +391,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     written = section("docs/files.md", "Worktrees")
     for word in (
         jobfiles.REQUEST,
-        request.CLAIM,
+        jobfiles.CLAIM,
         jobfiles.ANSWER,
         registration.LOCK_NAME,
         registration.MARK,

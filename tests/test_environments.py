@@ -41,10 +41,9 @@ from sessionrun.worktrees.env_request import (
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.worktrees.env_make import make_environment
-from sessionrun.worktrees.env_request import load_wish
+from sessionrun.worktrees.env_make import make_first
 folder = Path(sys.argv[1])
-sys.exit(make_environment(load_wish(folder), folder).problem)
+sys.exit(make_first(folder).problem)
 """
 
 

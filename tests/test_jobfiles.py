@@ -15,8 +15,8 @@ from sessionrun.model.checks import Brief, Checked, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.reports import CheckReport
-from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer, load_request, read_tail
-from sessionrun.worktrees.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
+from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_request, read_tail
+from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
 DIFF_STAT = {"files": 1, "insertions": 1, "deletions": 0}

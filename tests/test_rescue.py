@@ -11,8 +11,9 @@ from conftest import Command, eventually
 from stages import git
 from test_cluster import make_repository, start
 
+from sessionrun.cluster.homecoming import take_rescue
 from sessionrun.cluster.replica import pack_objects
-from sessionrun.cluster.rescues import commit_of, drop_older, list_packs, take_rescue
+from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
 from sessionrun.git.git import Git
 from sessionrun.model.places import Place, Repository
 

@@ -48,7 +48,6 @@ def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
     """The files of an answer in whole, by path.
 
     Args:
-        answer: what the agent said.
         outputs: where blocks without a path go, in order.
 
     Raises:
@@ -108,7 +107,6 @@ def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> di
     """The new content of each file that is edited, all edits made.
 
     Args:
-        edits: in their order.
         contents: what the files hold now; None for a file that does not exist.
 
     Raises:

@@ -31,12 +31,6 @@ VERDICT_PROMPT: Final = "verdict-prompt"
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a CHECK; a script is neither shown a brief nor asked for a verdict.
 
-    Args:
-        site: the session.
-        state: the key's task.
-        key: the job.
-        whole: the state of the session.
-
     Raises:
         OSError: the session directory cannot be written.
     """

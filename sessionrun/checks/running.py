@@ -77,9 +77,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | 
 
     Args:
         check: if it reads reports, a command fails whose report says that a test failed, or that there is none.
-        directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
-        walls: of the task.
     """
     counts: Counts | None = None
     reads_report = check.report == "read"
@@ -111,10 +109,8 @@ def run_known(
 
     Args:
         known: their ids and the command; an id that is not there, for it comes with the patch, does not count.
-        directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
         red: those that did not pass before the work either, and do not count; None: no test could be run then.
-        walls: of the task.
     """
     command = word_known(known, directory)
     if command is None or red is None:
@@ -273,7 +269,6 @@ def word_failure(
     """Describe a command that failed, for the agent.
 
     Args:
-        command: as it was given.
         code: how it ended, as `Popen.returncode` has it.
         counts: how its tests came out, if it counted any.
         failed: the first of those that did not pass.

@@ -124,7 +124,6 @@ class Trials:
 
         Args:
             state: what the files are called.
-            commit: whose files the room has.
             time: which repetition it is, from 1.
 
         Raises:

@@ -54,12 +54,10 @@ def find_verdict(
     """Do the checks that are needed for a verdict.
 
     Args:
-        check: does one.
         red: whether it has to fail without the work.
         repeat: how often a check that passes with the work, or fails without it, is done.
         reads_report: whether the tests that ran have to be those of the base.
         set_up: the files of test set-up that the work changes.
-        plant: does one with a test that has to fail.
     """
     done: dict[str, Ran] = {}
 

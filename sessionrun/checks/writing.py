@@ -85,9 +85,6 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
     """Write what an answer says; the lines of each file written.
 
     Args:
-        brief: what is wanted.
-        directory: the task's.
-        answer: what the agent said.
         record: a file outside of `directory`, written when all new files exist: it lists what is renamed then.
 
     Raises:

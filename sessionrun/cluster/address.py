@@ -26,7 +26,7 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.index import user_directory
+from sessionrun.store.index import choose_directory, user_directory
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS, which machines and sessions of a cluster share."""
@@ -50,10 +50,7 @@ _ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{
 
 def find_certs_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the files for TLS: as the environment says, else in the user's configuration."""
-    named = environ.get(CERTS_VARIABLE)
-    if named:
-        return Path(named).absolute()
-    return user_directory("config") / "cluster"
+    return choose_directory(environ, CERTS_VARIABLE, user_directory("config") / "cluster")
 
 
 def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:

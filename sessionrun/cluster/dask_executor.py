@@ -41,7 +41,6 @@ class DaskExecutor:
     """The executor of a session whose jobs run on nodes.
 
     Args:
-        session: its directory.
         spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.

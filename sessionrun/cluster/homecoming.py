@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from sessionrun.agents.verdict import Problem
-from sessionrun.cluster.replica import name_commits, take_work
-from sessionrun.cluster.rescues import list_packs, take_rescue
+from sessionrun.cluster.replica import name_commits, open_home, set_branch, take_pack, take_work
+from sessionrun.cluster.rescues import commit_of, list_packs
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.task import TaskState
 from sessionrun.git.clone import drop_excerpt
+from sessionrun.git.git import GitError
 from sessionrun.model.asked import uses_replicas
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
-from sessionrun.model.places import Place
+from sessionrun.model.places import Place, Repository
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job
@@ -28,7 +29,7 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.worktrees.mirrored import bring_home, list_home
 from sessionrun.worktrees.phases import judge_failed, make_request
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 
 
 def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
@@ -98,6 +99,23 @@ def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | N
         return None
     text = f"its node did not come back; what it had sent of the work is on {taken.rescue}"
     return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
+
+
+def take_rescue(repository: Repository, place: Place, packs: Iterable[Path]) -> Place | None:
+    """Keep the newest work that came of a task whose node is lost, on a branch of its own; None: none came.
+
+    Raises:
+        SessionrunError: no name is free for the branch.
+    """
+    with open_home(repository) as git:
+        for pack in packs:
+            try:
+                take_pack(git, pack)
+            except (GitError, OSError):
+                continue  # it did not come whole; the one before it did
+            name = set_branch(git, f"{place.branch}{RESCUE_SUFFIX}", commit_of(pack))
+            return replace(place, rescue=name, commit=commit_of(pack))
+    return None
 
 
 def _list_packs(site: Site, key: JobKey) -> Iterator[Path]:

@@ -35,7 +35,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import locks, processes
 from sessionrun.store.codec import build
 from sessionrun.store.files import list_folders, make_directories, read_regular, replace_file
-from sessionrun.store.index import user_directory
+from sessionrun.store.index import choose_directory, user_directory
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.space import Cached, measure
 from sessionrun.store.trees import remove_tree
@@ -96,10 +96,7 @@ class NodeSite:
 
 def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     """The directory of this machine's nodes: as the environment says, else in the user's cache directory."""
-    named = environ.get(NODES_VARIABLE)
-    if named:
-        return Path(named).absolute()
-    return user_directory("cache") / "nodes"
+    return choose_directory(environ, NODES_VARIABLE, user_directory("cache") / "nodes")
 
 
 def check_node(name: str, slots: int) -> None:

@@ -299,7 +299,6 @@ def take_work(
     Args:
         repository: the user's, or a mirror.
         place: as the job on the node answered.
-        folder: of that job.
         before: commits of the task's work that came before: a branch that stands at one of them is its own.
         taken: names that a new branch may not have.
 

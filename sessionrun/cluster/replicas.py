@@ -42,7 +42,6 @@ class Replicas:
     `_open` has of each PREPARE that has not ended its node, what the task begins with, and what it brings of that.
 
     Args:
-        session: the session.
         asked: what a PREPARE is asked that makes a worktree of the repository.
         brings: see `ReplicaWish`.
     """
@@ -63,8 +62,6 @@ class Replicas:
         """Put into the order of a workspace's job what the replica of its node needs.
 
         Args:
-            node: where it goes.
-            job: it.
             order: is added to.
             asked: of its PREPARE, see `orders.find_workspace`.
 

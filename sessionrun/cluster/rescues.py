@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 
 if TYPE_CHECKING:
@@ -118,27 +115,3 @@ def main() -> None:
         make_pack(Path(sys.argv[1]), Path(sys.argv[2]))
     except (SessionrunError, OSError) as error:
         sys.exit(f"{sys.argv[1]}: its work cannot be packed: {error}")
-
-
-# --- at the session ---
-
-
-def take_rescue(repository: Repository, place: Place, packs: Iterable[Path]) -> Place | None:
-    """Keep the newest work that came of a task whose node is lost, on a branch of its own; None: none came.
-
-    Raises:
-        SessionrunError: no name is free for the branch.
-    """
-    from sessionrun.cluster.replica import open_home, set_branch, take_pack
-    from sessionrun.git.git import GitError
-    from sessionrun.worktrees.request import RESCUE_SUFFIX
-
-    with open_home(repository) as git:
-        for pack in packs:
-            try:
-                take_pack(git, pack)
-            except (GitError, OSError):
-                continue  # it did not come whole; the one before it did
-            name = set_branch(git, f"{place.branch}{RESCUE_SUFFIX}", commit_of(pack))
-            return replace(place, rescue=name, commit=commit_of(pack))
-    return None

@@ -45,7 +45,6 @@ class Desk:
     """See the module.
 
     Args:
-        session: whose jobs they are.
         options: the user's, for sbatch.
         environ: what jobs are given, and Slurm's programs a part of.
         log: takes a line for the session's log.

@@ -121,7 +121,6 @@ def open_room(
     """Make a private directory for git in a bare repository, for as long as it is needed.
 
     Args:
-        real: the bare repository.
         repo: the URL or path that it may reach.
         folder: in which the room is made; None: the system's for temporary files.
         limit_s: how long each git command may take (seconds); None: as long as it needs.
@@ -160,7 +159,6 @@ def make_repository(
     """Make a git directory without objects of its own; what is there of it stays.
 
     Args:
-        git_dir: where.
         head: a commit, or ``ref: `` and the name of a branch.
         settings: beside those of each such repository.
         borrow: directories of objects.
@@ -201,9 +199,7 @@ def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Ite
     """Make a clean room with the files of a commit; it goes at the end.
 
     Args:
-        fence: of the repository.
         owner: the session and the task.
-        commit: what is checked out.
         objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
 
     Raises:

@@ -28,10 +28,6 @@ _CHUNK: Final = 1 << 20
 def take_large_files(view: Path, common_dir: Path) -> None:
     """Copy what a view has stored into the repository's store, if there is one.
 
-    Args:
-        view: of the task.
-        common_dir: the repository's common directory.
-
     Raises:
         OSError: one cannot be read or stored.
     """

@@ -34,7 +34,6 @@ def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
     Args:
         top: of the user's checkout.
         links: all that the worktree is to have.
-        link: one of them.
     """
     name, target = find_name(top, link), expand_path(top, link)
     if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):

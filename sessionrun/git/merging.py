@@ -101,7 +101,6 @@ def open_merge_room(
     """Make the directory, for as long as it is needed.
 
     Args:
-        fence: of the repository.
         attributes: the commit whose `.gitattributes` count.
         folder: where the directory may be made.
         trial: new objects go to this directory (see `Git`).
@@ -163,10 +162,7 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
     """Make a commit that depends on the arguments alone: made again after a crash it is the same.
 
     Args:
-        git: in the repository.
-        tree: of the commit.
         parents: of the commit; at least one.
-        message: the whole of it.
         moment: its time (Unix time); None: that of the newest parent.
 
     Raises:

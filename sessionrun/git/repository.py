@@ -46,12 +46,7 @@ def hide_name(common_dir: Path, name: str) -> None:
 
 
 def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
-    """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`.
-
-    Args:
-        repository: with its rules.
-        folder: the folder of the job that runs git.
-    """
+    """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`."""
     path = folder.absolute() / RULES
     replace_file(path, repository.excludes.encode(), durable=False)
     return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
@@ -116,7 +111,6 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
     """The given directories of the checkout that a worktree will lack, unless links bring them.
 
     Args:
-        repository: where.
         folders: the directories, as paths relative to the top of the repository.
     """
     git = Git(Path(repository.top))

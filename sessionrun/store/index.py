@@ -56,6 +56,12 @@ def user_directory(kind: Kind) -> Path:
         return Path(_NO_HOME)
 
 
+def choose_directory(environ: Mapping[str, str], variable: str, usual: Path) -> Path:
+    """The directory that a variable names, absolute, or else the usual one."""
+    named = environ.get(variable)
+    return Path(named).absolute() if named else usual
+
+
 def find_cache_folder() -> Path:
     """The directory of what sessions of this user make and could make again."""
     return user_directory("cache").resolve()

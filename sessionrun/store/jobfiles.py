@@ -25,7 +25,7 @@ ANSWER: Final = "answer.json"
 """How a process of ours is asked, and how it answers (see `session.job`)."""
 
 CLAIM: Final = "claim.json"
-"""In the folder of a PREPARE: what it is about to make."""
+"""In the folder of a PREPARE: what it is about to make, so that `clean` can find what a crash left behind."""
 
 NOT_BEGUN: Final = "not-begun"
 """In the folder of a WORK job whose agent was not started, because the worktree could not be set back: why."""

@@ -31,7 +31,6 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     """Find a session.
 
     Args:
-        results_dir: the results directory in use.
         wanted: an id, an unambiguous beginning of one, a name that only one line of sessions has, or ``last``.
 
     Raises:

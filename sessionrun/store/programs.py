@@ -95,8 +95,6 @@ def run(
     """Run a program to its end; if its time is up, or we are broken off, all that it started ends with it.
 
     Args:
-        argv: of the program.
-        environ: its variables.
         limit_s: how long it may take (seconds); None: any time.
         cwd: where it begins; None: where this process is.
         stdin: what it reads, or the descriptor of that; None: nothing.

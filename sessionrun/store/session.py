@@ -239,18 +239,13 @@ class SessionDir:
         return any(locks.is_held(self.path / name) for name in locks.NAMES)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except NotRegular as error:
-        raise StoreError(f"{path} is not a regular file: put it aside") from error
-
-
 def _read_if_there(path: Path) -> bytes | None:
     try:
-        return _read(path)
+        return read_regular(path)
     except FileNotFoundError:
         return None
+    except NotRegular as error:
+        raise StoreError(f"{path} is not a regular file: put it aside") from error
 
 
 def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:

@@ -79,7 +79,6 @@ def hold_entry(
     """Be the process that makes or removes an entry.
 
     Args:
-        path: of the entry.
         limit_s: how long to wait for another process (seconds); None: any time.
         say: is told from time to time how long that has been.
 
@@ -194,7 +193,6 @@ def iterate_entries(folder: Path, is_entry: Callable[[str], bool], marker: str =
     """The entries of a directory, by name, and what killed processes left of others.
 
     Args:
-        folder: in the cache.
         is_entry: whether an entry may have a name.
         marker: a file in an entry whose time is that of the last use, if there is one.
     """
@@ -214,8 +212,6 @@ def remove_unused(
     """Remove an entry, or what a killed process left of one; why it stays, or None.
 
     Args:
-        path: of what is removed.
-        dry_run: change nothing.
         find_obstacle: says why an entry that no process uses has to stay.
 
     Raises:

@@ -158,10 +158,7 @@ def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]
     """The walls with folders of the task's own for its agent, and what of the user's comes in.
 
     Args:
-        walls: without them.
-        state: the agent's.
         own: the task's folder for it; it is made, and more for further folders are made beside it.
-        env: the variables of the job.
         record: the file that gets a record of what is copied.
 
     Raises:

@@ -159,8 +159,6 @@ def build_argv(
     """The words that stand before those of a program, which begins in `cwd`.
 
     Args:
-        walls: what is let in.
-        cwd: a directory inside.
         report: the descriptor of the report of `inner`.
         stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
         dies_with_us: whether the program ends with the process that starts it.

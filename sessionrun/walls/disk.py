@@ -58,7 +58,6 @@ class DiskLook:
 
         Args:
             limited: folder and limit (bytes) of each job that has one and runs, by its key.
-            mono: now.
         """
         found = self._looker.take()
         if self._began is not None:

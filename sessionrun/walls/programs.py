@@ -51,8 +51,6 @@ def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] 
     """Walls of this machine and its user, in which nothing is the task's but a folder that is /tmp.
 
     Args:
-        policy: which walls.
-        tmp: the folder.
         network: whether the network is the machine's.
         shown: what can be read beside the system and our interpreter.
 
@@ -145,11 +143,9 @@ def find_masks(
     """The folders and the files that hold secrets and are there; links count as what they lead to.
 
     Args:
-        home: the home directory.
         own: the state of the task's agent: its files are not hidden; its folders are, for a folder of the task's
             comes into their place.
         as_root: whether the user may read what is only for root.
-        named: more of them.
     """
     of_others = [state for state in AGENTS.values() if own is None or state.folder != own.folder]
     files_of_others = {name for state in of_others for name in state.files}.difference(own.files if own else ())
@@ -205,8 +201,6 @@ def find_state_folder(home: str, state: AgentState, env: Mapping[str, str]) -> s
     """The user's main folder of an agent, whether it is there or not.
 
     Args:
-        home: the home directory.
-        state: the agent's.
         env: variables of the job, which go before those of the session.
     """
     variable = state.folder_variable or ""

@@ -53,9 +53,6 @@ def run_script(
 
     Args:
         script: what a shell runs to the first command that fails.
-        directory: where.
-        environ: its variables.
-        output: gets what it prints.
         limit_s: how long it may take (seconds); None: as long as it needs.
         dies_with_us: whether it ends when this process is killed.
         walls: of the task; with them it ends when this process is killed, too.

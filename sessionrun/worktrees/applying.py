@@ -52,7 +52,6 @@ def apply_patch(
     """Apply a patch to the worktree; the paths of the files that it changed.
 
     Args:
-        site: the worktree.
         spellings: the patch, and how it may have been meant; the first that applies counts.
         below: the task's directory in the worktree: paths may count from there.
         record: the file that settles what is written.

@@ -29,16 +29,11 @@ from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 
 SUBJECT: Final = "Needs of task "
 MAX_NAMED: Final = 5
-"""How many files of a conflict a message names at most."""
+"""How many files a message names at most."""
 
 
 def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
     """The commit at which the worktree of a PREPARE job begins.
-
-    Args:
-        fence: of the repository.
-        request: of the job; its needs in their order.
-        folder: the job's.
 
     Raises:
         NeedsConflict: the work of two needs cannot be merged.
@@ -109,8 +104,6 @@ def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Hande
     """Merge commits in their order; return the commit that holds all of them.
 
     Args:
-        fence: of the repository.
-        request: of the job.
         ends: the commits, each with the need that ended there.
         folder: where a temporary directory may be made.
 
@@ -188,7 +181,6 @@ def _is_merge_of_needs(git: Git, commit: str) -> bool:
 
 MEND_SUBJECT: Final = "Mend of "
 _MARK: Final = re.compile(rb"^(?:<{7} |\|{7} |={7}$|>{7} )", re.MULTILINE)
-_MOST_NAMED: Final = 5
 _MOST: Final = 4 << 20
 """Bytes of a file that is looked at; bigger ones are hardly text."""
 
@@ -242,7 +234,7 @@ def _name_others(git: Git, commits: tuple[str, str, str, str]) -> str | None:
     others = sorted(set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", base, end)) - marked)
     if not marked or not others:
         return None
-    return f"beside the conflict it changed {name_some(others, _MOST_NAMED)}"
+    return f"beside the conflict it changed {name_some(others, MAX_NAMED)}"
 
 
 def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool) -> str | None:

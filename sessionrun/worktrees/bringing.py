@@ -56,7 +56,6 @@ def bring_files(
 
     Args:
         git: in the user's checkout.
-        request: with the links.
         path: the worktree or the room.
         ignore: as of `ignore_words`.
         in_room: in a clean room, files of the work stay where a link would be.

@@ -67,11 +67,7 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
 
     What is outside only moves if the task has moved it inside since the view was made or was brought out last.  So
     commits of ours that lie above the task's stay where they are, and those of a user who goes on in a worktree
-    that was kept.  A second call changes nothing.
-
-    Args:
-        request: of the job.
-        git: in the task's worktree.
+    that was kept.  A second call changes nothing.  `git` is in the task's worktree.
 
     Raises:
         CannotBringOut: they cannot be read inside, take too long, or are not whole.
@@ -101,9 +97,6 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
     """The same for a worktree that is gone from `path`, by its books, if the repository still has them.
 
     Args:
-        request: of the RELEASE.
-        main: git in the repository.
-        path: where the worktree was.
         folder: a directory of ours that stands for it.
 
     Raises:

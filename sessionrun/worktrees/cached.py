@@ -146,7 +146,6 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
 
     Args:
         request: as for a PREPARE; its repository has `folder` for worktrees.
-        commit: of the repository.
         folder: of `open_folder`.
         tests: a patch with tests that the checkout gets, as a clean room does.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -207,12 +207,7 @@ def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         if not trash.exists():
             continue
         finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
-        try:
-            if not dry_run:
-                remove_tree(trash)
-        except OSError as error:
-            finding = replace(finding, removed=False, why=str(error))
-        yield finding
+        yield finding if dry_run else _remove(finding, remove_tree)
 
 
 def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
@@ -221,12 +216,16 @@ def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover
         return
     for path in find_environments(claimed.folder, claimed.claim.owner):
         finding = claimed.describe("environment", str(path), "its worktree is gone", removed=True)
-        try:
-            if not dry_run:
-                clear(path)
-        except OSError as error:
-            finding = replace(finding, removed=False, why=str(error))
-        yield finding
+        yield finding if dry_run else _remove(finding, clear)
+
+
+def _remove(finding: Leftover, remove: Callable[[Path], None]) -> Leftover:
+    """Remove what was found; what cannot be removed stays, and says why."""
+    try:
+        remove(Path(finding.name))
+    except OSError as error:
+        return replace(finding, removed=False, why=str(error))
+    return finding
 
 
 def _clean_branch(
@@ -280,11 +279,7 @@ def clean_seats(
     """Remove the free seats that no session took after this one; one in which a user worked since stays.
 
     Args:
-        repository: whose worktrees they are.
-        seats: where they lie.
         session: the session's directory, in which temporary files may be.
-        session_id: the session, which has ended.
-        dry_run: change nothing.
     """
     mine = [found for found in list_free(repository, seats) if found[2].session_id == session_id]
     if mine:
@@ -307,10 +302,9 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
         if why is None and not dry_run:
             trash = unregister(fence.repository, top, f"{free.session_id}/")
     if why is None and not dry_run:
-        try:
-            remove_tree(trash)
-        except OSError as error:
-            return Leftover("trash", str(trash), False, str(error), *about)
+        gone = _remove(Leftover("trash", str(trash), True, "", *about), remove_tree)
+        if not gone.removed:
+            return gone
     words = why or "no task has it, and its work is on branches"
     return Leftover("worktree", str(top), why is None, words, *about, empty=True)
 

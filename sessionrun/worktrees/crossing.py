@@ -83,9 +83,7 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     """Make the trees; `git` is on trial, so all that is made lies in its directory of objects.
 
     Args:
-        git: in the repository.
         place: with the base and the commit of the work.
-        rules: which files are tests or test set-up.
         folder: where a private index may lie.
 
     Raises:

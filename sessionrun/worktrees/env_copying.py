@@ -112,7 +112,6 @@ def copy_entry(entry: Path, manifest: Manifest, request: EnvironmentRequest, che
 
     Args:
         entry: its folder; it is not removed meanwhile.
-        manifest: of it.
         request: where the environment is to be, and whose it is.
         checkout: the task's; what the install left in it is put there where nothing is.
 

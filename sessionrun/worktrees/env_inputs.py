@@ -187,7 +187,6 @@ def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterato
 
     Args:
         texts: the files that describe the project, by name; one that is not there has no text.
-        requirements: its requirement files.
     """
     described = _parse_toml(texts.get("pyproject.toml", ""))
     is_project = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
@@ -212,11 +211,7 @@ def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterato
 
 
 def find_name(texts: Mapping[str, str]) -> str | None:
-    """The name of the project, as its files say it; None: they do not, or only a program would find it out.
-
-    Args:
-        texts: the files that describe the project, by name.
-    """
+    """The name of the project, as its files say it; None: they do not, or only a program would find it out."""
     name = _as_map(_parse_toml(texts.get("pyproject.toml", "")).get("project")).get("name")
     if name is None:
         name = _parse_settings(texts).get("metadata", "name", fallback="").strip()

@@ -122,7 +122,6 @@ def find_digest(
     """The digest of what decides about an environment; nothing is made.
 
     Args:
-        request: what would be made.
         folder, walls: as of `make_environment`.
         environ: the variables of the process that would make it; None: those of this one.
 

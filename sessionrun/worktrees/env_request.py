@@ -203,12 +203,7 @@ _ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
 
 
 def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> None:
-    """Remove the environments of the attempt that a job's folder belongs to.
-
-    Args:
-        folder: of any job of the attempt.
-        owner: of the worktree.
-        phases: by which jobs they were made.
+    """Remove what jobs of these phases made in the attempt that a job's folder belongs to.
 
     Raises:
         OSError: one cannot be removed.

@@ -61,8 +61,6 @@ def find_version(
     """How the project comes by its version.
 
     Args:
-        request: for the environment.
-        top: of the checkout.
         texts: the files that describe the project, by name.
         environ: for the build.
 

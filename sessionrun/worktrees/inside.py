@@ -22,8 +22,6 @@ def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
-        fence: of the worktree's repository.
-        top: the worktree.
         git_dir: its administrative directory.
         gitlinks: paths at which the index holds a commit of another repository.
     """

@@ -78,8 +78,6 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     """Commit what lies in the worktree to its branch, or else to a rescue branch.
 
     Args:
-        site: the worktree.
-        message: of the commit.
         inside: why commits of the task are not outside of its walls; the branch stays free for them.
 
     Raises:
@@ -404,9 +402,6 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
     """Make a rescue branch at the commit, or find one with the same content; return its commit and name.
 
     Args:
-        git: in the repository.
-        branch: the task's branch.
-        commit: what is to be reachable.
         ours: the commit was made here and holds nothing but its tree and parents.
 
     Raises:

@@ -40,7 +40,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
     """What all jobs of a workspace are asked.
 
     Args:
-        site: the session.
         state: the key's task, which has a workspace in git.
         key: the job; a PREPARE is asked for a new place, all others for what was made of it.
     """

@@ -190,6 +190,18 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
     return admin if inside and admin.is_dir() else None
 
 
+def need_admin(repository: Repository, path: Path) -> Path:
+    """The same of a worktree that was there just now.
+
+    Raises:
+        SessionrunError: it was removed meanwhile.
+    """
+    admin = find_admin(repository, path)
+    if admin is None:
+        raise SessionrunError(f"{path} was removed while it was made")
+    return admin
+
+
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     """Administrative directories of worktrees that were at `path`."""
     return [admin for admin in _admins(repository.common_dir) if _target(admin) == path]

@@ -19,6 +19,7 @@ from sessionrun.git.repository import RULES
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import VIEW_FOLDER
 from sessionrun.worktrees.bases import holds_nothing
@@ -36,7 +37,7 @@ from sessionrun.worktrees.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.worktrees.request import CLAIM, WorkspaceRequest
+from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.rounds import drop_rounds, put_back
 from sessionrun.worktrees.seats import drop_task_file, leave_seat
 from sessionrun.worktrees.site import (

@@ -25,12 +25,7 @@ from sessionrun.model.places import (
     Start,
     Upstream,
 )
-from sessionrun.store import jobfiles
-from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
-
-CLAIM: Final = jobfiles.CLAIM
-"""Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
-
+from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
@@ -189,10 +184,7 @@ def load_place(folder: Path) -> Place | None:
     """
     place = load_answer(folder, Place)
     if place is not None:
-        _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
-        _check_names(folder / ANSWER, None, None, place.setup_commit)
-        _check_names(folder / ANSWER, None, None, place.taken_up)
-        _check_start(folder / ANSWER, place.start)
+        _check_names(folder / ANSWER, place, place.worktree)
     return place
 
 
@@ -204,10 +196,7 @@ def load_claim(folder: Path) -> Claim | None:
     """
     claim = load_record_if_any(folder / CLAIM, Claim)
     if claim is not None:
-        _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
-        _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
-        _check_names(folder / CLAIM, None, None, claim.taken_up)
-        _check_start(folder / CLAIM, claim.start)
+        _check_names(folder / CLAIM, claim, claim.worktree, claim.moved)
         _check_owner(folder / CLAIM, claim.owner)
     return claim
 
@@ -219,19 +208,18 @@ def _check_owner(path: Path, owner: str) -> None:
         raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
 
 
-def _check_start(path: Path, start: Start | None) -> None:
-    if start is not None:
-        _check_names(path, None, start.name, start.commit)
-
-
-def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:
+def _check_names(path: Path, record: Place | Claim, *worktrees: str | None) -> None:
     """Refuse what we never write: relative paths, and words that git would take for something else."""
-    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
-        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
-    if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
-        raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
-    if commit is not None and not _COMMIT.fullmatch(commit):
-        raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
+    of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
+    for worktree in worktrees:
+        if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
+            raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
+    for branch in (record.branch, of_start[0]):
+        if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
+            raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
+    for commit in (record.base_commit, record.setup_commit, record.taken_up, of_start[1]):
+        if commit is not None and not _COMMIT.fullmatch(commit):
+            raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
 
 
 @frozen

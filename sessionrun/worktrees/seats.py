@@ -30,6 +30,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
+from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees.park import show_hidden, write_worktree
 from sessionrun.worktrees.registration import (
@@ -40,6 +41,7 @@ from sessionrun.worktrees.registration import (
     find_admin,
     find_lost_admins,
     list_worktrees,
+    need_admin,
     prepare_jobs,
     read_head,
     read_mark,
@@ -49,7 +51,7 @@ from sessionrun.worktrees.registration import (
     unregister,
     write_mark,
 )
-from sessionrun.worktrees.request import CLAIM, Claim, WorkspaceRequest
+from sessionrun.worktrees.request import Claim, WorkspaceRequest
 from sessionrun.worktrees.site import Brought, Site, claim_first, find_links, free_branches, is_tracked, list_taken
 
 FREE: Final = "seat"
@@ -231,9 +233,7 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
 
 def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
     path = Path(claim.worktree)
-    admin = find_admin(request.repository, path)
-    if admin is None:
-        raise SessionrunError(f"{path} was removed while it was made")
+    admin = need_admin(request.repository, path)
     git = fence.inside(path, admin)
     if (admin / "modules").exists():
         _empty_submodules(git)
@@ -297,9 +297,7 @@ def leave_seat(git: Git, commit: str, session_id: str, links: Mapping[str, str],
     """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
 
     Args:
-        git: in the worktree.
         commit: all that lies there; a ref holds it.
-        session_id: who leaves it.
         links: of the task: they go.
         rules: what git ignores there.
 

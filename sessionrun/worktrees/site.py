@@ -27,6 +27,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
 from sessionrun.store.files import expand_path, replace_file
+from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bringing import find_included
 from sessionrun.worktrees.mirrored import list_home
 from sessionrun.worktrees.registration import (
@@ -36,7 +37,7 @@ from sessionrun.worktrees.registration import (
     find_moved,
     load_owner,
 )
-from sessionrun.worktrees.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
+from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
 
 STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a ref for moments.  A lock of this age (seconds) is from a crash."""
@@ -200,7 +201,6 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
 
     Args:
         request: its place names the branch.
-        folder: of the job.
         worktree: where it is; None: it is gone.
 
     Raises:
@@ -283,7 +283,6 @@ def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]
 
     Args:
         stem: the name of the branch, if it is free.
-        taken: the branches there are.
     """
     for number in itertools.count(1):
         suffix = "" if number == 1 else f"-{number}"
@@ -298,9 +297,6 @@ def free_names(
     """Branches and directories for a task that do not exist yet, as `free_branches`.
 
     Args:
-        repository: where.
-        stem: the name of the branch, if it is free.
-        taken: the branches there are.
         directory: the name of the directory, if it is free; None = as the branch.
     """
     for branch, suffix in free_branches(stem, taken):

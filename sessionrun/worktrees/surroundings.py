@@ -19,17 +19,12 @@ def find_environments(site: Site) -> str:
     return f"{site.cache}/{FOLDER}"
 
 
-def locate_environment(site: Site, task: TaskSpec, key: JobKey, place: Place) -> str:
-    """Where the task's environment is, or will be."""
-    made = place.environment.path if place.environment else None
-    return made or find_target(find_environments(site), site.spec.session_id, task.id, key.attempt)
-
-
 def name_environment(site: Site, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
     """The variables by which programs find the task's environment."""
     if place is None:
         return {}
-    folder = locate_environment(site, task, key, place)
+    made = place.environment.path if place.environment else None
+    folder = made or find_target(find_environments(site), site.spec.session_id, task.id, key.attempt)
     if uses_replicas(site.spec.cluster):
         return name_variables(folder, task.env.get("PATH") or PATH_TOKEN, {"PYTHONHOME": "perhaps"})
     return name_variables(folder, task.env.get("PATH") or os.environ.get("PATH") or os.defpath, os.environ)

@@ -251,7 +251,6 @@ def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: C
     """The files that are test set-up, besides those of `SET_UP`, where a check is a command of the user's.
 
     Args:
-        rules: with the commands.
         base: all files before the work.
         added: those that the work brought.
         read: gives the text of a file of the base.

@@ -19,13 +19,12 @@ from sessionrun.git.clone import list_alternates
 from sessionrun.git.git import Git
 from sessionrun.git.private import word_settings
 from sessionrun.git.repository import read_author
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
-from sessionrun.worktrees.registration import find_admin, read_head
+from sessionrun.worktrees.registration import need_admin, read_head
 from sessionrun.worktrees.request import WorkspaceRequest
 
 BROUGHT: Final = "brought-out.json"
@@ -58,9 +57,7 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
     """
     if request.walls is None or place.worktree is None:
         return
-    admin = find_admin(request.repository, Path(place.worktree))
-    if admin is None:
-        raise SessionrunError(f"{place.worktree} was removed while it was made")
+    admin = need_admin(request.repository, Path(place.worktree))
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
     name = f"refs/heads/{place.branch}"
     own = git.commit_of(name)
@@ -81,8 +78,6 @@ def make_view(walls: Path, common_dir: Path, admin: Path, author: Mapping[str, s
 
     Args:
         walls: the task's folder of walls.
-        common_dir: the common directory of the repository.
-        admin: the administrative directory of the worktree.
         author: settings by which the user's commits name their author.
         state: where branch and HEAD are.
 

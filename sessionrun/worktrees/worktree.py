@@ -26,6 +26,7 @@ from sessionrun.git.repository import RULES, ignore_words
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base
 from sessionrun.worktrees.bringing import bring_files, check_links
 from sessionrun.worktrees.crossing import find_patch_fault
@@ -40,13 +41,14 @@ from sessionrun.worktrees.registration import (
     find_lost_admins,
     list_claims,
     load_owner,
+    need_admin,
     register,
     register_lock,
     take_back,
     take_back_unused,
     unregister,
 )
-from sessionrun.worktrees.request import CLAIM, Claim, TestsUnusable, WorkspaceRequest, load_claim
+from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest, load_claim
 from sessionrun.worktrees.seats import (
     find_begun,
     give_back,
@@ -155,7 +157,7 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
-    _check_answer(path, _find_admin(fence, path))
+    _check_answer(path, need_admin(fence.repository, path))
     return claim
 
 
@@ -194,33 +196,19 @@ def _find_work_tree(path: Path, admin: Path) -> str | None:
 
 
 def _check_out(fence: Fence, path: Path) -> None:
-    admin = _find_admin(fence, path)
+    admin = need_admin(fence.repository, path)
     for name in ("index.lock", LOCKED):  # of an earlier start that was killed
         (admin / name).unlink(missing_ok=True)
     fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
-
-
-def _find_admin(fence: Fence, path: Path) -> Path:
-    admin = find_admin(fence.repository, path)
-    if admin is None:
-        raise SessionrunError(f"{path} was removed while it was made")
-    return admin
 
 
 def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
     """Register the first name that is free."""
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
-    claims = _name_claims(git, request, folder, base)
+    # if a branch is to be taken up, only a directory has to be free
+    claims = name_directories(request, folder, base) if request.earlier else _free_names(git, request, base)
     return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
-
-
-def _name_claims(git: Git, request: WorkspaceRequest, folder: Path, base: str) -> Iterator[Claim]:
-    """Claims of what is free: of a branch and a directory or, if the branch is to be taken up, of a directory."""
-    if request.earlier is None:
-        return _free_names(git, request, base)
-
-    return name_directories(request, folder, base)
 
 
 def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
@@ -293,7 +281,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         taken_up=git.line("rev-parse", "HEAD"),
         reused=True,
     )
-    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
+    _sync_claim(claim, folder)
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
             drop_environments(job, request.owner)

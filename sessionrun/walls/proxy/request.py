@@ -107,7 +107,6 @@ def find_wrong_address(rules: Iterable[Rule], host: str, port: int, address: str
     Args:
         rules: the list, which lets the host through.
         host: the host as `normalize` writes it.
-        port: the port.
         address: the address, as the system writes it.
     """
     found = parse_address(address.partition("%")[0])

@@ -205,8 +205,8 @@ HOUSE: Final[tuple[Business, ...]] = (
                 damaged="unproved",
             ),
         ),
-        wraps=(Wrap("task.prove", build="checks.baseline:ask_baseline"),),
-        marks=(Mark("setup", "store.jobfiles:KNOWN", before="checks.baseline:run_first"),),
+        wraps=(Wrap("task.prove", build="checks.checking:ask_baseline"),),
+        marks=(Mark("setup", "store.jobfiles:KNOWN", before="checks.running:run_first"),),
         placed=("store.jobfiles:KNOWN",),
         formats={
             "swebench": Format(

@@ -1,13 +1,15 @@
-"""A CHECK: its request and process, and what its answer means."""
+"""A CHECK: its request and process, and what its answer means; and what a SETUP finds out for it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
+import orjson
+
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
-from sessionrun.checks.requests import APPLIED, CheckRequest, Verification, name_known
+from sessionrun.checks.requests import APPLIED, CheckRequest, KnownRequest, Verification, name_known
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
@@ -19,7 +21,8 @@ from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import list_earlier
 from sessionrun.session.shared import Judged, Site
-from sessionrun.store.jobfiles import load_answer
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import KNOWN, load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.wish import WallsWish
@@ -71,6 +74,20 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
         return Judged(Problem("check_failed", why or "its report is gone"))
     why = report.problem or why
     return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
+
+
+def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
+    """A SETUP, which is asked to run the tests that should pass before the work, if there are any.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    known = name_known(state.spec)
+    if job.key.phase == "setup" and known is not None and known.pass_to_pass:
+        request = KnownRequest(known, wish_walls(site, state.spec, job.key, state.place))
+        folder = site.session.make_job_path(job.key)
+        replace_file(folder / KNOWN, orjson.dumps(request), durable=False)
+    return job
 
 
 def _find_setup(site: Site, key: JobKey) -> str | None:

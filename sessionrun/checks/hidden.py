@@ -16,8 +16,8 @@ from typing import IO, Final
 
 from sessionrun.checks.requests import SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import Case, Word, list_test_files, match_ids
-from sessionrun.checks.running import ALL_FILES
-from sessionrun.checks.trial import Shell, Trials, open_trials, tell_end
+from sessionrun.checks.running import ALL_FILES, Shell
+from sessionrun.checks.trial import Trials, open_trials, tell_end
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.walls.shell import Ended

@@ -37,7 +37,6 @@ class CheckRequest:
     """What a CHECK is to do in `directory`.
 
     Attributes:
-        directory: the task's.
         prompt: what the task asks for.
         applied: the file that holds what was written of the answer, once it was: a check that is done again does
             not make the same edits twice.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO, Final, NamedTuple
 
 import orjson
 
+from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
     MAX_FAILURES,
     MAX_NAME,
@@ -29,12 +31,13 @@ from sessionrun.checks.runners import (
     split_id,
 )
 from sessionrun.model.checks import Counts, HiddenTests
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.model.spec import Check
 from sessionrun.store.files import open_regular, replace_file
-from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.trees import remove_tree
+from sessionrun.store.jobfiles import KNOWN, load_record, load_usable
+from sessionrun.store.trees import remove_entry
 from sessionrun.walls.argv import TMP, Enclosure
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import SHELL, Ended, run_script, word_end
@@ -156,25 +159,44 @@ def _run(
     return read_junit(junit), done.returncode, partial(_read_output, folder / "stdout", begun)
 
 
-def run_counted(
-    script: str,
-    directory: Path,
-    environ: Mapping[str, str],
-    output: IO[bytes],
-    limit_s: float | None,
-    report: Path,
-    *words: str,
-    dies_with_us: bool = False,
-    walls: Enclosure | None = None,
-) -> tuple[Ended, Tests | None]:
-    """Run a script as `run_script` does; how it ended, and what pytest reported of it.
+class Shell(NamedTuple):
+    """Where scripts run, one after the other, and their variables; `dies_with_us` is as of `run_script`."""
 
-    `report` is the file outside of walls, `words` are more arguments of pytest.
+    directory: Path
+    environ: Mapping[str, str]
+    walls: Enclosure | None = None
+    dies_with_us: bool = False
+
+    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
+        """Run a script and end all that it leaves."""
+        return run_script(
+            *(script, self.directory, self.environ, stream, limit_s),
+            dies_with_us=self.dies_with_us,
+            walls=self.walls,
+        )
+
+    def run_counted(
+        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
+    ) -> tuple[Ended, Tests | None]:
+        """The same, and what pytest reported.
+
+        `report` is the file outside of walls, `words` are more arguments of pytest.
+        """
+        place = find_report(report.parent, report.name, self.walls)
+        counting = self._replace(environ=add_junit(self.environ, place, *words, walls=self.walls))
+        return counting.run(script, stream, limit_s), read_junit(place)
+
+
+def run_first(_: object, folder: Path) -> None:
+    """Run the tests of an instance that should pass, before it is committed what the SETUP left.
+
+    If they cannot be run, a line says so, and the setup goes on.
     """
-    place = find_report(report.parent, report.name, walls)
-    environ = add_junit(environ, place, *words, walls=walls)
-    ended = run_script(script, directory, environ, output, limit_s, dies_with_us=dies_with_us, walls=walls)
-    return ended, read_junit(place)
+    request = load_record(folder / KNOWN, KnownRequest)
+    try:
+        run_baseline(request.known, request.walls, folder)
+    except (SessionrunError, OSError) as error:
+        print(error, file=sys.stderr)
 
 
 def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> None:
@@ -189,19 +211,11 @@ def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> No
     walls = raise_if_any(wish)
     environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
     with open(folder / OUTPUT, "wb") as stream:
-        ended, tests = run_counted(
-            command,
-            Path.cwd(),
-            environ,
-            stream,
-            known.timeout_s,
-            folder / "junit-known.xml",
-            *("-p", "no:cacheprovider", ALL_FILES),
-            dies_with_us=True,
-            walls=walls,
-        )
-    words, broken = judge_known(known, tests)
-    red = Red(tuple(broken) if words or ended.code == 0 else None)  # if it names no test, its exit code decides
+        shell, report = Shell(Path.cwd(), environ, walls, dies_with_us=True), folder / "junit-known.xml"
+        words = ("-p", "no:cacheprovider", ALL_FILES)
+        ended, tests = shell.run_counted(command, stream, known.timeout_s, report, *words)
+    ran, broken = judge_known(known, tests)
+    red = Red(tuple(broken) if ran or ended.code == 0 else None)  # if it names no test, its exit code decides
     replace_file(folder / RED, orjson.dumps(red), durable=False)
 
 
@@ -236,10 +250,7 @@ def add_junit(
 def _clear(path: Path) -> bool:
     """Remove what an agent that foresaw this name may have put there; whether nothing is left."""
     try:
-        if path.is_dir() and not path.is_symlink():
-            remove_tree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove_entry(path)
     except OSError:
         return False
     return True

@@ -12,14 +12,14 @@ from dataclasses import field, replace
 from functools import reduce
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
 import orjson
 
 from sessionrun.checks.canary import find_seen, plant
 from sessionrun.checks.requests import OBJECTS, ProveRequest
 from sessionrun.checks.runners import Tests, merge, parse_output, read_junit
-from sessionrun.checks.running import run_counted
+from sessionrun.checks.running import Shell
 from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
@@ -34,7 +34,6 @@ from sessionrun.store.jobfiles import load_usable, read_tail
 from sessionrun.store.locks import hold_lock
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import Ended, run_script
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_make import find_digest, provide_environment
 from sessionrun.worktrees.env_request import clear
@@ -51,25 +50,6 @@ JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-r
 
 LONGEST_CHECK_S: Final = 7 * 86400.0
 """How long another task that does the same check on the same files is waited for."""
-
-
-class Shell(NamedTuple):
-    """Where scripts run in one room, one after the other, and their variables."""
-
-    directory: Path
-    environ: Mapping[str, str]
-    walls: Enclosure | None = None
-
-    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
-        """Run a script and end all that it leaves."""
-        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
-
-    def run_counted(
-        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
-    ) -> tuple[Ended, Tests | None]:
-        """The same, and what pytest reported; see `running.run_counted`."""
-        where = self.directory, self.environ
-        return run_counted(script, *where, stream, limit_s, report, *words, walls=self.walls)
 
 
 @contextmanager
@@ -91,8 +71,6 @@ class Trials:
     """Where the checks of one proof are done.
 
     Attributes:
-        fence: of the repository.
-        request: what is to be proved.
         folder: the job's.
         objects: a directory of objects that holds the commits.
         umask: the user's.

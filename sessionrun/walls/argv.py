@@ -65,10 +65,7 @@ class Walls:
     """All that is needed to build walls, as absolute paths that exist unless it says otherwise.
 
     Attributes:
-        bwrap: the program.
-        policy: which one.
         as_root: whether the user is root: some files have to be covered for it.
-        home: the home directory.
         python: an interpreter, which runs `inner`.
         inner: the program inside.
         tmp: the folder that is /tmp inside.
@@ -88,7 +85,6 @@ class Walls:
         ro_binds: the same for what can only be read; it comes last.
         devices: devices that can be used.
         proxy: the folder of the proxy's socket.
-        processes: the most processes.
     """
 
     bwrap: str
@@ -122,9 +118,7 @@ class Enclosure:
     """How programs are started inside of walls.
 
     Attributes:
-        walls: what is let in.
         env: the variables inside, all of them.
-        sandbox: as it was asked for.
         begins_in: the directory in which programs begin.
         before: the words before those of bubblewrap.
         report: the descriptor of the report of `inner`.

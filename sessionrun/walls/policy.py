@@ -195,7 +195,6 @@ class AgentState:
         others: more folders of which a task has its own, and what of the user's can be read there.
         files: files of the home directory that it reads.
         seed: a file beside the folder, of which some keys come into a file of that name in the task's folder.
-        seed_keys: those keys.
         variables: variables by which it finds the rest of what it keeps.
         hosts: the hosts of its model server and of its log-in, where no variable names another.
     """

@@ -28,10 +28,7 @@ class WallsWish:
     """What walls a job is to have.
 
     Attributes:
-        session_id: the session.
         job: the job's key, as text.
-        sandbox: what is asked for.
-        repository: in which the task works.
         worktree: the directory that can be written.
         folder: the folder of the attempt's walls.
         record: the job's folder.

@@ -48,8 +48,6 @@ class Manifest:
         root: where the environment was when it was built.
         checkout: where the checkout was.
         choice: which of the ways to install was taken.
-        packages: what is installed.
-        steps: of the build.
         remarks: lines for people.
         texts: the files, by their paths in the entry, in which one of the two places stands.
         left: what the install left in the checkout, by its path there.

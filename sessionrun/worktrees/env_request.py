@@ -128,7 +128,6 @@ class EnvironmentReport:
         path: where it is.
         choice: which of the ways to install was taken.
         packages: what is installed, as ``name==version``.
-        steps: in their order.
         built_with: the steps of the build, if that was an earlier one.
         remarks: lines for people.
         problem: why there is none.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence, furnish
-from sessionrun.store.files import read_regular
+from sessionrun.worktrees.registration import read_link
 
 
 def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
@@ -60,13 +60,10 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
     """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
-    try:
-        link = read_regular(path / ".git", 1 << 16)
-    except OSError:
+    link = read_link(path)
+    if link is None:
         return None
-    if not link.startswith(b"gitdir: "):
-        return None
-    git_dir = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    git_dir = Path(os.path.realpath(link))
     return git_dir if git_dir.is_relative_to(os.path.realpath(modules)) and (git_dir / "HEAD").is_file() else None
 
 

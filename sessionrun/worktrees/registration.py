@@ -179,15 +179,21 @@ def trash_path(path: Path, owner: str) -> Path:
 
 def find_admin(repository: Repository, path: Path) -> Path | None:
     """The administrative directory of the worktree at `path`, if the worktree belongs to this repository."""
-    try:
-        link = read_regular(path / ".git")
-    except OSError:
+    link = read_link(path)
+    if link is None:
         return None
-    if not link.startswith(b"gitdir: "):
-        return None
-    admin = Path(os.path.normpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    admin = Path(os.path.normpath(link))
     inside = admin.parent == Path(repository.common_dir) / "worktrees"
     return admin if inside and admin.is_dir() else None
+
+
+def read_link(path: Path) -> Path | None:
+    """The git directory that the `.git` of a worktree or a submodule leads to, if it is a file that does."""
+    try:
+        link = read_regular(path / ".git", 1 << 16)
+    except OSError:
+        return None
+    return path / os.fsdecode(link[8:].rstrip(b"\n")) if link.startswith(b"gitdir: ") else None
 
 
 def need_admin(repository: Repository, path: Path) -> Path:

@@ -39,8 +39,6 @@ class WorkspaceRequest:
 
     Attributes:
         repository: the user's.
-        session_id: the session.
-        task: the task's id.
         title: the message of a commit of ours.
         links: paths that the worktree shares with the checkout.
         place: what PREPARE made; for RELEASE.

@@ -155,7 +155,6 @@ class ProxyRequest(NamedTuple):
 
     Attributes:
         host: as `normalize` writes it.
-        port: the port.
         tunnel: whether the client wants a tunnel; else it wants an answer.
         target: what is asked of the server.
         lines: the lines of the head behind the first one that are sent on.

@@ -55,8 +55,6 @@ class Parent(NamedTuple):
     """The user's own proxy.
 
     Attributes:
-        host: its name.
-        port: its port.
         login: the header by which it knows the user, if it wants one.
     """
 

@@ -170,17 +170,12 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
-        programs=(
-            ("environment", "worktrees.env_make:make_first"),
-            ("begin", "worktrees.rounds:begin_work"),
-        ),
+        programs=(("environment", "worktrees.env_make:make_first"), ("begin", "worktrees.rounds:begin_work")),
         wraps=(
             Wrap("task.environment", variables="worktrees.surroundings:name_environment"),
             Wrap("task.links", variables="worktrees.surroundings:hide_links"),
             Wrap(
-                "task.check",
-                build="worktrees.phases:take_back_first",
-                problem="worktrees.phases:name_not_begun",
+                "task.check", build="worktrees.phases:take_back_first", problem="worktrees.phases:name_not_begun"
             ),
         ),
         placed=("worktrees.env_request:WISH",),
@@ -198,11 +193,7 @@ HOUSE: Final[tuple[Business, ...]] = (
                 damaged="check_failed",
             ),
             Phase(
-                "prove",
-                "checks.proving",
-                "checks.requests:ProveRequest",
-                "checks.prove:prove",
-                damaged="unproved",
+                "prove", "checks.proving", "checks.requests:ProveRequest", "checks.prove:prove", damaged="unproved"
             ),
         ),
         wraps=(Wrap("task.prove", build="checks.checking:ask_baseline"),),
@@ -228,11 +219,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         "landing",
         phases=(
             Phase(
-                "land",
-                "landing.phases",
-                "landing.records:LandOrder",
-                "landing.land:land",
-                damaged="land_failed",
+                "land", "landing.phases", "landing.records:LandOrder", "landing.land:land", damaged="land_failed"
             ),
         ),
         rules="landing.rules:RULES",
@@ -321,9 +308,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("queue", "queue.steps:place_feed", ("feed",)),
         Step("", "client.planning.plan:settle_limits"),
         Step(
-            "worktrees",
-            "worktrees.steps:settle_mirrors",
-            of_tasks=("upstream", "environment", "workspace.kind"),
+            "worktrees", "worktrees.steps:settle_mirrors", of_tasks=("upstream", "environment", "workspace.kind")
         ),
         Step(
             "worktrees",
@@ -335,18 +320,11 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("", "client.planning.joining:join_session", ("into",)),
         Step("", "client.planning.assemble:add_agents"),
         Step(
-            "landing",
-            "landing.steps:settle_landing",
-            ("land", "land_into", "gates", "mends", "landing", "feed"),
+            "landing", "landing.steps:settle_landing", ("land", "land_into", "gates", "mends", "landing", "feed")
         ),
         Step("worktrees", "worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
         Step("cluster", "cluster.steps:choose_cluster", ("cluster", "slurm")),
-        Step(
-            "walls",
-            "walls.steps:settle_sandboxes",
-            ("sandbox", "landing"),
-            of_tasks=("sandbox", "prove"),
-        ),
+        Step("walls", "walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),
         Step("", "client.planning.plan:refuse_idle"),
         Step("", "client.planning.assemble:foresee"),
         Step("queue", "queue.steps:add_feed", ("feed",)),

@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 from sessionrun import __version__
@@ -160,8 +161,6 @@ def _check_included(spec: SessionSpec) -> None:
     """
     if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
         return
-    from tempfile import TemporaryDirectory
-
     from sessionrun.cluster.companions import list_included
 
     try:

@@ -161,7 +161,8 @@ class Permits:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""
         self.advance(now)
         node = self.nodes[node_id]
-        renews = self._renews_at(now)
+        # leases go on once one session is there, or has had the time to come
+        renews = self._renews or self._is_settled(now)
         orders = []
         for permit in node.choose_offers() if renews else ():
             orders.append({"job": permit.job, "order": permit.order})
@@ -185,10 +186,6 @@ class Permits:
     @property
     def _renews(self) -> bool:
         return any(session.attached for session in self.sessions.values())
-
-    def _renews_at(self, now: float) -> bool:
-        """Whether leases go on: once one session is there, or has had the time to come."""
-        return self._renews or self._is_settled(now)
 
     def _is_settled(self, now: float) -> bool:
         """Whether all sessions that live have had the time to tell this epoch what they have open."""

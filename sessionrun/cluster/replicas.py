@@ -76,7 +76,9 @@ class Replicas:
             inside = place_links(self._repository.top, asked.links)[1]
             wish = replace(wish, inside=inside, brings=self._brings, settings=self._author, is_own=self._is_own)
             if job.key.phase == "prepare":
-                included = self._pack_included(job.key)
+                included = None  # a mirror has no files
+                if self._upstream is None:
+                    included = pack_included(self._repository, self._session.job_path(job.key))
                 pack, wish = self._bring(job.key, node, wish)
                 files = {name: content for name, content in ((ARCHIVE, included), (PACK, pack)) if content}
             files[REPLICA] = orjson.dumps(wish)
@@ -86,11 +88,6 @@ class Replicas:
                 self._there.pop(node, None)
         for name, content in files.items():
             order["files"][f"{order['folder']}/{name}"] = encode(name, content, self._tokens)
-
-    def _pack_included(self, key: JobKey) -> bytes | None:
-        if self._upstream is not None:
-            return None
-        return pack_included(self._repository, self._session.job_path(key))
 
     def _bring(self, key: JobKey, node: str, wish: ReplicaWish) -> tuple[bytes | None, ReplicaWish]:
         """A pack of what the replica lacks, unless another PREPARE brings it now; with the base come its tags."""

@@ -38,7 +38,7 @@ class SlurmExecutor:
         spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open at Slurm, see `partners.find_submitted`.
+        opened: the jobs that the journal has open at Slurm: in which batch, and whether their beginning was told.
         log: takes a line for the session's log.
     """
 

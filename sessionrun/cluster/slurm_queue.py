@@ -82,7 +82,7 @@ class Desk:
     # --- what comes in ---
 
     def reattach(self, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
-        """Take over what an earlier supervisor had claimed: see `partners.find_submitted`."""
+        """Take over what an earlier supervisor had claimed: see `SlurmExecutor`."""
         for batch in sorted({batch for batch, _ in opened.values()}):
             try:
                 jobs = load(self._batch_path(batch))["jobs"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.files import is_folder, make_directories, open_regular
+from sessionrun.store.files import list_folders, make_directories, open_regular
 
 STORE: Final = Path("lfs", "objects")
 """In a common directory: files by the first two, the next two and all digits of their names."""
@@ -45,17 +45,11 @@ def take_large_files(view: Path, common_dir: Path) -> None:
 def _find_stored(view: Path) -> Iterator[Path]:
     """Regular files with such names, where Git LFS puts them; links are not followed, not even to a folder."""
     top = view / STORE
-    if top.parent.is_symlink():
+    if top.parent.is_symlink() or top.is_symlink():
         return
-    for folder in (inner for outer in _list_folders(top) for inner in _list_folders(outer)):
+    for folder in (top / outer / inner for outer in list_folders(top) for inner in list_folders(top / outer)):
         paths = [folder / name for name in os.listdir(folder) if _NAME.fullmatch(name)]
         yield from (path for path in paths if stat.S_ISREG(path.lstat().st_mode))
-
-
-def _list_folders(top: Path) -> Iterator[Path]:
-    """The folders in a folder; none in a link, or if there is nothing."""
-    if is_folder(top):
-        yield from filter(is_folder, top.iterdir())
 
 
 def _copy(origin: Path, copy: Path, draft: Path) -> None:

@@ -6,12 +6,11 @@ jobs/<id>/a<attempt>-r<round>-<phase>/network-<n>/
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.store.files import read_regular
+from sessionrun.store.files import list_folders, read_regular
 
 NETWORK: Final = "network-"
 """The beginning of the names of a job's folders for the network."""
@@ -46,16 +45,9 @@ def read_denials(session: Path, task: str) -> list[dict[str, Any]]:
 
 
 def _load_all(jobs: Path) -> Iterator[dict[str, Any]]:
-    for job in _list_folders(jobs):
-        for network in list_networks(job):
+    for job in list_folders(jobs):
+        for network in list_networks(jobs / job):
             yield from _load(network / DENIED)
-
-
-def _list_folders(jobs: Path) -> Iterable[Path]:
-    try:
-        return [Path(entry.path) for entry in os.scandir(jobs) if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
 
 
 def _load(path: Path) -> list[dict[str, Any]]:

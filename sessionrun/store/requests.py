@@ -13,6 +13,7 @@ on such a disk could tell.  This module does not know what a request means.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import select
@@ -28,7 +29,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.events import REQUEST_KINDS, Change, RequestReceived, TasksAdded
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 from sessionrun.store.codec import build
-from sessionrun.store.files import open_regular, read_regular
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_SPOKEN_BYTES: Final = getattr(select, "PIPE_BUF", 512)
@@ -48,8 +49,6 @@ def send_request(session: SessionDir, record: dict[str, Any]) -> tuple[str, bool
         NoRoom: the disk takes no new file; `spell_request` and `speak` may do.
         StoreError: it cannot be written for another reason.
     """
-    from sessionrun.store.files import replace_file
-
     request_id = str(uuid.uuid4())
     path = _path(session, request_id)
     try:
@@ -118,7 +117,6 @@ def spell_request(record: dict[str, Any]) -> tuple[str, bytes]:
 
 def count_unread(fd: int) -> int:
     """How many bytes wait in the FIFO to be read."""
-    import fcntl
     import termios
 
     unread = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)

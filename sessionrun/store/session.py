@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import locks, seal
 from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
-from sessionrun.store.journal import told_as_damage
+from sessionrun.store.journal import read_log, told_as_damage
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.model.events import Entry
@@ -183,7 +183,6 @@ class SessionDir:
             StoreError: it is damaged, or a newer version's, with an entry that this one does not know.
         """
         from sessionrun.model.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted
-        from sessionrun.store.journal import read_log
         from sessionrun.store.records import iterate_entries
 
         contents = read_log(self.journal_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -67,7 +68,8 @@ def bring_files(
     origins, included = find_included(git, request, ignore)
     for name in included:
         if not os.path.lexists(path / name) and _is_inside(path / name, path):
-            _copy(origins / name, path / name)
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(origins / name, path / name, follow_symlinks=False)
     for link in request.links:
         name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
         target = path / name
@@ -92,10 +94,3 @@ def _is_inside(target: Path, top: Path) -> bool:
             return False
         parent = parent.parent
     return True
-
-
-def _copy(origin: Path, target: Path) -> None:
-    import shutil  # slow to load, and most sessions bring nothing
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(origin, target, follow_symlinks=False)

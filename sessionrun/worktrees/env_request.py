@@ -144,7 +144,7 @@ class EnvironmentReport:
     problem: str | None = None
 
 
-def find_cache(site: CacheSite | None = None) -> str:
+def find_cache(site: CacheSite | None) -> str:
     """The directory of all environments: of the session's cache, or of the user's usual one."""
     return str((find_cache_folder() if site is None else Path(site.cache_dir)) / FOLDER)
 

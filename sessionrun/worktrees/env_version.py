@@ -72,7 +72,8 @@ def find_version(
         return Told()
     try:
         tag = _find_tag(request, top)
-        named = _choose_variable(texts, described)
+        name = find_name(texts)
+        named = VARIABLE if name is None or _READS_NO_NAME.search(described) else name_variable(name)
         if tag or {VARIABLE, named} & set(environ) or not _IS_TOLD.search(described):
             return Told(tag)
         behind = request.tag if request.mirror is None else find_tag_behind(request.mirror, request.commit)
@@ -82,11 +83,6 @@ def find_version(
     if version is None:
         return Told(tag)
     return Told(f"told {version}" + ("" if named == VARIABLE else " by name"), {named: version})
-
-
-def _choose_variable(texts: Mapping[str, str], described: str) -> str:
-    name = find_name(texts)
-    return VARIABLE if name is None or _READS_NO_NAME.search(described) else name_variable(name)
 
 
 def name_variable(name: str) -> str:

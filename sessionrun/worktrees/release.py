@@ -22,7 +22,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import VIEW_FOLDER
-from sessionrun.worktrees.bases import holds_nothing
+from sessionrun.worktrees.bases import finish_mend, holds_nothing
 from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import bring_home, hold_mirror
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
@@ -65,8 +65,6 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
     ):
         released = release_behind(fence, request, folder)
         if request.mend is not None:
-            from sessionrun.worktrees.bases import finish_mend
-
             released = finish_mend(fence.main(), request, released)
         released = _drop_empty_branch(request, fence.main(), released, folder)
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left

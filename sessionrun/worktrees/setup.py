@@ -46,10 +46,12 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     Raises:
         OSError: the session directory cannot be written.
     """
-    words = _word_commands(site, state, key)
-    if _wants_environment(state):
+    words, place = _word_commands(site, state, key), state.place
+    if state.spec.environment is not None and place is not None and place.worktree is not None:
         folder = site.session.make_job_path(key)
-        replace_file(folder / WISH, orjson.dumps(_wish_of_task(site, state, key)), durable=False)
+        replace_file(
+            folder / WISH, orjson.dumps(_wish_of_task(site, state, key, place, place.worktree)), durable=False
+        )
         words = (SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *words)
     return site.run_commands(state, key, words)
 
@@ -67,17 +69,12 @@ def _word_commands(site: Site, state: TaskState, key: JobKey) -> tuple[str, ...]
     return SHELL, "-c", _INSIDE_AND_SETTLE, *inside, *settling
 
 
-def _wants_environment(state: TaskState) -> bool:
-    return state.spec.environment is not None and state.place is not None and state.place.worktree is not None
-
-
-def _wish_of_task(site: Site, state: TaskState, key: JobKey) -> EnvironmentRequest:
+def _wish_of_task(site: Site, state: TaskState, key: JobKey, place: Place, top: str) -> EnvironmentRequest:
     """What is asked for the environment of a task in its worktree, with its walls."""
-    task, place = state.spec, state.place
-    assert place is not None and place.worktree is not None
+    task = state.spec
     repository = repository_of(site.spec, task, place.start)
     directory = site.directory_of(task, place)
-    wish = wish_environment(site, task, key, place, top=place.worktree, directory=directory)
+    wish = wish_environment(site, task, key, place, top=top, directory=directory)
     is_new = key.start == 1 and place.seat is None and place.taken_up is None
     pristine = is_new and repository is not None and place.base_commit == repository.base_commit
     return replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)

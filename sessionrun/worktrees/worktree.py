@@ -27,7 +27,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
-from sessionrun.worktrees.bases import find_base
+from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files, check_links
 from sessionrun.worktrees.crossing import find_patch_fault
 from sessionrun.worktrees.env_request import drop_environments
@@ -112,8 +112,6 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
             return place
         base = find_tip(git, request)
     elif request.mend is not None:
-        from sessionrun.worktrees.bases import find_mend_base
-
         base = find_mend_base(fence, request, request.mend, folder)
     else:
         base = find_base(fence, request, folder)

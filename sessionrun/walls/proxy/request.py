@@ -120,12 +120,13 @@ def find_wrong_address(rules: Iterable[Rule], host: str, port: int, address: str
             continue
         if rule.host == str(real) or (rule.private and rule.names(host)):
             return None
-        if rule.names(host) and _is_local(host) and real.is_loopback:
+        if rule.names(host) and is_local(host) and real.is_loopback:
             return None
     return f"{host} leads to the private address {real}, which is not in the list of this task's network"
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a name is that of this machine."""
     return host == _LOCAL or host.endswith(f".{_LOCAL}")
 
 

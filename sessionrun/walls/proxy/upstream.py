@@ -26,6 +26,7 @@ from sessionrun.walls.proxy.request import (
     ProxyRequest,
     Rule,
     find_wrong_address,
+    is_local,
     parse_address,
     split_authority,
 )
@@ -91,7 +92,7 @@ def _spell(*names: str) -> Iterable[str]:
 
 def _is_direct(environ: Mapping[str, str], request: ProxyRequest) -> bool:
     host = request.host
-    if parse_address(host) is not None or host == "localhost" or host.endswith(".localhost"):
+    if parse_address(host) is not None or is_local(host):
         return True
     listed = next((environ[name] for name in _spell("no_proxy") if environ.get(name)), "")
     for entry in (word.strip().lower() for word in listed.split(",")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -68,25 +68,46 @@ def test_what_is_no_object_is_refused(kind: str, content: bytes, tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [
-        ("claim", {"owner": 7}),
-        ("claim", {"seat": "x"}),
-        ("answer", {"branch": 7}),
-        ("request", {"repository": None}),
-        ("request", {"links": [7]}),
-        ("request", {"earlier": 7}),
-        ("check", {"keeps": "yes"}),
-        ("check", {"check": []}),
-        ("report", {"written": {"a.py": "x"}}),
-        ("report", {"checked": {"counts": 7}}),
-    ],
-)
-def test_a_value_of_another_type_is_refused(kind: str, change: dict[str, object], tmp_path: Path) -> None:
+DAMAGED: list[tuple[str, Mapping[str, object], str]] = [
+    ("claim", {"owner": 7}, "damaged"),
+    ("claim", {"seat": "x"}, "damaged"),
+    ("answer", {"branch": 7}, "damaged"),
+    ("request", {"repository": None}, "damaged"),
+    ("request", {"links": [7]}, "damaged"),
+    ("request", {"earlier": 7}, "damaged"),
+    ("check", {"keeps": "yes"}, "damaged"),
+    ("check", {"check": []}, "damaged"),
+    ("report", {"written": {"a.py": "x"}}, "damaged"),
+    ("report", {"checked": {"counts": 7}}, "damaged"),
+    *(
+        (kind, {field: word}, what)
+        for kind in ("claim", "answer")
+        for field, word, what in (
+            ("worktree", "a/b", "is not an absolute path"),
+            ("worktree", "/a\0", "damaged"),
+            ("branch", "-D", "is not a branch"),
+            ("branch", "", "is not a branch"),
+            *((name, "--stdin", "is not a commit") for name in ("base_commit", "setup_commit", "taken_up")),
+            ("start", {"name": "-D", "commit": COMMIT}, "is not a branch"),
+            ("start", {"name": "main", "commit": "--stdin"}, "is not a commit"),
+        )
+    ),
+    ("claim", {"moved": "a/b"}, "is not an absolute path"),
+    *(
+        ("claim", {"owner": owner}, "is not SESSION/TASK")
+        for owner in ("", "session", "session/", "/a", "../a", "session/a/b", "x" * 500 + "/a")
+    ),
+]
+"""A value of another type, or a word that git would take for something else; and what is said of it."""
+
+
+@pytest.mark.parametrize(("kind", "change", "what"), DAMAGED)
+def test_a_value_that_does_not_belong_there_is_refused(
+    kind: str, change: Mapping[str, object], what: str, tmp_path: Path
+) -> None:
     record, name, load = FILES[kind]
     (tmp_path / name).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(record)), **change}))
-    with pytest.raises(JobFileError, match="damaged"):
+    with pytest.raises(JobFileError, match=what):
         load(tmp_path)
 
 
@@ -108,24 +129,6 @@ def test_a_job_that_did_not_come_so_far_left_nothing(tmp_path: Path) -> None:
     for kind in ("request", "check"):
         with pytest.raises(JobFileError):
             FILES[kind][2](tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"worktree": "a/b"}, {"worktree": "/a\0"}, {"branch": "-D"}, {"branch": ""}, {"base_commit": "--stdin"}],
-)
-def test_words_that_git_would_take_for_something_else_are_refused(change: dict[str, str], tmp_path: Path) -> None:
-    for record, name, load in (FILES["claim"], FILES["answer"]):
-        (tmp_path / name).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(record)), **change}))
-        with pytest.raises(JobFileError):
-            load(tmp_path)
-
-
-@pytest.mark.parametrize("owner", ["", "session", "session/", "/a", "../a", "session/a/b", "x" * 500 + "/a"])
-def test_an_owner_that_is_no_session_and_task_is_refused(owner: str, tmp_path: Path) -> None:
-    (tmp_path / CLAIM).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(CLAIMED)), "owner": owner}))
-    with pytest.raises(JobFileError, match="is not SESSION/TASK"):
-        load_claim(tmp_path)
 
 
 def test_the_end_of_what_is_no_file_is_empty(tmp_path: Path) -> None:

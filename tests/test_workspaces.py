@@ -444,22 +444,6 @@ def test_directories_deeper_than_our_stack_are_removed(
     assert (project.top / "a.txt").exists()
 
 
-def test_submodule_work_keeps_the_worktree(project: Project) -> None:
-    library = project.root / "library"
-    subprocess.run(["git", "clone", "-q", str(project.top), str(library)], check=True)
-    allow = ("-c", "protocol.file.allow=always")
-    project.run(*allow, "submodule", "add", "-q", str(library), "lib")
-    project.run("commit", "-q", "-m", "lib")
-
-    def work(path: Path) -> None:
-        project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
-        (path / "lib" / "a.txt").write_text("changed in the submodule\n")
-
-    place, path = project.cycle(work)
-    assert place.kept is not None and "submodule lib" in place.kept
-    assert (path / "lib" / "a.txt").read_text() == "changed in the submodule\n"
-
-
 @pytest.mark.parametrize("name", ["plain", "with space", "ünïcode", "-dash", "quote'\"$x"])
 def test_odd_paths(own_place: Path, name: str) -> None:
     (own_place / name).mkdir()

@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -374,50 +374,37 @@ def check_clean(project: Project, before: dict[str, object]) -> None:
 # --- what git itself would overlook ---
 
 
-def _submodule(project: Project, *, ignore: str | None = None) -> None:
-    """Add a submodule to the repository."""
-    library = project.root / "library"
-    subprocess.run(["git", "clone", "-q", str(project.top), str(library)], check=True)
-    project.run("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
+_COMMITTED = "echo own > lib/own; git -C lib add own; git -C lib commit -qm own; git commit -qam 'new lib'"
+_CHANGED = "echo new > lib/a.txt"
+SUBMODULES: Mapping[str, tuple[str | None, str, str | None]] = {
+    "committed there and in the worktree": (None, _COMMITTED, "submodule lib has commits of its own"),
+    "changed": (None, _CHANGED, "submodule lib has changes of its own"),
+    "changed, and to be overlooked": ("all", _CHANGED, "submodule lib has changes of its own"),
+    "untouched": (None, "true", None),
+}
+"""How a submodule is to be ignored, what a task does in it, and why the worktree is kept."""
+
+
+@pytest.mark.parametrize("how", SUBMODULES)
+def test_work_in_a_submodule_keeps_the_worktree(project: Project, how: str) -> None:
+    """Its repository would go with the worktree, whatever git shows of it."""
+    ignore, script, kept = SUBMODULES[how]
+    allow = ("-c", "protocol.file.allow=always")
+    subprocess.run(["git", "clone", "-q", str(project.top), str(project.root / "library")], check=True)
+    project.run(*allow, "submodule", "add", "-q", str(project.root / "library"), "lib")
     if ignore:
         project.run("config", "-f", ".gitmodules", "submodule.lib.ignore", ignore)
     project.run("add", "-A")
     project.run("commit", "-qm", "lib")
 
-
-def _open_submodule(project: Project, path: Path) -> Path:
-    project.run("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", cwd=path)
-    return path / "lib"
-
-
-def test_commits_in_a_submodule_keep_the_worktree(project: Project) -> None:
-    """Committed there and in the worktree, git shows nothing; its repository would go with the worktree."""
-    _submodule(project)
-
     def work(path: Path) -> None:
-        lib = _open_submodule(project, path)
-        (lib / "own").write_text("own\n")
-        project.run("add", "own", cwd=lib)
-        project.run("commit", "-qm", "own", cwd=lib)
-        project.run("commit", "-qam", "new lib", cwd=path)
+        project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
+        project.shell(script, path)
 
     place, path = project.cycle(work)
-    assert place.kept == "submodule lib has commits of its own"
-    assert (path / "lib" / "own").exists()
-
-
-@pytest.mark.slow
-def test_changes_in_a_submodule_that_is_to_be_overlooked(project: Project) -> None:
-    _submodule(project, ignore="all")
-    place, path = project.cycle(lambda path: (_open_submodule(project, path) / "a.txt").write_text("new\n"))
-    assert place.kept == "submodule lib has changes of its own"
-    assert (path / "lib" / "a.txt").read_text() == "new\n"
-
-
-def test_an_untouched_submodule_keeps_nothing(project: Project) -> None:
-    _submodule(project)
-    place, path = project.cycle(lambda path: _open_submodule(project, path))
-    assert place.kept is None and not path.exists()
+    assert (place.kept, path.exists()) == (kept, kept is not None)
+    if kept is not None:
+        assert (path / "lib" / ("own" if script == _COMMITTED else "a.txt")).read_text() in ("own\n", "new\n")
 
 
 def test_settings_for_people_do_not_spoil_the_patch(project: Project) -> None:

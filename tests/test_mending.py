@@ -93,6 +93,10 @@ def test_a_conflict_is_mended_and_lands_with_all_that_waits_for_it(yard: Yard) -
     assert mend["base_commit"] not in yard.git("rev-list", "main").split(), "its marks are in no history"
     assert yard.git("log", "-p", "main", "--", "f").count("<<<<<<<") == 0
     assert yard.git("rev-list", "--parents", "--no-walk", mend["commit"]).split()[2] == owner["commit"]
+    made = mend["base_commit"], mend["commit"]
+    subjects = yard.git("log", "--no-walk=unsorted", "--format=%s", *made).split("\n")
+    named = f"Mend of {mend['id']}"
+    assert subjects == [f"{named}: both sides", named], "not as merges of needs, which can be made again"
 
 
 @pytest.mark.slow

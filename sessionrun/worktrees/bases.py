@@ -198,7 +198,7 @@ def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, fold
         raise SessionrunError(f"{lost} that is to be mended is gone")
     with open_merge_room(fence, target, folder) as room:
         tree = room.mark(target, tip)
-    return commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}: both sides\n")
+    return commit_repeatably(git, tree, (target, tip), f"{MEND_SUBJECT}{request.task}: both sides\n")
 
 
 def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
@@ -221,7 +221,7 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     if why is not None:
         return replace(released, refused=why)
     tree = git.line("rev-parse", f"{commit}^{{tree}}")
-    made = commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}\n\n{request.title}\n")
+    made = commit_repeatably(git, tree, (target, tip), f"{MEND_SUBJECT}{request.task}\n\n{request.title}\n")
     git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
     return replace(released, commit=made, remark=_name_others(git, (base, commit, target, tip)) or released.remark)
 

@@ -186,7 +186,11 @@ def _keep(project: WalledProject, request: WorkspaceRequest, says: str) -> Place
     assert {name: after[name] for name in before} == before, "nothing else has changed"
     assert not list((project.top / ".git" / "objects" / "pack").iterdir()), "nothing has come in"
     assert Path(request.place.worktree, "one").exists() and project.view.is_dir()
-    assert release(request, project.folder()) == place, "done again after a crash"
+    again = release(request, project.folder())
+    assert again.kept is not None and again.kept.startswith(says), again.kept
+    assert replace(again, kept=place.kept) == place, (
+        "done again after a crash; which line git says first is chance"
+    )
     return place
 
 

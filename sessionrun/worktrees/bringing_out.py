@@ -202,7 +202,7 @@ def _fetch(quarantine: Git, inside: Sequence[str], common_dir: Path, limit_s: fl
 
 def _shorten(content: bytes) -> str:
     """The first line of a text for people."""
-    line = content.strip().partition(b"\n")[0][:_MAX_LINE].decode("utf-8", "replace")
+    line = content.strip().partition(b"\n")[0].rstrip()[:_MAX_LINE].decode("utf-8", "replace")
     return "".join(sign if sign.isprintable() else "?" for sign in line)
 
 

@@ -69,8 +69,7 @@ class MergeRoom:
         """
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
-        _, output = _merge(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs)
-        return os.fsdecode(output.split(b"\0")[0])
+        return split_names(_merge(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs)[1])[0]
 
     def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
         """`merge` with git older than 2.38.  Only files that change are written into the work tree."""

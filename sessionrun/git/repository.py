@@ -66,9 +66,8 @@ def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
 
 def read_author(git: Git, *words: str) -> dict[str, str]:
     """The settings of a repository by which the commits of its user's git name their author."""
-    done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
-    lines = done.stdout.decode("utf-8", "replace").split("\0")
-    return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
+    rows = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$").stdout.split(b"\0")
+    return {key: value for key, _, value in (row.decode(errors="replace").partition("\n") for row in rows if row)}
 
 
 _PLACES: Final = ("--path-format=absolute", "--git-common-dir", "--absolute-git-dir", "--show-toplevel")

@@ -29,30 +29,30 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 448, 261),
-    "agents": Size(19, 2821, 1690),
-    "checks": Size(19, 3854, 2373),
-    "cli": Size(43, 7375, 4500),
-    "client": Size(49, 8900, 5137),
-    "cluster": Size(34, 6390, 3709),
-    "doors": Size(14, 2790, 1815),
-    "engine": Size(15, 3664, 2115),
-    "git": Size(8, 1596, 847),
-    "input": Size(22, 4207, 2540),
+    "sessionrun": Size(4, 464, 259),
+    "agents": Size(19, 2809, 1688),
+    "checks": Size(18, 3775, 2339),
+    "cli": Size(43, 7367, 4492),
+    "client": Size(49, 8848, 5125),
+    "cluster": Size(34, 6336, 3687),
+    "doors": Size(14, 2733, 1797),
+    "engine": Size(15, 3649, 2110),
+    "git": Size(8, 1582, 847),
+    "input": Size(22, 4198, 2536),
     "keeper": Size(9, 1669, 1046),
-    "landing": Size(22, 4238, 2416),
-    "model": Size(22, 3614, 1781),
-    "queue": Size(21, 3982, 2280),
-    "session": Size(25, 4482, 2519),
-    "store": Size(22, 3627, 1974),
-    "walls": Size(23, 3858, 2248),
-    "worktrees": Size(38, 8796, 4843),
+    "landing": Size(21, 4065, 2341),
+    "model": Size(22, 3620, 1783),
+    "queue": Size(21, 3924, 2270),
+    "session": Size(25, 4435, 2501),
+    "store": Size(22, 3618, 1974),
+    "walls": Size(23, 3815, 2242),
+    "worktrees": Size(38, 8711, 4826),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(409, 76311, 44094)
-TESTS_LINES: Final = 64_098
-PAGES_LINES: Final = 9466
+PACKAGE_BUDGET: Final = Size(407, 75618, 43863)
+TESTS_LINES: Final = 64_340
+PAGES_LINES: Final = 9535
 
 
 @cache

@@ -203,8 +203,9 @@ def set_width(state: State, width: int) -> None:
     state.free.pop(SLOT, None)
     limit = find_limit(state, width)
     if limit is not None:
+        state.free[SLOT] = limit  # before the sum: only what the session has is counted
         used = (token for task in state.tasks.values() for token in span_tokens(state, task))
-        state.free[SLOT] = limit - sum(amount for name, amount in used if name == SLOT)
+        state.free[SLOT] -= sum(amount for name, amount in used if name == SLOT)
         state.queue.unpark(SLOT)
     else:
         for rank, num, name in state.queue.drain(SLOT):

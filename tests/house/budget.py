@@ -36,7 +36,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "client": Size(49, 8848, 5125),
     "cluster": Size(34, 6336, 3687),
     "doors": Size(14, 2733, 1797),
-    "engine": Size(15, 3649, 2110),
+    "engine": Size(15, 3650, 2111),
     "git": Size(8, 1582, 847),
     "input": Size(22, 4198, 2536),
     "keeper": Size(9, 1669, 1046),
@@ -50,7 +50,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(407, 75618, 43863)
+PACKAGE_BUDGET: Final = Size(407, 75619, 43864)
 TESTS_LINES: Final = 64_340
 PAGES_LINES: Final = 9535
 

@@ -73,8 +73,7 @@ class Bench:
         environ: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Do the job in a process of its own; the last that it said."""
-        asked = {"workspace": request} if phase == "setup" else request
-        (folder / "request.json").write_bytes(orjson.dumps(asked))
+        (folder / "request.json").write_bytes(orjson.dumps(request))
         code = f"import sys; from sessionrun.session.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
         return run_program(code, environ=environ).stderr[-500:]
 

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(407, 75619, 43864)
-TESTS_LINES: Final = 64_340
+TESTS_LINES: Final = 64_339
 PAGES_LINES: Final = 9535
 
 

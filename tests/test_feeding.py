@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,21 +17,25 @@ from calls import each_call, forked, needs_calls, run_watched
 from conftest import eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from test_workspaces import Project
 
 from sessionrun.client.reading.waiting import choose_decisive, is_held
 from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import EndSession, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
+from sessionrun.landing.history import open_log
+from sessionrun.landing.records import Taken
 from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.landings import Mend
+from sessionrun.model.landings import LANDING_FOLDER, Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
-from sessionrun.model.spec import Outcome, TaskSpec
+from sessionrun.model.spec import Landing, Outcome, TaskSpec
 from sessionrun.queue import feeder
+from sessionrun.queue.claims import Gone, _judge
 from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.snapshot import UNDONE, Snapshot, Snapshots, Standing, find_standing
@@ -148,6 +153,22 @@ def test_how_a_task_stands(
     assert one.kind == kind
     assert words in one.reason
     assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
+
+
+@pytest.mark.parametrize(("tip", "kind"), [("c1", "done"), ("c0", "held")])
+def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str, kind: str) -> None:
+    """Of a session that died; a landing of an earlier attempt, in the same second too, was of other work."""
+    spec = make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})])
+    made = Project(tmp_path)
+    state = begin(replace(spec, repository=made.repository(), landing=Landing("refs/heads/main")))
+    task = state.tasks["t"]
+    task.outcome, task.place, task.ended_at = "succeeded", AT, time.time()
+    task.landing = LandEntry("held", "dirty", "a file is in the way")
+    session = SessionDir(made.root / "session-s")
+    with open_log(session.path / LANDING_FOLDER / "main") as log:
+        log.note_landed((Taken("t", tip),), "c9", "refs/heads/main")
+    found = _judge(Gone(session, state), "t")
+    assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 
 
 def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:

@@ -125,7 +125,7 @@ def render(event: dict[str, Any]) -> str:
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:
-    """Calls of tools, each with its times in the one event that tells of it, and errors."""
+    """Calls of tools, and errors; one event has a call with its begin and its end."""
     kind = event.get("type")
     if kind == "tool_use":
         state = dig(event, "part", "state")

@@ -300,7 +300,7 @@ _NODE_ERROR: Final = r"(?m)^(?:Uncaught )?[\w.]*Error\b"
 
 
 def find_crash(stderr: str) -> tuple[str, str] | None:
-    """Class (`oom`, `agent_crashed`) and the line that names it; None where nothing tells of a crash."""
+    """Class (`oom`, `agent_crashed`) and the line that names it; None if it says nothing of a crash."""
     tail = stderr[-_LOOKED_AT:].rstrip()
     if match := re.search(_OUT_OF_MEMORY, tail):
         return "oom", line_at(tail, match.start())

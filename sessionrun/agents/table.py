@@ -333,7 +333,7 @@ def render_events(output: OutputFormat, line: bytes) -> str:
 
 
 def list_steps(output: OutputFormat, line: bytes) -> list[Step]:
-    """What one line of a raw stream tells of calls of tools and of errors."""
+    """The calls of tools, and the errors, in one line of a raw stream."""
     event = parse_event(line) if output in _STREAMS else None
     return [] if event is None else list(_STREAMS[output][2](event))
 

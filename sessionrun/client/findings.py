@@ -140,7 +140,7 @@ class Findings(NamedTuple):
         take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run`
             it only says it.
         sweep: for `clean`: the same of what sessions left for the next one, given what was `Cleaned`.
-        sweep_repository: for `clean`: the same in a repository's directory of git; nobody has to hear of it.
+        sweep_repository: for `clean`: the same in a repository's directory of git; it returns nothing to show.
         list_kinds: for `clean --cache`: the kinds of entries in the cache that sessions share.
         describe_success: for `explain`: what is said of a task that succeeded, behind its attempt.
     """

@@ -92,7 +92,7 @@ def draw_bar(counts: Sequence[tuple[str, int]], total: int) -> Markup | None:
 
 
 def tell_needed(matter: Matter) -> Markup | None:
-    """What a person may do, each with its command; None where no task has begun to need anything or nobody."""
+    """What a person may do, each with its command; None: there are no tasks yet."""
     lines = [
         tag("p", tag("span", words), tag("code", " ".join(["sessionrun", verb, matter.name, *rest])))
         for words, verb, *rest in _find_needed(matter)

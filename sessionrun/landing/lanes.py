@@ -49,7 +49,7 @@ class LandQueue:
     taken: tuple[str, ...] = ()
     """The tasks whose work it took."""
     owed: bool = False
-    """Whether a LAND job was broken off, so that another one has to look at what it left."""
+    """Whether a LAND job was broken off: the next one mends what it left."""
 
 
 def land_of(state: State) -> LandQueue:

@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.client.reading.view import add_views
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.snapshot import Kind, find_standing
 from sessionrun.queue.task import QueueTask
-from sessionrun.session.history import project_status, replay
+from sessionrun.session.history import replay
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 
@@ -103,9 +103,12 @@ def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | No
     repository, landing = state.spec.repository, state.spec.landing
     if tip is None or repository is None or landing is None:
         return None
-    shown = next(one for one in project_status(session, state)["tasks"] if one["id"] == task.spec.id)
-    (seen,) = add_views(session, [shown])
-    if seen["landing"] is not None and seen["landing"]["status"] == "landed":
-        return str(seen["landing"]["commit"])
+    from sessionrun.landing.history import load_history  # few sessions of a queue land by themselves
+
+    folder = session.path / LANDING_FOLDER
+    for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        landed = load_history(folder / target)[0].landed.get(task.spec.id)
+        if landed is not None and landed[0] == tip:  # what landed of an earlier attempt was other work
+            return landed[1]
     git = Git(Path(repository.common_dir))
     return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

@@ -27,11 +27,12 @@ def import_makers(spec: SessionSpec) -> None:
 
     After an upgrade of the package a supervisor that lives must not take modules of another version.
     """
+    tasks = spec.tasks if spec.template is None else (*spec.tasks, spec.template)
     for business in HOUSE:
         for phase in business.phases:
             load(phase.maker)
         for wrap in business.wraps:
-            if any(_is_asked(wrap, spec, task) for task in spec.tasks):
+            if any(_is_asked(wrap, spec, task) for task in tasks):
                 for name in filter(None, (getattr(wrap, moment) for moment in get_args(Moment))):
                     load(name)
 

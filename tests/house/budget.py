@@ -42,16 +42,16 @@ ROOMS: Final[Mapping[str, Size]] = {
     "keeper": Size(9, 1669, 1046),
     "landing": Size(21, 4065, 2341),
     "model": Size(22, 3620, 1783),
-    "queue": Size(21, 3924, 2270),
-    "session": Size(25, 4435, 2501),
+    "queue": Size(21, 3927, 2271),
+    "session": Size(25, 4436, 2502),
     "store": Size(22, 3618, 1974),
     "walls": Size(23, 3815, 2242),
     "worktrees": Size(38, 8711, 4826),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(407, 75619, 43864)
-TESTS_LINES: Final = 64_339
+PACKAGE_BUDGET: Final = Size(407, 75623, 43866)
+TESTS_LINES: Final = 64_360
 PAGES_LINES: Final = 9535
 
 

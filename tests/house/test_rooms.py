@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "worktrees": (*CORE, "walls"),
     "checks": (*CORE, "walls", "worktrees"),
     "landing": (*CORE, "walls", "worktrees"),
-    "queue": CORE,
+    "queue": (*CORE, "landing.history"),  # of a session that died: whether this very work landed
     "cluster": (*CORE, "walls", "worktrees"),
     "api": ("client", "model", "house", "store.session", "landing.merge", "worktrees.diff"),
     "doors": (
@@ -111,8 +111,8 @@ KEEPER = {
 }
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
-FLOORS = 9
-ARROWS = 90
+FLOORS = 10
+ARROWS = 91
 
 HARMLESS = {
     "__future__",

@@ -44,15 +44,11 @@ from sessionrun.worktrees import park, registration, request
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
-RECORDED = TOP / "examples" / "replay" / "results"
-"""What agents printed at another place; the bundle beside it is for git."""
-
 DOCUMENTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
     for path in TOP.glob(pattern)
-    if path.is_file() and "artifacts" not in path.parts and not path.is_relative_to(RECORDED)
-    if path.suffix != ".bundle"
+    if path.is_file() and "artifacts" not in path.parts
 )
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
 """What people read, without the job files of examples, which are input."""

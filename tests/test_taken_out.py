@@ -189,7 +189,6 @@ def test_its_sessions_of_before_are_refused(left: Left) -> None:
     file.write_text(json.dumps({**spec, **ASKED.get(left.name, {})}))
     assert "1 failed" in left.run("status") and "1 failed" in left.run("list")
     left.refuse("explain")
-    left.refuse("replay", session_id)
     left.refuse("continue", session_id, "1", "more")
     left.refuse("retry", session_id, code=4)  # the request stays: the whole program takes it
     shown = left.call("doctor").stdout

@@ -47,7 +47,7 @@ _EXAMPLES: Final = (
 """The business that each needs, and its line."""
 
 _HEADINGS: Final = {
-    "Start": ("run (needs no name)", "retry", "continue", "resume", "replay"),
+    "Start": ("run (needs no name)", "retry", "continue", "resume"),
     "Look": ("status", "list", "watch", "results", "logs", "diff", "report"),
     "Why": ("explain", "cost", "doctor [agents]"),
     "Wait": ("wait ID --timeout 90       exit code 124: call again",),

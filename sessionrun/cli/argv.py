@@ -56,7 +56,6 @@ KNOWN: Final[Mapping[str, Verb]] = {
     "clean": Verb("Remove old sessions, worktrees or mirrors that nothing needs."),
     "queue": Verb("Keep tasks in a repository; let agents work through them.", business="queue"),
     "doctor": Verb("Check sessions and the environment, and repair."),
-    "replay": Verb("Play a session again without models."),
     "precache": Verb("Fetch ahead the repositories that tasks name; build environments.", business="worktrees"),
     "serve": Verb("Show sessions to a browser, as they go.", "ports"),
     "cluster": Verb("Run the jobs of sessions on several machines.", business="cluster"),

@@ -1,6 +1,6 @@
 """All that is known of one session: its locks, its spec, both logs and what they fold to, and its processes.
 
-`doctor`, `explain`, `replay` and the view of a session whose processes are gone read it here, once and in one
+`doctor`, `explain` and the view of a session whose processes are gone read it here, once and in one
 order.  Reading does not raise because of damaged files: damage is evidence.  Where a session has to be sound,
 `require` is called.
 """
@@ -103,7 +103,7 @@ class Run:
 
 
 def find_runs(entries: Iterable[Entry]) -> dict[JobKey, Run]:
-    """All jobs, in the order in which they were claimed: what a story, a report and a recording are made of."""
+    """All jobs, in the order in which they were claimed: what a story and a report are made of."""
     runs: dict[JobKey, Run] = {}
     for entry in entries:
         event = entry.event

@@ -34,7 +34,6 @@ def launch(
     *,
     ready: bool = True,
     held: bool = False,
-    indexed: bool = True,
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
@@ -43,7 +42,6 @@ def launch(
         results_dir: where the session's directory is made, else in the results directory in use.
         ready: first ask the agents that can answer whether they are ready.
         held: no task starts until the session is released.
-        indexed: it is in the user's index, so that verbs find it from everywhere, and a forecast counts on it.
 
     Raises:
         InputError: an agent is not signed in or not ready, its machine lacks what it needs, or an export is
@@ -75,8 +73,7 @@ def launch(
 
         if not start_detached(session, lock_fd, meanwhile=meanwhile):
             notify(f"session {spec.session_id} was started, but is slow to come up (see: sessionrun status)")
-        if indexed:
-            _remember(session)
+        _remember(session)
     except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
         with suppress(SessionrunError, OSError):
             send_request(session, {"kind": "cancel"})

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 from sessionrun.client.explain import SHOWN_KEYS
 from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
-from sessionrun.client.launching.replaying import Difference
 from sessionrun.client.planning.forecast import Forecast
 from sessionrun.client.reading.comparison import Told
 from sessionrun.client.schemas.shape import Shape, keys_of, only
@@ -299,8 +298,6 @@ CLEANED: Final = {
     ]
 }
 
-REPLAYED: Final = {"session_id": str, "replay_of": str, "results_dir": str, "differences": [Difference]}
-
 NODES: Final = [
     {
         "id": str,
@@ -358,7 +355,6 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "explain": several(EXPLAINED),
     "cost": (COST,),
     "clean": (CLEANED,),
-    "replay": (REPLAYED,),
     "doctor": (DOCTOR, DOCTOR_AGENTS),
     "config": (CONFIG,),
 }

@@ -15,7 +15,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _VERBS: Final = (
     *("run", "status", "results", "list", "wait", "logs", "cancel", "resume", "retry", "continue", "hold"),
-    *("release", "set", "explain", "cost", "diff", "merge", "clean", "queue", "replay", "doctor", "precache"),
+    *("release", "set", "explain", "cost", "diff", "merge", "clean", "queue", "doctor", "precache"),
     *("config", "cluster"),
 )
 """In the order of the manual; some are of businesses."""

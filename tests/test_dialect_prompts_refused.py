@@ -96,7 +96,8 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     (
         "stdin",
         '["a"]'.encode("utf-16-le"),
-        "stdin: line 1, column 2: not valid JSON: a value is missing before this",
+        "stdin: line 1, column 2: not valid JSON: "
+        "a value is missing here: text in double quotes, true, false and null in small letters",
     ),
     ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
     ("stdin", DEEP, "stdin: nesting deeper than 64 levels"),

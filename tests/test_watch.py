@@ -17,7 +17,7 @@ from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
 from sessionrun.cli import render
 from sessionrun.cli.board import ALL_KEYS, Choice, choose_tasks, draw, tell_keys
-from sessionrun.cli.watch import SessionList, Watcher
+from sessionrun.cli.watch import Watcher
 from sessionrun.model.wording import columns
 from sessionrun.store.session import SessionDir
 
@@ -163,23 +163,6 @@ def test_the_terminal_is_as_before(sessionrun: Command, end: str) -> None:
         assert termios.tcgetattr(terminal.fd) == before
     assert terminal.output.count(ALTERNATE) == terminal.output.count(MAIN) == 1
     assert terminal.output.rindex(CURSOR) > terminal.output.index(ALTERNATE)
-
-
-def test_all_sessions_and_one_of_them(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    older, newer = sessionrun.finished(["true", "exit 3"]), sessionrun.finished(["true"], "--name", "nightly")
-    monkeypatch.chdir(sessionrun.cwd)
-    sessions = SessionList()
-    lines = sessions.draw((100, 20))
-    shown = {text.split()[1] for text, _ in lines[3:5]}
-    assert {older[:8], "nightly"} == shown and len(lines) == 20
-    assert lines[0][0] == "2 sessions, 0 not ended"
-    first = sessions.chosen
-    assert sessions.press("down") is None and sessions.press("\n") is not None
-    second = sessions.chosen
-    assert first is not None and second is not None
-    assert {first.session_id, second.session_id} == {older, newer}
-    done = sessionrun("watch", "--all")
-    assert done.returncode == 2 and "needs a terminal" in done.stderr
 
 
 def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:

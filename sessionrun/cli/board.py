@@ -8,7 +8,6 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from sessionrun.cli.comparison import comparison_lines
-from sessionrun.cli.list import session_rows
 from sessionrun.cli.render import encodes, escape_line, pad, sign
 from sessionrun.cli.standing import row_lines, tell_doing, tell_left
 from sessionrun.client.reading.comparison import compare_tasks, name_each
@@ -47,7 +46,6 @@ ALL_KEYS: Final = (
     "f only what needs you  s in the order of the plan  h hold what waits, or release what is held  "
     "q leaves the session running"
 )
-LIST_KEYS: Final = "q quit  up/down select  enter shows it"
 ARROWS: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1}
 _BAR: Final = (("good", "█", "#"), ("bad", "▓", "x"), ("look", "▒", "~"), ("running", "░", ">"), ("", "·", "."))
 _GRID_ROOM: Final = 3
@@ -212,17 +210,6 @@ def _share(room: int, running: int, needy: int, done: int) -> tuple[int, int, in
     return first, second, max(0, min(done, room - first - second))
 
 
-def draw_sessions(views: Sequence[dict[str, Any]], place: int, now: float, size: tuple[int, int]) -> list[Line]:
-    """The same of sessions, of which one is selected by its place."""
-    live = sum(view["ended_at"] is None for view in views)
-    shown = _window(len(views), place, size[1] - 4)
-    drawn = views[shown.start : shown.stop]
-    top, *lines = session_rows(drawn, now, size[0])
-    head = [(f"{len(views)} sessions, {live} not ended", "bold"), ("", ""), (top, "dim")]
-    rows = [(line, bool(view["failed"])) for line, view in zip(lines, drawn, strict=True)]
-    return _fill([*head, *_mark(rows, place - shown.start)], [(LIST_KEYS, "bold")], size)
-
-
 def _window(count: int, place: int, room: int) -> range:
     """Which of `count` rows are shown where there is `room`, so that the one at `place` is."""
     room = max(1, room)
@@ -246,12 +233,12 @@ def _fill(lines: Sequence[Line], foot: Sequence[Line], size: tuple[int, int]) ->
     return [(clip(text, width), style) for text, style in whole]
 
 
-def find_place(shown: Sequence[View], selected: str | None, key: str = "id") -> int:
+def find_place(shown: Sequence[View], selected: str | None) -> int:
     """Where the selected one is; the first one if it is not shown."""
-    return next((place for place, each in enumerate(shown) if each[key] == selected), 0)
+    return next((place for place, each in enumerate(shown) if each["id"] == selected), 0)
 
 
-def step(shown: Sequence[View], selected: str | None, arrow: str, key: str = "id") -> str | None:
+def step(shown: Sequence[View], selected: str | None, arrow: str) -> str | None:
     """What is selected after an arrow was pressed."""
-    place = find_place(shown, selected, key) + ARROWS[arrow]
-    return str(shown[min(max(place, 0), len(shown) - 1)][key]) if shown else selected
+    place = find_place(shown, selected) + ARROWS[arrow]
+    return str(shown[min(max(place, 0), len(shown) - 1)]["id"]) if shown else selected

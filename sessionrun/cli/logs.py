@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 from zlib import crc32
 
 import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.render import escape, short_time, warn
+from sessionrun.cli.render import escape, warn
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
@@ -20,11 +19,9 @@ from sessionrun.client.reading.outputs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
-from sessionrun.model.times import format_time
 from sessionrun.model.words import OUTPUT_VERSION
 from sessionrun.store.session import SessionDir
 
-_CLOCK: Final = len("23:59:59")
 _STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."
 _NOTHING: Final = {
     "check": "there is no output of a check",
@@ -39,7 +36,6 @@ _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 @words_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
 @click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
-@click.option("-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it came.")
 @click.option("--check", "step", flag_value="check", help=_STEP_HELP)
 @click.option("--setup", "step", flag_value="setup", help=_STEP_HELP)
 @click.option("--proof", "step", flag_value="proof", help=_STEP_HELP)
@@ -56,7 +52,6 @@ def command(
     *,
     follow: bool,
     lines: int | None,
-    timestamps: bool,
     step: str | None,
     round_number: int | None,
     as_json: bool,
@@ -64,8 +59,6 @@ def command(
     """Print the output of session ID's tasks, each line with its task when there are several.
 
     With --json, one object per line: `id` of the task, `stream` (stdout or stderr) and `text`.
-
-    The time of a line is known only if it came while --follow waited for it.
     """
     if round_number is not None and step != "check":
         raise InputError("--round is for --check: only a check is done in each round")
@@ -74,10 +67,10 @@ def command(
     if not as_json:
         for line in place_lines(view):
             click.echo(line, err=True)
-    form = _choose_format(as_json=as_json, tagged=len(chosen) > 1)
+    form = _format_json if as_json else _choose_tags(tagged=len(chosen) > 1)
     opened = [reader for task in chosen for reader in open_outputs(session, task, lines)] if step is None else []
     readers = {reader.path: reader for reader in opened}
-    watch, came_at = Watch(), None
+    watch = Watch()
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
         if step is not None:  # a further round or attempt has files of its own
@@ -85,16 +78,15 @@ def command(
             fresh = [reader for task in now for reader in open_step(session, task, step, round_number, lines)]
             readers = {reader.path: reader for reader in fresh} | readers
         for reader in readers.values():
-            _write(reader.read_on(), form, came_at, timestamps=timestamps)
+            sys.stdout.buffer.writelines(map(form, reader.read_on()))
         running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
         if not follow or not running or watch.is_gone(view):
             break
         sys.stdout.flush()
         if not any(reader.has_moved for reader in readers.values()):
             time.sleep(POLL_LAST_S)
-        came_at = time.time()
     for reader in readers.values():
-        _write(reader.finish(), form, came_at, timestamps=timestamps)
+        sys.stdout.buffer.writelines(map(form, reader.finish()))
     sys.stdout.flush()
     if not readers:
         warn(f"{_NOTHING[step or '']} of {'these tasks' if len(chosen) > 1 else 'this task'}")
@@ -102,30 +94,16 @@ def command(
         raise SessionGone(gone_words(view))
 
 
-Format = Callable[[Line, str | None], bytes]
-"""Makes a line of it; the text is the time of it, "" if that is not known, None if it is not asked for."""
-
-
-def _write(lines: Iterable[Line], form: Format, came_at: float | None, *, timestamps: bool) -> None:
-    at = (format_time(came_at) or "") if timestamps else None
-    for line in lines:
-        sys.stdout.buffer.write(form(line, at))
-
-
-def _choose_format(*, as_json: bool, tagged: bool) -> Format:
-    if as_json:
-        return _format_json
+def _choose_tags(*, tagged: bool) -> Callable[[Line], bytes]:
+    """What makes a line of text of a line: behind the name of its task, if it is `tagged`."""
     paint = _paint if sys.stdout.isatty() else str
-    return partial(_format_text, tag=lambda task: paint(f"[{task}] ") if tagged else "")
 
+    def form(line: Line) -> bytes:
+        tag = paint(f"[{line.task}] ").encode()
+        lines = line.text.removesuffix("\n").split("\n")
+        return b"".join(b"%b%b\n" % (tag, _encode(part)) for part in lines)
 
-def _format_text(line: Line, at: str | None, *, tag: Callable[[str], str]) -> bytes:
-    clock = short_time(at)[-_CLOCK:] if at else "-" * _CLOCK  # as many signs if it is not known
-    begin = ("" if at is None else f"{clock} ") + tag(line.task)
-    if not begin:
-        return _encode(line.text)
-    lines = line.text.removesuffix("\n").split("\n")
-    return b"".join(b"%b%b\n" % (begin.encode(), _encode(part)) for part in lines)
+    return form if tagged else lambda line: _encode(line.text)
 
 
 def _paint(tag: str) -> str:
@@ -133,12 +111,11 @@ def _paint(tag: str) -> str:
     return click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
 
 
-def _format_json(line: Line, at: str | None) -> bytes:
+def _format_json(line: Line) -> bytes:
     import orjson
 
     plain = _to_bytes(line.text).decode("utf-8", "backslashreplace")
     record = {"schema_version": OUTPUT_VERSION, "id": line.task, "stream": line.stream, "text": plain}
-    record |= {} if at is None else {"came_at": at or None}
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -18,17 +18,15 @@ from sessionrun.cli.board import (
     Line,
     choose_tasks,
     draw,
-    draw_sessions,
     find_place,
     step,
 )
-from sessionrun.cli.options import results_dir_option
-from sessionrun.client.lookup import LAST, name_for_command, open_session
+from sessionrun.cli.options import results_dir_option, session_argument
+from sessionrun.client.lookup import name_for_command, open_session
 from sessionrun.client.reading.outputs import OutputReader, open_outputs
-from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_view
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.wording import short_id
 from sessionrun.store.session import SessionDir
 
@@ -43,18 +41,14 @@ LOG_LINES: Final = "2000"
 PAGES: Final = {"l": "logs", "d": "diff", "\n": "explain", "\r": "explain"}
 """Keys, and the verbs whose output they show in a pager."""
 
-MOST: Final = 200
-"""So many sessions are shown: those that live first, then the newest."""
-
 Work: TypeAlias = "Callable[[Screen], None]"
 """What a key asks for that needs the screen itself."""
 
 
 @click.command("watch")
-@click.argument("session_id", metavar="[ID]", required=False)
-@click.option("--all", "everywhere", is_flag=True, help="All your sessions; Enter shows one.")
+@session_argument
 @results_dir_option
-def command(session_id: str | None, everywhere: bool, results_dir: Path | None) -> None:
+def command(session_id: str, results_dir: Path | None) -> None:
     """Show session ID on the whole screen, as it goes: the newest if no ID is given.
 
     What runs stands first, then what needs you, then what is done.  Keys: q ends it, the session goes on; up
@@ -63,13 +57,8 @@ def command(session_id: str | None, everywhere: bool, results_dir: Path | None) 
     what is fine; s keeps the order of the plan.
     Where standard output is not a terminal, prints what `status` prints.
     """
-    if everywhere and (session_id is not None or results_dir is not None):
-        raise InputError("--all shows the sessions of all results directories: leave out ID and --results-dir")
-    is_terminal = sys.stdout.isatty() and sys.stdin.isatty()
-    if everywhere and not is_terminal:
-        raise InputError("watch --all needs a terminal; `sessionrun list --all` prints the sessions")
-    session = None if everywhere else open_session(results_dir, session_id or LAST)
-    if session is not None and not is_terminal:
+    session = open_session(results_dir, session_id)
+    if not (sys.stdout.isatty() and sys.stdin.isatty()):
         from sessionrun.cli.status import status_lines
 
         view = load_view(session)
@@ -78,49 +67,16 @@ def command(session_id: str | None, everywhere: bool, results_dir: Path | None) 
     from sessionrun.cli.screen import open_screen
 
     with open_screen() as screen:
-        _watch(screen, SessionList() if session is None else Watcher(session))
+        watcher = Watcher(session)
+        while (key := _ask_key(screen, watcher)) != "q":
+            work = watcher.press(key) if key is not None else None
+            if work is not None:
+                work(screen)
 
 
-def _watch(screen: Screen, shown: Watcher | SessionList) -> None:
-    """Draw what is shown, and do what keys ask, until q."""
-    while True:
-        screen.show(shown.draw(screen.size))
-        key = screen.read_key()
-        if key == "q":
-            return
-        work = shown.press(key) if key is not None else None
-        if work is not None:
-            work(screen)
-
-
-class SessionList:
-    """All sessions of the user; Enter shows one."""
-
-    def __init__(self) -> None:
-        self._views: list[dict[str, Any]] = []
-        self._selected: str | None = None
-
-    def draw(self, size: tuple[int, int]) -> list[Line]:
-        """The lines of the screen, as the sessions are now."""
-        views = load_summaries(everywhere=True)
-        self._views = sorted(views, key=lambda view: view["ended_at"] is not None)[:MOST]
-        return draw_sessions(self._views, self._place, time.time(), size)
-
-    def press(self, key: str) -> Work | None:
-        """Do what a key asks for."""
-        if key in ARROWS:
-            self._selected = step(self._views, self._selected, key, "session_id")
-        chosen = self.chosen if key in ("\n", "\r") else None
-        return None if chosen is None else lambda screen: _watch(screen, Watcher(chosen))
-
-    @property
-    def _place(self) -> int:
-        return find_place(self._views, self._selected, "session_id")
-
-    @property
-    def chosen(self) -> SessionDir | None:
-        """The session that is selected, if there is one."""
-        return SessionDir(Path(self._views[self._place]["results_dir"])) if self._views else None
+def _ask_key(screen: Screen, watcher: Watcher) -> str | None:
+    screen.show(watcher.draw(screen.size))
+    return screen.read_key()
 
 
 class Watcher:

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
-from sessionrun.doors.overview import needs_somebody
 from sessionrun.doors.report import make_blocks
 from sessionrun.doors.task import list_facts, make_sign, tell_cost, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
@@ -67,6 +66,12 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
     verdict = tag("p", words, class_="verdict", role="status")
     return join([tag("h1", "Sessions"), verdict, tag("table", head, *bodies, class_="sessions")])
+
+
+def needs_somebody(view: Mapping[str, Any]) -> bool:
+    """Whether a session waits for a person, or came to an end that one has to look at."""
+    needy = any(view["counts"].get(word) for word in (*BAD, "bounced", "changed_nothing", "held"))
+    return needy or view["state"] == "stopped"
 
 
 def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:

@@ -254,7 +254,7 @@ TOTALS: Final = {
     },
     "task_counts": Counters,
 }
-LINE: Final = {"id": str, "stream": Literal["stdout", "stderr"], "text": str, "came_at?": Time | None}
+LINE: Final = {"id": str, "stream": Literal["stdout", "stderr"], "text": str}
 RESUMED: Final = {**only(Verdict, ("session_id", "status")), "resumed": bool}
 
 _MONEY: Final = {

@@ -6,10 +6,10 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -43,6 +43,14 @@ _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NUM: Final = re.compile(r"[0-9]{1,9}")
 
 
+class Page(NamedTuple):
+    """A page: its title, what it shows, and how one comes to it from the list (see `pages.make_document`)."""
+
+    title: str
+    main: Markup
+    way: Sequence[tuple[str, str]] = ()
+
+
 class Desk:
     """Answers all requests of one server."""
 
@@ -54,23 +62,19 @@ class Desk:
         self._watch = Watch(self._look, lambda name: SHARE * self._cost_s.get(name, 0.0))
 
     def make_app(self) -> Starlette:
-        """What a server runs."""
-        get = ["GET"]
+        """What a server runs: of each page the whole, the part of it that changes, and the news of that."""
+        get, session = ["GET"], "/sessions/{session}"
         routes = [
-            Route("/", self.show_list, methods=get),
-            Route("/part", self.show_part, methods=get),
-            Route("/events", self.follow, methods=get),
-            Route("/live.js", self.give_script, methods=get),
-            Route("/sessions/{session}", self.show_session, methods=get),
-            Route("/sessions/{session}/part", self.show_part, methods=get),
-            Route("/sessions/{session}/events", self.follow, methods=get),
-            Route("/sessions/{session}/report", self.show_report, methods=get),
-            Route("/sessions/{session}/tasks/{num}", self.show_task, methods=get),
-            Route("/sessions/{session}/tasks/{num}/part", self.show_task_part, methods=get),
-            Route("/sessions/{session}/tasks/{num}/events", self.follow, methods=get),
-            Route("/sessions/{session}/{action}", self.act, methods=["POST"]),
-            Route("/sessions/{session}/tasks/{num}/{action}", self.act, methods=["POST"]),
+            Route("/live.js", give_script, methods=get),
+            Route(f"{session}/report", self.show_report, methods=get),
         ]
+        for address in ("", session, f"{session}/tasks/{{num}}"):
+            routes += [
+                Route(address or "/", self.show_page, methods=get),
+                Route(f"{address}/part", self.show_part, methods=get),
+                Route(f"{address}/events", self.follow, methods=get),
+            ]
+            routes += [Route(f"{address}/{{action}}", self.act, methods=["POST"])] if address else []
         return Starlette(routes=routes, exception_handlers={SessionrunError: _tell_error, OSError: _tell_error})
 
     def close(self) -> None:
@@ -79,62 +83,41 @@ class Desk:
 
     # --- pages ---
 
-    async def show_list(self, request: Request) -> Response:
-        """`/`: all sessions."""
-        main = await asyncio.to_thread(self._make_part, ALL)
-        return _answer(pages.make_document("Sessions", main, "/"))
-
-    async def show_session(self, request: Request) -> Response:
-        """`/sessions/ID`."""
-        session = self._find(request)
-        main = await asyncio.to_thread(self._make_part, session.session_id)
-        name = name_session(await asyncio.to_thread(api.load_view, session))
-        return _answer(pages.make_document(name, main, f"/sessions/{session.session_id}", [(name, "")]))
+    async def show_page(self, request: Request) -> Response:
+        """A whole page."""
+        page = await asyncio.to_thread(self._make, *self._read(request))
+        address = request.url.path.removesuffix("/")
+        return _answer(pages.make_document(page.title, page.main, address, page.way))
 
     async def show_part(self, request: Request) -> Response:
-        """What changes of these pages."""
-        name = self._find(request).session_id if "session" in request.path_params else ALL
-        return _answer(await asyncio.to_thread(self._make_part, name))
-
-    async def show_task(self, request: Request) -> Response:
-        """`/sessions/ID/tasks/NUM`."""
-        session, num = self._find(request), _read_num(request)
-        main, title, way = await asyncio.to_thread(self._make_task, session, num)
-        return _answer(pages.make_document(title, main, f"/sessions/{session.session_id}/tasks/{num}", way))
-
-    async def show_task_part(self, request: Request) -> Response:
-        """What changes of that page."""
-        main, *_ = await asyncio.to_thread(self._make_task, self._find(request), _read_num(request))
-        return _answer(main)
+        """What changes of a page."""
+        return _answer((await asyncio.to_thread(self._make, *self._read(request))).main)
 
     async def show_report(self, request: Request) -> Response:
         """`/sessions/ID/report`: what `sessionrun report` makes."""
-        session = self._find(request)
+        session, _ = self._read(request)
+        assert session is not None
         return _answer(await asyncio.to_thread(lambda: make_page(gather(session))))
-
-    async def give_script(self, request: Request) -> Response:
-        """The script of all pages."""
-        script = files(__package__).joinpath("live.js").read_bytes()
-        return Response(script, media_type="text/javascript")
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: one for each change of a page."""
-        name = self._find(request).session_id if "session" in request.path_params else ALL
-        if "num" in request.path_params:
-            num = _read_num(request)
-            name = f"{name}/{num}"
-            await asyncio.to_thread(self._make_task, self._find(request), num)
-        return StreamingResponse(self._watch.follow(name, lambda: self._over), media_type="text/event-stream")
+        session, num = self._read(request)
+        if num is not None:  # which says what has to be looked at
+            await asyncio.to_thread(self._make, session, num)
+        return StreamingResponse(
+            self._watch.follow(_name(session, num), lambda: self._over), media_type="text/event-stream"
+        )
 
     # --- changes ---
 
     async def act(self, request: Request) -> Response:
         """A button was pressed."""
-        session, num = self._find(request), _read_num(request) if "num" in request.path_params else None
+        session, num = self._read(request)
+        assert session is not None
         action = request.path_params["action"]
         if action not in ("cancel", "hold", "release", "retry", "land"):
             raise InputError("there is no such action")
-        address = f"/sessions/{session.session_id}" + ("" if num is None else f"/tasks/{num}")
+        address = request.url.path.rpartition("/")[0]
         try:
             problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),))
         except (SessionrunError, OSError) as error:
@@ -145,13 +128,15 @@ class Desk:
 
     # --- what they are made of ---
 
-    def _find(self, request: Request) -> SessionDir:
-        """The session that the address names by its whole id."""
-        session_id = request.path_params["session"]
-        session = self._open(session_id)
-        if not _ID.fullmatch(session_id) or not session.spec_path.is_file():
-            raise InputError(f"there is no session {session_id[:80]!r} in {self._results_dir}")
-        return session
+    def _read(self, request: Request) -> tuple[SessionDir | None, int | None]:
+        """The session that the address names by its whole id, and the number of the task; None: it names none."""
+        named, num = request.path_params.get("session", ALL), request.path_params.get("num")
+        session = self._open(named) if named else None
+        if session is not None and not (_ID.fullmatch(named) and session.spec_path.is_file()):
+            raise InputError(f"there is no session {named[:80]!r} in {self._results_dir}")
+        if num is not None and not _NUM.fullmatch(num):
+            raise InputError(f"there is no task {num[:80]!r}")
+        return session, num and int(num)
 
     def _open(self, session_id: str) -> SessionDir:
         return SessionDir(self._results_dir / f"session-{session_id}")
@@ -166,42 +151,41 @@ class Desk:
         logs = [folder / one / "log" for one in os.listdir(folder)] if folder.is_dir() else []
         return stamp(session.status_path, *logs, *self._outputs.get(name, ())), session.is_alive()
 
-    def _make_part(self, name: str) -> Markup:
+    def _make(self, session: SessionDir | None, num: int | None) -> Page:
         began = time.monotonic()
-        if name == ALL:
-            part = pages.make_list(load_summaries(self._results_dir), time.time())
+        if session is None:
+            page = Page("Sessions", pages.make_list(load_summaries(self._results_dir), time.time()))
         else:
-            session = self._open(name)
-            matter = gather(session, lambda task: False)
-            self._outputs[name] = tuple(
-                session.path / str(shown.task[key])
-                for shown in matter.tasks
-                if shown.sections and shown.task["word"] == "running"
-                for key in ("output", "stderr")
-            )
-            part = pages.make_session(matter, time.time(), control=self._control)
-        self._cost_s[name] = time.monotonic() - began
-        return part
+            page = self._make_session(session, num)
+        self._cost_s[_name(session, num)] = time.monotonic() - began
+        return page
 
-    def _make_task(self, session: SessionDir, num: int) -> tuple[Markup, str, list[tuple[str, str]]]:
-        matter: Matter = gather(session, lambda task: bool(task["num"] == num))
-        shown = next((one for one in matter.tasks if one.task["num"] == num), None)
-        if shown is None:
+    def _make_session(self, session: SessionDir, num: int | None) -> Page:
+        """The page of a session, or of a task of it; what has to be looked at for its news is what it prints."""
+        matter: Matter = gather(session, lambda task: task["num"] == num)
+        name = name_session(matter.view)
+        chosen = [shown for shown in matter.tasks if shown.task["num"] == num]
+        if num is not None and not chosen:
             raise InputError(f"session {session.session_id} has no task {num}")
-        name = f"{session.session_id}/{num}"
-        self._outputs[name] = tuple(session.path / str(shown.task[key]) for key in ("output", "stderr"))
-        way = [
-            (name_session(matter.view), f"/sessions/{session.session_id}"),
-            (matter.names[shown.task["id"]], ""),
-        ]
-        return pages.make_task(shown, matter, control=self._control), str(shown.task["title"]), way
+        live = [shown for shown in matter.tasks if shown.sections and shown.task["word"] == "running"]
+        self._outputs[_name(session, num)] = tuple(
+            session.path / str(shown.task[key]) for shown in chosen or live for key in ("output", "stderr")
+        )
+        if not chosen:
+            return Page(name, pages.make_session(matter, time.time(), control=self._control), [(name, "")])
+        (shown,) = chosen
+        way = [(name, f"/sessions/{session.session_id}"), (matter.names[shown.task["id"]], "")]
+        return Page(str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way)
 
 
-def _read_num(request: Request) -> int:
-    num = request.path_params["num"]
-    if not _NUM.fullmatch(num):
-        raise InputError(f"there is no task {num[:80]!r}")
-    return int(num)
+async def give_script(request: Request) -> Response:
+    """The script of all pages."""
+    return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
+
+
+def _name(session: SessionDir | None, num: int | None) -> str:
+    """The name of a page among those that are watched."""
+    return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
 
 
 def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:

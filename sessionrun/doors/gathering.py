@@ -12,7 +12,14 @@ from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
 from sessionrun.client.reading.outputs import read_steps
-from sessionrun.client.reading.telling import Failure, Section, choose_lines, group_failures, read_sections
+from sessionrun.client.reading.telling import (
+    Failure,
+    Section,
+    choose_lines,
+    group_failures,
+    list_step,
+    read_sections,
+)
 from sessionrun.client.reading.terse import cut_bytes
 from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, Pause, find_bars
@@ -46,7 +53,7 @@ class Shown(NamedTuple):
     """What is shown of one task beside its view.
 
     `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each with
-    the seconds it took, if those are known.
+    the seconds it took, if those are known; `check` is what its check printed, both streams.
     """
 
     task: Task
@@ -57,6 +64,7 @@ class Shown(NamedTuple):
     errors: Excerpt = NOTHING
     patch: Excerpt = NOTHING
     acts: Sequence[tuple[str, float | None]] = ()
+    check: Sequence[Excerpt] = ()
 
 
 class Matter(NamedTuple):
@@ -72,6 +80,8 @@ class Matter(NamedTuple):
     failures: Sequence[Failure]
     names: Mapping[str, str]
     pauses: Sequence[Pause] = ()
+    last_at: float | None = None
+    """When its last event was, of a session that has not ended."""
 
 
 STREAM_LINES: Final = 2000
@@ -126,6 +136,8 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _read_acts(session.path / task["raw"], agent.output, room // 3)
             if task["raw"] and agent and (len(chosen) <= FEW or is_wrong(task))
             else (),
+            # a page of its own has room for all of it
+            [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
         )
 
     failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
@@ -137,6 +149,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
         failures,
         name_each(tasks),
         find_pauses(entries, ended),
+        entries[-1].at if entries and not view["ended_at"] else None,
     )
 
 

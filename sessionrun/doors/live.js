@@ -61,7 +61,17 @@ function takeOver(html) {
     const again = active.isConnected ? active : document.getElementById(place.id)?.querySelector(active.localName);
     again?.focus({preventScroll: true});
   }
+  document.querySelector('input[type=search]')?.oninput?.();
+  age();
 }
+// How long ago a moment was; a page without this script has the time itself.
+function age() {
+  for (const one of document.querySelectorAll('time.ago')) {
+    one.textContent = `${Math.max(0, Math.round((Date.now() - Date.parse(one.dateTime)) / 1000))} s ago`;
+  }
+}
+setInterval(age, 1000);
+age();
 const source = new EventSource(main.dataset.events);
 let told = null, busy = false, again = false;
 const say = (words, kind) => { live.textContent = words; live.className = kind; };

@@ -15,10 +15,13 @@ for (const table of document.querySelectorAll('table.tasks')) {
       body.append(...(down ? rows.reverse() : rows));
     };
   });
-  const field = table.closest('section').querySelector('input[type=search]');
+}
+for (const field of document.querySelectorAll('input[type=search]')) {
   field.hidden = false;
   field.oninput = () => {
     const wanted = field.value.toLowerCase();
-    for (const row of body.rows) { row.hidden = !row.textContent.toLowerCase().includes(wanted); }
+    for (const row of field.closest('section').querySelectorAll('tbody tr[id]')) {
+      row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    }
   };
 }

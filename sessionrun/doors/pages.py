@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
-from sessionrun.doors.report import make_blocks
+from sessionrun.doors.report import make_blocks, make_search
 from sessionrun.doors.task import list_facts, make_sign, tell_cost, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
-from sessionrun.model.times import parse_time
+from sessionrun.model.times import format_time, parse_time
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
 from sessionrun.model.words import BAD
 
@@ -65,7 +65,10 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
     words = f"{needy} of {every} need{'s' if needy == 1 else ''} you" if needy else "No session needs you"
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
     verdict = tag("p", words, class_="verdict", role="status")
-    return join([tag("h1", "Sessions"), verdict, tag("table", head, *bodies, class_="sessions")])
+    shown = tag(
+        "section", tag("div", make_search(), class_="filter"), tag("table", head, *bodies, class_="sessions")
+    )
+    return join([tag("h1", "Sessions"), verdict, shown])
 
 
 def needs_somebody(view: Mapping[str, Any]) -> bool:
@@ -79,14 +82,13 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
     state = str(view["result"] or view["state"])
     link = tag("a", name_session(view), href=f"/sessions/{view['session_id']}")
     short = tag("code", str(view["session_id"])[:8], class_="dim") if view["name"] else None
-    begun = time.localtime(parse_time(view["started_at"]))
     parts: list[Part] = [
         tag("span", state, class_=view["result"] or name_state(view)),
         [link, " ", short],
         [draw_bar(list_counts(view), view["total"]), *tell_counts(view)],
         tell_span(took_s(view, now)),
         *([tell_cost(view["usage"], at_least=True)] if has_cost else []),
-        tag("time", time.strftime("%a %d %b, %H:%M", begun), datetime=view["started_at"]),
+        _make_time(parse_time(view["started_at"]), "%a %d %b, %H:%M"),
     ]
     return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
 
@@ -96,8 +98,16 @@ def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
     view = matter.view
     address = f"/sessions/{view['session_id']}"
     report = tag("p", tag("a", "Report with all details", href=f"{address}/report"))
+    last = [] if matter.last_at is None else ["Last event ", _make_time(matter.last_at, "%H:%M:%S", class_="ago")]
     above = _make_controls(list_controls(matter), address, matter.name) if control else None
+    above = [tag("p", *last, class_="dim") if last else None, above]
     return join([*make_blocks(matter, base=f"{address}/tasks/", above=above), report])
+
+
+def _make_time(at: float, form: str, **attributes: str) -> Markup:
+    """A moment in local time; of one of the class `ago` the script says how long it is ago."""
+    words = time.strftime(form, time.localtime(at))
+    return tag("time", words, datetime=format_time(at), **attributes)
 
 
 class Control(NamedTuple):

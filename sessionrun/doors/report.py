@@ -307,15 +307,13 @@ def _make_filter(view: View) -> Markup:
         ]
         for name, text, word in choices
     ]
-    search = tag(
-        "input",
-        id="find",
-        type="search",
-        placeholder="Filter by any word",
-        aria_label="Filter by any word",
-        hidden="",
-    )
-    return tag("fieldset", buttons if len(counts) > 1 else None, search, class_="filter")
+    return tag("fieldset", buttons if len(counts) > 1 else None, make_search(), class_="filter")
+
+
+def make_search() -> Markup:
+    """A field for any word; the script shows it, and then only the rows that have the word."""
+    words = "Filter by any word"
+    return tag("input", id="find", type="search", placeholder=words, aria_label=words, hidden="")
 
 
 def _tell_costs(view: View) -> list[Part]:

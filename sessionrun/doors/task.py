@@ -102,8 +102,10 @@ def tell_parts(shown: Shown, *, unfolded: bool = False) -> list[Part]:
         [
             make_block(name_source(one.source), "\n".join(one.lines))
             for one in shown.sections
-            if one.source not in (SAID, "work")
+            if one.source
+            not in (SAID, "work", *(["check"] if any(printed.size for printed in shown.check) else []))
         ],
+        [_tell_excerpt("Check", printed) for printed in shown.check],
         _tell_excerpt("Standard error", shown.errors),
         _tell_excerpt("Answer", shown.answer),
         _tell_patch(shown.patch, unfolded=unfolded),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import stat
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from sessionrun.doors.report import make_page
 from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
+from sessionrun.model.usage import Usage
 from sessionrun.model.wording import group_tasks, name_tasks
 from sessionrun.model.words import SIGNS, WORDS
 from sessionrun.store.session import SessionDir
@@ -72,7 +75,7 @@ def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
     """A task with the same text wherever text may be."""
     task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
-    task |= {"usage": {"cost_usd": 0.25, "cost_source": "agent", "unpriced_jobs": 0}, "audit": None}
+    task |= {"usage": asdict(Usage(cost_usd=0.25, cost_source="agent")), "audit": None}
     task |= {"audit": [{"level": text, "where": text, "text": text}], "leftovers": [{"command": text}]}
     task |= {"landing": None, "held_until": None, **{key: values[key] for key in ("landing",) if key in values}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
@@ -84,7 +87,7 @@ def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
 
 
 def make_matter(*tasks: Shown, **values: Any) -> Matter:
-    used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 0}
+    used = asdict(Usage(1, 2, 0.5))
     more = {"agent": "claude", "labels": {}, "max_parallel": 4, "usage": {**used, "unpriced_jobs": 1}}
     view = make_view([dict(shown.task) for shown in tasks], **(more | {"usage_by_model": {"opus": used}} | values))
     view = {"ended_at": None, **view}
@@ -107,7 +110,7 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     for shown in (first, second, *others):
         assert isinstance(shown.task, dict)
         shown.task["labels"] = {"task": ODD, "model": ODD, "agent": ODD}
-    used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 1}
+    used = asdict(Usage(1, 2, 0.5, unpriced_jobs=1))
     assert isinstance(first.task, dict)
     first.task["id"] = ODD
     matter = make_matter(
@@ -156,7 +159,7 @@ def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() ->
     ]
     assert sorted(order, key=body.index) == order
     assert "sessionrun retry nightly --failed" in body and "sessionrun explain nightly t2" in body
-    assert "at least $0.5000, 1 run without a known price" in body and "at most 4 at once" in body
+    assert "&gt;= $0.5000, 1 run without a known price" in body and "at most 4 at once" in body
     assert "(parts of 1,000,000 bytes)" in body and 'class="added">+plain' in body
     scopes = [named.get("scope") for name, named in Reader(page).elements if name == "th"]
     assert scopes and set(scopes) <= {"row", "col"}
@@ -179,11 +182,11 @@ def test_counts_stand_in_its_bar_and_each_word_can_be_chosen_without_a_script(wo
 @pytest.mark.parametrize("agents", [("alpha", "beta"), ("beta", "alpha")])
 def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...]) -> None:
     """Whichever agent is named first, none is lost: the cells add up to the runs."""
-    arms = [(agent, model, sample) for agent in agents for model in ("m1", "m2") for sample in (1, 2)]
+    runs = itertools.product(agents, ("m1", "m2"), ("easy", "hard"), (1, 2))
     shown = []
-    for num, (agent, model, _) in enumerate(arms, 1):
+    for num, (agent, model, row, _) in enumerate(runs, 1):
         one = make_shown(num, "x")
-        labels = {"task": "good", "model": model, "agent": agent}
+        labels = {"task": row, "model": model, "agent": agent}
         outcome = "succeeded" if agent == "alpha" else "failed"
         shown.append(one._replace(task={**one.task, "labels": labels, "outcome": outcome, "word": outcome}))
     page = make_page(make_matter(*shown))
@@ -191,9 +194,9 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
     heads = re.findall(r'<th scope="col">([^<]+)', grid)
     assert set(heads[:2]) == {"alpha/m1", "alpha/m2"} and set(heads[2:]) == {"beta/m1", "beta/m2"}
     cells = [(int(good), int(runs)) for good, runs in re.findall(r"<strong>(\d) of (\d)", grid)]
-    assert cells == [(2, 2), (2, 2), (0, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
-    assert page.count('href="#t') >= len(arms)
-    assert "Best: alpha/m1 and alpha/m2, 2 of 2 runs" in grid and "1 task, 4 arms, 2 samples" in grid
+    assert cells == 2 * [(2, 2), (2, 2), (0, 2), (0, 2)] and page.count('href="#t') >= len(shown)
+    assert "2 tasks are too few to tell" in grid and "2 tasks, 4 arms, 2 samples" in grid
+    assert page.count("<td>2 won, 0 even, 0 lost") == 2 and page.count("<td>0 won, 2 even, 0 lost") == 1
 
 
 @pytest.mark.parametrize("many", [True, False])

@@ -13,7 +13,7 @@ from conftest import Command
 from simulation import make_session
 from test_follow_ups import USED, Script
 
-from sessionrun.cli.money import usages_by_agent
+from sessionrun.client.reading.money import usages_by_agent
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project

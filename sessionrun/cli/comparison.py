@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.cli.money import describe_cost
-from sessionrun.cli.render import duration, escape_line, sign
-from sessionrun.client.reading.comparison import LEAST_TASKS
-from sessionrun.model.usage import Usage
+from sessionrun.cli.render import escape_line, pad, sign
+from sessionrun.client.reading.comparison import conclude, list_figures
 from sessionrun.model.wording import clip, columns
 
 MOST_ROWS: Final = 20
@@ -17,7 +15,6 @@ MOST_ROWS: Final = 20
 MOST_SIGNS: Final = 6
 """A cell with more runs has no sign for each."""
 
-MOST_NAMES: Final = 3
 NAME_COLUMNS: Final = 28
 
 _ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
@@ -50,7 +47,7 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     return [
         *lines,
         *([f"and {more} on which all are alike: --all shows each"] if more else []),
-        *_conclude(record),
+        *map(escape_line, conclude(record)),
     ]
 
 
@@ -82,7 +79,7 @@ def _tell_cell(cell: Shown | None) -> str:
 
 def _figures(record: Shown) -> Iterator[list[str]]:
     """What is known of each group in sum, the most telling first."""
-    groups, samples = record["groups"], record["samples"]
+    groups = record["groups"]
     yield ["solved", *(f"{group['succeeded']}/{group['runs']}" for group in groups)]
     rates = [group["pass_at"].get("1") for group in groups]
     yield ["pass@1", *("-" if rate is None else f"{rate['estimate']:.0%}" for rate in rates)]
@@ -91,17 +88,7 @@ def _figures(record: Shown) -> Iterator[list[str]]:
     if any(behind):
         yield ["behind", *("-" if found is None else f"{_points(found['estimate'])} pts" for found in behind)]
         yield ["  95 % interval", *("-" if found is None else _interval(found) for found in behind)]
-    if samples > 1:
-        deepest = [group["pass_at"].get(str(samples)) for group in groups]
-        yield [f"pass@{samples}", *("-" if rate is None else f"{rate['estimate']:.0%}" for rate in deepest)]
-    if any(group["cost_usd"] is not None or group["unpriced_jobs"] for group in groups):
-        yield ["a success costs", *map(_price, groups)]
-    if any(group["duration_s"] is not None for group in groups):
-        yield ["a run takes", *(duration(group["duration_s"]) for group in groups)]
-    proofs = [group["proof"] or {} for group in groups]
-    if any(proofs):
-        counts = [f"{proof.get('proved', 0)}/{sum(proof.values())}" for proof in proofs]
-        yield ["proved", *(count if proof else "-" for count, proof in zip(counts, proofs, strict=True))]
+    yield from ([name, *texts] for name, texts in list_figures(record))
 
 
 def _points(share: float) -> str:
@@ -112,37 +99,15 @@ def _interval(found: Shown) -> str:
     return f"{_points(found['low'])} to {_points(found['high'])}"
 
 
-def _price(group: Shown) -> str:
-    if not group["succeeded"]:
-        return "-"
-    price = group["cost_per_success"]
-    return describe_cost(Usage(None, None, price and price["estimate"], None, group["cost_source"], 0))
-
-
-def _conclude(record: Shown) -> Iterator[str]:
-    """Which arms are told apart from the one that stands first."""
-    first, *others = record["groups"] or [{}]
-    measured = [group for group in others if group["behind"]]
-    if not measured:
-        return
-    words = {"worse": "solves more than", "better": "solves less than", "not_told_apart": "is not told apart from"}
-    for verdict, word in words.items():
-        names = [group["key"] for group in measured if group["behind"]["verdict"] == verdict]
-        if names:
-            whom = "any other" if len(names) == len(others) > MOST_NAMES else ", ".join(names)
-            yield escape_line(f"{first['key']} {word} {whom}.")
-    tasks = max(group["behind"]["tasks"] for group in measured)
-    if tasks < LEAST_TASKS:
-        yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
-
-
 def _lay_out(rows: Sequence[Row]) -> list[str]:
     """Rows as lines of equal width, the first column to the left and the others to the right."""
     widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell + " " * (width - columns(cell)) if place == 0 else " " * (width - columns(cell)) + cell
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            [
+                pad(name, widths[0]),
+                *(pad(cell, width, right=True) for cell, width in zip(cells, widths[1:], strict=True)),
+            ]
         )
-        for row in rows
+        for name, *cells in rows
     ]

@@ -7,11 +7,18 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_by_agent, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
-from sessionrun.cli.render import escape_line, print_json, print_table, short_time
+from sessionrun.cli.render import escape_line, print_json, print_table, short_time, warn
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
+from sessionrun.client.reading.money import (
+    Shown,
+    describe_cost,
+    describe_usage,
+    sum_usages,
+    tell_unpriced,
+    usages_by_agent,
+)
 from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
@@ -167,4 +174,6 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
     total = sum_usages(entry.used for entry in spent)
     if total is not None:
         click.echo(f"\nTotal: {describe_usage(total)}")
-    warn_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
+    unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
+    if unpriced:
+        warn(unpriced)

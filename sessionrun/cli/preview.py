@@ -65,7 +65,7 @@ def _word_forecast(forecast: Mapping[str, Any]) -> str:
     seconds, cost = forecast["seconds"], forecast["cost_usd"]
     words = f"{duration(seconds['middle'])} ({duration(seconds['low'])} to {duration(seconds['high'])})"
     if cost is not None:
-        from sessionrun.cli.money import amount
+        from sessionrun.client.reading.money import amount
 
         words += f", {amount(cost['middle'])} ({amount(cost['low'])} to {amount(cost['high'])})"
     return f"{words}, from {forecast['like']} tasks like these"

@@ -173,8 +173,8 @@ def _print_record(feed: Feed, records: list[Record]) -> None:
 
 def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None) -> Iterator[str]:
     """How many tasks stand how, what was done today, and each attempt that runs or needs a person."""
-    from sessionrun.cli.money import amount
     from sessionrun.cli.standing import task_lines
+    from sessionrun.client.reading.money import amount
     from sessionrun.queue.open import find_work
 
     now = time.time()

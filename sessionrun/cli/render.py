@@ -228,12 +228,13 @@ def tell_value(value: object) -> str:
     return json.dumps(value)
 
 
-def pad(text: str, width: int, *, middle: bool = False) -> str:
-    """A cell of a table: cut, or filled with blanks."""
+def pad(text: str, width: int, *, middle: bool = False, right: bool = False) -> str:
+    """A cell of a table: cut, perhaps in its middle, or filled with blanks, perhaps on its left."""
     from sessionrun.model.wording import clip, columns
 
     cut = clip(text, width, middle=middle)
-    return cut + " " * (width - columns(cut))
+    blanks = " " * (width - columns(cut))
+    return blanks + cut if right else cut + blanks
 
 
 def warn(message: str) -> None:

@@ -29,6 +29,7 @@ from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
     versioned,
+    warn,
     write_bytes,
 )
 from sessionrun.cli.selecting import each_session, words_argument
@@ -197,9 +198,11 @@ def print_results(
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
     if any(task["usage"] is not None for task in tasks):
-        from sessionrun.cli.money import warn_unpriced
+        from sessionrun.client.reading.money import tell_unpriced
 
-        warn_unpriced(tasks)
+        unpriced = tell_unpriced(tasks)
+        if unpriced:
+            warn(unpriced)
     if in_git:
         for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)

@@ -138,11 +138,11 @@ def _tell_silence(silence: View, now: float) -> str:
 
 def _money_lines(view: View) -> Iterator[str]:
     if view.get("budget"):
-        from sessionrun.cli.money import describe_budget
+        from sessionrun.client.reading.money import describe_budget
 
         yield f"Budget: {describe_budget(view['budget'])}"
     if view.get("usage"):
-        from sessionrun.cli.money import describe_usage, read_usage
+        from sessionrun.client.reading.money import describe_usage, read_usage
 
         yield f"Usage: {describe_usage(read_usage(view['usage']))}"
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place, name_arms
+from sessionrun.client.reading.comparison import (
+    compare_tasks,
+    conclude,
+    count_wins,
+    find_place,
+    list_figures,
+    name_arms,
+)
 from sessionrun.doors.markup import Markup, Part, cells, table, tag
 from sessionrun.model.wording import tell_span, tell_word
 from sessionrun.model.words import SIGNS
@@ -41,24 +48,12 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
     counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
     note = ", ".join(f"{number} {word}{'s' if number != 1 else ''}" for number, word in counts)
-    return [_tell_best(groups), grid, *_compare(groups)], f"{note}; the best arm first"
-
-
-def _tell_best(groups: Sequence[Group]) -> Markup | None:
-    """Which arm solves most, and whether that is told apart from the others."""
-    if len(groups) < 2 or not groups[0]["pass_at"]:
-        return None
-    best, measured = groups[0], [group for group in groups[1:] if group["behind"]]
-    rate = best["pass_at"]["1"]["estimate"]
-    alike = [group["key"] for group in groups if group["pass_at"].get("1", {}).get("estimate") == rate]
-    judged = best["succeeded"] + best["failed"]
-    apart = [group["key"] for group in measured if group["behind"]["verdict"] == "worse"]
-    verdict = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
-    return tag(
-        "p",
-        tag("strong", f"Best: {' and '.join(alike)}, {best['succeeded']} of {judged} runs"),
-        tag("span", f"; {verdict}", class_="dim") if measured else None,
-    )
+    concluded = " ".join(conclude(record))
+    return [
+        tag("p", tag("strong", concluded)) if concluded else None,
+        grid,
+        *_compare(groups),
+    ], f"{note}; the best arm first"
 
 
 def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
@@ -82,19 +77,10 @@ def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
     return tag("td", tag("strong", f"{good} of {len(runs)} "), *signs, mean, class_=None if is_open else kind)
 
 
-def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[Part]]]:
-    groups, samples = record["groups"], record["samples"]
-    rates = [group["pass_at"].get("1") for group in groups]
+def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Part]]]:
+    rates = [group["pass_at"].get("1") for group in record["groups"]]
     yield "pass@1, 95 % interval", [None if rate is None else _tell_rate(rate, 0.0) for rate in rates]
-    if samples > 1:
-        deepest = [group["pass_at"].get(str(samples)) for group in groups]
-        yield f"pass@{samples}", [None if rate is None else f"{rate['estimate']:.0%}" for rate in deepest]
-    yield "cost of a success", [_tell_price(group) for group in groups]
-
-
-def _tell_price(group: Group) -> str:
-    price = group["cost_per_success"]
-    return "unknown" if price is None or price["estimate"] is None else f"${price['estimate']:.4f}"
+    yield from list_figures(record)
 
 
 def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
@@ -133,15 +119,15 @@ def _compare(groups: Sequence[Group]) -> list[Part]:
                 f"{first['key']} − {group['key']}",
                 f"{100 * group['behind']['estimate']:+.0f} points".replace("-", "−"),
                 _tell_rate(group["behind"], -1.0),
+                ", ".join(f"{count} {word}" for word, count in count_wins(first, group).items()),
                 tell_word(group["behind"]["verdict"]),
             ]
         )
         for group in measured
     ]
-    tasks = max(group["behind"]["tasks"] for group in measured)
-    few = f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed." if tasks < LEAST_TASKS else ""
+    heads = ("Arms", "Difference", "95 % interval, points", "Tasks", "The other arm is")
     return [
         tag("h3", f"Paired by task, against {first['key']}"),
-        table(("Arms", "Difference", "95 % interval, points", "The other arm is"), rows),
-        tag("p", f"Intervals count tasks, not runs. {few}".rstrip(), class_="dim"),
+        table(heads, rows),
+        tag("p", "Intervals count tasks, not runs.", class_="dim"),
     ]

@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessionrun.client.reading.money import tell_cost
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
 from sessionrun.doors.report import make_blocks, make_search
-from sessionrun.doors.task import list_facts, make_sign, tell_cost, tell_parts, tell_runs, tell_why
+from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
 from sessionrun.model.times import format_time, parse_time
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
@@ -87,7 +88,7 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
         [link, " ", short],
         [draw_bar(list_counts(view), view["total"]), *tell_counts(view)],
         tell_span(took_s(view, now)),
-        *([tell_cost(view["usage"], at_least=True)] if has_cost else []),
+        *([tell_cost(view["usage"])] if has_cost else []),
         _make_time(parse_time(view["started_at"]), "%a %d %b, %H:%M"),
     ]
     return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
@@ -99,8 +100,8 @@ def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
     address = f"/sessions/{view['session_id']}"
     report = tag("p", tag("a", "Report with all details", href=f"{address}/report"))
     last = [] if matter.last_at is None else ["Last event ", _make_time(matter.last_at, "%H:%M:%S", class_="ago")]
-    above = _make_controls(list_controls(matter), address, matter.name) if control else None
-    above = [tag("p", *last, class_="dim") if last else None, above]
+    controls = _make_controls(list_controls(matter), address, matter.name) if control else None
+    above = [tag("p", *last, class_="dim") if last else None, controls]
     return join([*make_blocks(matter, base=f"{address}/tasks/", above=above), report])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun import __version__
+from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.telling import Failure
 from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
@@ -18,7 +19,6 @@ from sessionrun.doors.task import (
     name_apart,
     name_source,
     tell_changes,
-    tell_cost,
     tell_facts,
     tell_task,
 )
@@ -334,7 +334,7 @@ def _tell_costs(view: View) -> list[Part]:
         bar = tag("rect", width=f"{max(0.5, share):.1f}%", height="11", class_="dash" if unknown else "work")
         sent, received = usage["input_tokens"] or 0, usage["output_tokens"] or 0
         is_partial = is_partial or unknown or bool(usage["unpriced_jobs"])
-        price = tag("span", tell_cost(usage, at_least=True), class_="unknown" if unknown else None)
+        price = tag("span", tell_cost(usage), class_="unknown" if unknown else None)
         drawn = tag("svg", bar, class_="price", aria_hidden="true")
         rows.append(cells([name, price, drawn, f"{sent:,} in, {received:,} out"]))
     hint = [

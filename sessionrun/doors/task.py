@@ -54,15 +54,6 @@ def tell_changes(task: Task) -> str:
     )
 
 
-def tell_cost(usage: Mapping[str, Any] | None, *, at_least: bool = False) -> str:
-    """``$0.2500``, ``unknown``, or nothing where no model was asked; `at_least` says whether some is unknown."""
-    if not usage:
-        return ""
-    if usage["cost_usd"] is None:
-        return "unknown"
-    return f"{'at least ' if at_least and usage['unpriced_jobs'] else ''}${usage['cost_usd']:.4f}"
-
-
 def name_source(source: str) -> str:
     """What the last lines of a source are called."""
     words = {SAID: "The agent said", "work": "Standard error, last lines"}

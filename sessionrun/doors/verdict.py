@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from sessionrun.client.reading.money import tell_cost
 from sessionrun.doors.gathering import Matter
 from sessionrun.doors.markup import Markup, Part, tag
 from sessionrun.model.times import parse_time
@@ -62,7 +63,7 @@ def _tell_facts(view: View, matter: Matter) -> Iterator[str]:
         unknown = view["usage"]["unpriced_jobs"]
         runs = "1 run" if unknown == 1 else f"{unknown} runs"
         more = f", {runs} without a known price" if unknown else ""
-        yield f"{'at least ' if unknown else ''}${view['usage']['cost_usd']:.4f}{more}"
+        yield f"{tell_cost(view['usage'])}{more}"
     agents = sorted({shown.task["agent"] for shown in matter.tasks})
     if agents:
         more = ", ..." if len(agents) > MOST_AGENTS else ""

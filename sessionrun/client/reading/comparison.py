@@ -14,7 +14,7 @@ that one task is harder than another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -26,7 +26,9 @@ from sessionrun.client.reading.estimates import (
     estimate_price,
     wilson,
 )
-from sessionrun.model.wording import short_id
+from sessionrun.client.reading.money import describe_cost
+from sessionrun.model.usage import Usage
+from sessionrun.model.wording import short_id, tell_span
 from sessionrun.model.words import AXES, JUDGED, is_matrix
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
@@ -34,6 +36,8 @@ _DIFF: Final = ("files", "insertions", "deletions")
 
 LEAST_TASKS: Final = 8
 """Of fewer tasks that two groups have in common nothing is concluded."""
+
+MOST_NAMES: Final = 3
 
 Told: TypeAlias = Literal["better", "worse", "not_told_apart"]
 
@@ -113,6 +117,55 @@ def describe_rest(shown: Mapping[str, Any]) -> str:
     rest = shown["runs"] - shown["succeeded"] - shown["failed"] - shown["open"]
     open_too = f", {shown['open']} open" if shown["open"] else ""
     return open_too + (f", {rest} without a verdict" if rest else "")
+
+
+def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """What is known of each group in sum beside its share of successes; what is known of none is left out."""
+    groups, samples = record["groups"], record["samples"]
+    if samples > 1:
+        deepest = [group["pass_at"].get(str(samples)) for group in groups]
+        yield f"pass@{samples}", ["-" if rate is None else f"{rate['estimate']:.0%}" for rate in deepest]
+    if any(group["cost_usd"] is not None or group["unpriced_jobs"] for group in groups):
+        yield "a success costs", [_tell_price(group) for group in groups]
+    if any(group["duration_s"] is not None for group in groups):
+        spans = [group["duration_s"] for group in groups]
+        yield "a run takes", ["-" if seconds is None else tell_span(seconds) for seconds in spans]
+    proofs = [group["proof"] or {} for group in groups]
+    if any(proofs):
+        counts = [f"{proof.get('proved', 0)}/{sum(proof.values())}" for proof in proofs]
+        yield "proved", [count if proof else "-" for count, proof in zip(counts, proofs, strict=True)]
+
+
+def _tell_price(group: Mapping[str, Any]) -> str:
+    if not group["succeeded"]:
+        return "-"
+    price = group["cost_per_success"]
+    return describe_cost(Usage(None, None, price and price["estimate"], None, group["cost_source"], 0))
+
+
+def conclude(record: Mapping[str, Any]) -> Iterator[str]:
+    """Which groups are told apart from the one that stands first, each in a sentence."""
+    first, *others = record["groups"] or [{}]
+    measured = [group for group in others if group["behind"]]
+    if not measured:
+        return
+    words = {"worse": "solves more than", "better": "solves less than", "not_told_apart": "is not told apart from"}
+    for verdict, word in words.items():
+        names = [group["key"] for group in measured if group["behind"]["verdict"] == verdict]
+        if names:
+            whom = "any other" if len(names) == len(others) > MOST_NAMES else ", ".join(names)
+            yield f"{first['key']} {word} {whom}."
+    tasks = max(group["behind"]["tasks"] for group in measured)
+    if tasks < LEAST_TASKS:
+        yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
+
+
+def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
+    """On how many tasks of both the first group solves more than the other one, as much, and less."""
+    ours, theirs = _share_tasks(first), _share_tasks(group)
+    ahead = [ours[task].share - theirs[task].share for task in ours if task in theirs]
+    counts = {"won": sum(one > 0 for one in ahead), "even": ahead.count(0)}
+    return {**counts, "lost": len(ahead) - sum(counts.values())}
 
 
 def find_place(task: Mapping[str, Any], axis: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from sessionrun.cli.render import escape_line, warn
 from sessionrun.model.usage import Usage
 
 NAMED_MODELS: Final = 5
@@ -60,6 +59,11 @@ def describe_cost(used: Usage) -> str:
     return f"{'>= ' if used.unpriced_jobs else ''}{about}{amount(used.cost_usd)}"
 
 
+def tell_cost(shown: Shown | None) -> str:
+    """The same of a `usage` object; nothing where no model was asked."""
+    return describe_cost(read_usage(shown)) if shown else ""
+
+
 def describe_budget(budget: Shown) -> str:
     """What of a session's budgets is spent and reserved, and whether it waits for the user."""
     whole = f" of {amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
@@ -73,13 +77,13 @@ def amount(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
-def warn_unpriced(tasks: Iterable[Shown]) -> None:
-    """Say on standard error for how many tasks the cost is not known, and what helps."""
+def tell_unpriced(tasks: Iterable[Shown]) -> str:
+    """For how many tasks the cost is not known, and what helps; empty: it is known of all."""
     tasks = [task for task in tasks if task["usage"] is not None]
     used = [list(usages_of(task)) for task in tasks]
     unknown = [usages for usages in used if any(usage.unpriced_jobs for _, usage in usages)]
     if not unknown:
-        return
+        return ""
     open_usages = [(model, usage) for usages in unknown for model, usage in usages if usage.unpriced_jobs]
     unpriced = sorted(
         {model for model, usage in open_usages if usage.input_tokens is not None and usage.cost_usd is None}
@@ -87,13 +91,13 @@ def warn_unpriced(tasks: Iterable[Shown]) -> None:
     why = [f"no price for {_name(unpriced)}: add {_keys(unpriced)} to sessionrun.toml"] if unpriced else []
     silent = sum(model not in unpriced for model, _ in open_usages)
     why += [f"{silent} did not report what they used"] if silent else []
-    warn(f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})")
+    return f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})"
 
 
 def _name(models: list[str]) -> str:
     more = len(models) - NAMED_MODELS
-    return ", ".join(map(escape_line, models[:NAMED_MODELS])) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(models[:NAMED_MODELS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _keys(models: list[str]) -> str:
-    return f'[prices."{escape_line(models[0])}"]' if len(models) == 1 else '[prices."MODEL"] of each'
+    return f'[prices."{models[0]}"]' if len(models) == 1 else '[prices."MODEL"] of each'

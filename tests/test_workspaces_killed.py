@@ -20,10 +20,11 @@ from test_workspaces import Project, project
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.seats import list_free
-from sessionrun.worktrees.site import BEGUN, STALE_LOCK_S
+from sessionrun.worktrees.site import BEGUN
 from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]

@@ -88,6 +88,7 @@ def find_repository(
     Raises:
         InputError: there is no repository, or no worktree can be made from it.
     """
+    check_version(cwd)
     git, wanted = Git(cwd), base or "HEAD"
     words = (*_PLACES, f"{wanted}^{{commit}}", "--symbolic-full-name", wanted)
     lines = _ask(git, words) if not wanted.startswith("-") else None

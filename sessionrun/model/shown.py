@@ -126,7 +126,7 @@ class EarlierAgent(TypedDict):
 
 
 class DiffStat(TypedDict):
-    """How much changed; lines of binary files do not count, and a rename counts as two files."""
+    """How much changed; lines of binary files do not count, and a renamed file counts once."""
 
     files: Count
     insertions: Count
@@ -399,8 +399,8 @@ class Task(EndedTask, BriefTask):
     """The commit that the work began at, if the task's setup left something that git does not ignore; the work
     is counted from it.  Null: the work began at `base_commit`."""
     diff_stat: DiffStat | None
-    """What changed between that and `commit`; lines of binary files do not count, and a rename counts as two
-    files."""
+    """What changed between that and `commit`; lines of binary files do not count, and a renamed file counts
+    once."""
     raw: FileName | None
     """Name of the file with its structured output; null for agents without."""
     needs: Sequence[str]

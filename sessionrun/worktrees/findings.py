@@ -53,7 +53,6 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
     from sessionrun.worktrees import registration
-    from sessionrun.worktrees.site import STALE_LOCK_S
 
     clean = f"sessionrun clean --worktrees {evidence.session.session_id}"
     path = Path(claim.worktree)
@@ -70,7 +69,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
         yield warning(trash, "a worktree whose removal was broken off", clean)
     lock = registration.find_branch_lock(repository.common_dir, claim.branch)
     try:
-        is_stale = evidence.now - lock.stat().st_mtime > STALE_LOCK_S
+        is_stale = evidence.now - lock.stat().st_mtime > registration.STALE_LOCK_S
     except OSError:
         return
     if is_stale:

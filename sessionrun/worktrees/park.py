@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -172,19 +173,21 @@ def copy_index(git: Git, commit: str) -> None:
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
     """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
 
-    It uses plumbing, because settings of the user (prefixes, submodules as log) do not change its output.
+    It uses plumbing, because settings of the user (prefixes, submodules as log) do not change its output.  Git
+    prints the counts of files, an empty line, and the patch.
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
-    fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with os.fdopen(fd, "wb") as stream:
-        git(*words, "-p", "-M", "--binary", "--full-index", base, tree, stdout=stream.fileno())
-        is_empty = not os.fstat(stream.fileno()).st_size
     counts = {"files": 0, "insertions": 0, "deletions": 0}
-    for line in () if is_empty else git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
-        added, deleted, _ = line.split("\t", 2)
-        counts["files"] += 1
-        counts["insertions"] += 0 if added == "-" else int(added)
-        counts["deletions"] += 0 if deleted == "-" else int(deleted)
+    fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with os.fdopen(fd, "wb") as stream, tempfile.TemporaryFile(dir=patch.parent) as both:
+        git(*words, "--numstat", "-p", "-M", "--binary", "--full-index", base, tree, stdout=both.fileno())
+        both.seek(0)
+        while line := both.readline().strip(b"\n"):
+            added, deleted, _ = line.split(b"\t", 2)
+            counts["files"] += 1
+            counts["insertions"] += 0 if added == b"-" else int(added)
+            counts["deletions"] += 0 if deleted == b"-" else int(deleted)
+        shutil.copyfileobj(both, stream)
     return counts
 
 
@@ -347,13 +350,27 @@ def _find_untrue(index: Git, names: Sequence[str], gitlinks: Sequence[str]) -> l
         return []
     entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
     held = {name: about.split(" ")[1] for about, _, name in entries if name in found}
-    for words in (("--no-filters",), ()):  # few files have a filter, and those without one are told faster
+    untrue = [name for name in untrue if not _holds(index.directory / name, held.get(name, ""))]
+    if untrue:  # these have a filter: what git makes of a file is asked of git
         listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in untrue)
-        blobs = index("hash-object", *words, "--stdin-paths", stdin=listed).decode().split()
+        blobs = index("hash-object", "--stdin-paths", stdin=listed).decode().split()
         untrue = [name for name, blob in zip(untrue, blobs, strict=True) if held.get(name) != blob]
-        if not untrue:
-            return []
-    return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"]
+    return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"] if untrue else []
+
+
+def _holds(path: Path, blob: str) -> bool:
+    """Whether a file, as it is, has the content of which `blob` is git's name."""
+    import hashlib  # only work that is not committed needs it
+
+    try:
+        with open(open_regular(path), "rb") as stream:
+            head = b"blob %d\0" % os.fstat(stream.fileno()).st_size
+            digest = hashlib.new("sha256" if len(blob) == 64 else "sha1", head, usedforsecurity=False)
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except OSError:
+        return False
+    return digest.hexdigest() == blob
 
 
 def _is_file(path: Path) -> bool:

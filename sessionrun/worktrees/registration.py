@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +29,9 @@ from sessionrun.store.trees import remove_entry, remove_tree
 from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
+
+STALE_LOCK_S: Final = 10.0
+"""Git holds the lock of a ref for moments.  A lock of this age (seconds) is from a crash."""
 
 MARK: Final = "sessionrun"
 """File in a worktree's administrative directory: its owner and, on a second line, its branch."""
@@ -65,15 +69,12 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
         FileExistsError: another directory or branch has the name; that is unchanged.
         SessionrunError, OSError: the worktree cannot be made; nothing of it is left.
     """
-    path = Path(claim.worktree)
-    make_directory(path)
-    try:
-        create_branch(git, claim)
-    except (SessionrunError, OSError):
-        path.rmdir()
-        raise
+    make_directory(Path(claim.worktree))
     try:
         return _add(git, settings, repository, claim)
+    except _NameTaken as error:  # the branch is not ours
+        Path(claim.worktree).rmdir()
+        raise FileExistsError(*error.args) from None
     except (SessionrunError, OSError):
         take_back(git, repository, claim)
         raise
@@ -85,9 +86,11 @@ def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) 
     # it reads the HEADs of all worktrees, and others must not wait for the lock if one of these is a FIFO
     brief = replace(git, limit_s=min(READER_LIMIT_S, git.limit_s or READER_LIMIT_S))
     words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{claim.owner}")
-    done = brief.attempt(*words, str(path), claim.branch)
+    branch = ("-b", claim.branch, str(path), claim.taken_up or claim.base_commit)
+    done = brief.attempt(*words, *((str(path), claim.branch) if _goes_on(git, claim) else branch))
     if done.returncode != 0:
         error = done.stderr.decode("utf-8", "replace")
+        _refuse_taken(claim.branch, error)
         if "is a missing but" in error:  # git lists another worktree there, whose directory is gone
             raise FileExistsError(error)
         raise GitError(words, done.returncode, error)
@@ -169,6 +172,7 @@ def unregister(repository: Repository, path: Path, owner: str) -> Path:
     lost = {*find_lost_admins(repository, path), *_find_half_made(repository, owner)}
     for folder in lost | ({admin} if admin is not None else set()):
         _remove_admin(folder)
+    drop_empty_books(Path(repository.common_dir))
     return trash
 
 
@@ -216,12 +220,14 @@ def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
 def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
     """What is left of worktrees in whose making a git of this owner was killed; under the lock.
 
-    It is empty, or its first file has the reason, or the beginning of the reason: only ours begins so.
+    The reason is the first file that git writes.  Without the whole of it nothing says whose the directory is: a
+    person's ``git worktree add`` may just begin there, and only what has been so for a while is from a killed git.
     """
+    mine, long_ago = f"{_HALF_MADE}{owner}".encode(), time.time() - STALE_LOCK_S
     for admin in _admins(repository.common_dir):
         reason = _read(admin / LOCKED).rstrip(b"\n")
-        begun = f"{_HALF_MADE}{owner}".encode().startswith(reason) if reason else {*os.listdir(admin)} <= {LOCKED}
-        if begun and not (admin / MARK).exists():
+        cut_off = {*os.listdir(admin)} <= {LOCKED} and mine.startswith(reason)
+        if (reason == mine and not (admin / MARK).exists()) or (cut_off and admin.stat().st_mtime < long_ago):
             yield admin
 
 
@@ -302,20 +308,30 @@ def create_branch(git: Git, claim: Claim) -> None:
         GitError: no branch can have this name.
     """
     nothing, begin = "0" * len(claim.base_commit), claim.taken_up or claim.base_commit
-    if claim.taken_up is not None and git.commit_of(f"refs/heads/{claim.branch}") is not None:
+    if _goes_on(git, claim):
         return
     done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", begin, nothing)
-    if done.returncode == 0:
-        return
-    error = done.stderr.decode("utf-8", "replace")
-    own = (
-        f"refs/heads/{claim.branch}.lock'",
-        f"refs/heads/{claim.branch}/",
-        f"refs/heads/{claim.branch}': reference",
-    )
-    if any(words in error for words in own):
-        raise FileExistsError(error)
-    raise GitError(("update-ref",), done.returncode, error)
+    if done.returncode != 0:
+        error = done.stderr.decode("utf-8", "replace")
+        _refuse_taken(claim.branch, error)
+        raise GitError(("update-ref",), done.returncode, error)
+
+
+def _goes_on(git: Git, claim: Claim) -> bool:
+    """Whether an earlier attempt left the branch, which is taken up."""
+    return claim.taken_up is not None and git.commit_of(f"refs/heads/{claim.branch}") is not None
+
+
+class _NameTaken(FileExistsError):
+    """The name of a branch that is to be made is taken, or a lock that a crash left is in its way."""
+
+
+def _refuse_taken(branch: str, error: str) -> None:
+    name = f"refs/heads/{branch}"
+    if any(
+        words in error for words in (f"{name}.lock'", f"{name}/", f"{name}': ref", f"'{branch}' already exists")
+    ):
+        raise _NameTaken(error)
 
 
 def _read(path: Path) -> bytes:
@@ -347,7 +363,6 @@ def _remove_admin(admin: Path) -> None:
     for name in last:
         (admin / name).unlink(missing_ok=True)
     admin.rmdir()
-    drop_empty_books(admin.parent.parent)
 
 
 def drop_empty_books(common_dir: Path) -> None:

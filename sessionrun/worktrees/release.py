@@ -30,6 +30,7 @@ from sessionrun.worktrees.registration import (
     find_admin,
     find_lost_admins,
     load_owner,
+    need_admin,
     prepare_jobs,
     read_heads,
     register_lock,
@@ -50,6 +51,7 @@ from sessionrun.worktrees.site import (
     open_site,
     word_message,
 )
+from sessionrun.worktrees.worktree import check_answer
 
 
 def release(request: WorkspaceRequest, folder: Path) -> Place:
@@ -213,6 +215,19 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
             site.git.settle_index(parked.commit)
         place = replace(site.place, worktree=str(site.git.directory))
         return replace(_describe(site.fence.main(), place, parked, request), remark=remark)
+
+
+def end_setup(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit what SETUP left, and ask again where the task's git works: SETUP may have run `git config`.
+
+    Raises:
+        SessionrunError, OSError: as `settle`; or git works elsewhere.
+    """
+    place = settle(request, folder)
+    path = None if request.walls is not None else find_worktree(request)  # git in walls has settings of its own
+    if path is not None:
+        check_answer(path, need_admin(request.repository, path))
+    return place
 
 
 def settle(request: WorkspaceRequest, folder: Path) -> Place:

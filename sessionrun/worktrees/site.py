@@ -31,6 +31,7 @@ from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bringing import find_included
 from sessionrun.worktrees.mirrored import list_home
 from sessionrun.worktrees.registration import (
+    STALE_LOCK_S,
     find_admin,
     find_branch_lock,
     find_lost_admins,
@@ -38,9 +39,6 @@ from sessionrun.worktrees.registration import (
     load_owner,
 )
 from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
-
-STALE_LOCK_S: Final = 10.0
-"""Git holds the lock of a ref for moments.  A lock of this age (seconds) is from a crash."""
 
 BEGUN: Final = "begun"
 """File in a job's folder: the job has begun once, and when."""

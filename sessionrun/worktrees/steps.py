@@ -296,7 +296,10 @@ def find_repository(draft: Draft) -> Draft:
     except InputError as error:
         raise _name_key(error, draft) from None
     filled = all("submodule" in " ".join(task.setup) for task in draft.plan.tasks)
-    if not filled and (names := repository.find_submodules(found)):
+    may_have = (
+        "base" in given or wish.base or os.path.lexists(f"{found.top}/.gitmodules")
+    )  # git is not asked for nothing
+    if may_have and not filled and (names := repository.find_submodules(found)):
         more = " and others" if len(names) > 3 else ""
         mend = "--setup 'git submodule update --init' fills them"
         remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")

@@ -155,11 +155,11 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
-    _check_answer(path, need_admin(fence.repository, path))
+    check_answer(path, need_admin(fence.repository, path))
     return claim
 
 
-def _check_answer(path: Path, admin: Path) -> None:
+def check_answer(path: Path, admin: Path) -> None:
     """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
 
     Raises:

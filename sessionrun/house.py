@@ -8,8 +8,9 @@ does everything else, and says what it cannot do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 
@@ -379,3 +380,28 @@ def load(name: str) -> Any:
     module, _, attribute = name.partition(":")
     found = import_module(f"sessionrun.{module}")
     return getattr(found, attribute) if attribute else found
+
+
+def find_due(moment: Moment, tasks: Sequence[Any], *speakers: object) -> Iterator[Callable[..., Any]]:
+    """The functions of the steps of a moment of which something is said; each is imported when its turn comes.
+
+    A speaker is a map of values, a record with fields, or None.  A task says what is not as it is by itself.
+    """
+    there = {"", *(business.name for business in HOUSE)}
+    for step in STEPS[moment]:
+        if step.business in there and _is_due(step, tasks, speakers):
+            yield load(step.function)
+
+
+def _is_due(step: Step, tasks: Sequence[Any], speakers: Sequence[object]) -> bool:
+    if not (step.words or step.of_tasks) or any(_says(one, name) for one in speakers for name in step.words):
+        return True
+    silent = type(tasks[0])("", ())
+    readers = [attrgetter(name) for name in step.of_tasks]
+    return any(read(task) != read(silent) for read in readers for task in tasks)
+
+
+def _says(speaker: object, name: str) -> bool:
+    if isinstance(speaker, Mapping):
+        return name in speaker
+    return getattr(speaker, name, None) not in (None, ())

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import TaskSpec

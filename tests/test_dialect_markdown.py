@@ -17,7 +17,8 @@ from simulation import make_session
 
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.job_files import FIELDS, Node, derive_edges
-from sessionrun.input.plan import Folder, Plan, Source
+from sessionrun.input.parse import Folder, Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec

@@ -11,7 +11,8 @@ import pytest
 
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.matrix import SETUP
-from sessionrun.input.plan import Plan, RepositoryWish, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.settings import Options
 from sessionrun.model.spec import Check, Limits, Workspace
 

@@ -15,7 +15,8 @@ from dialect_plans import DATA, ROOT, load, one, only
 
 from sessionrun.input.fields import TASK_FIELDS
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Prove, TaskSpec

@@ -14,7 +14,8 @@ from sessionrun.checks.swebench import TEMPLATE
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError

@@ -19,9 +19,10 @@ from stages import git
 from sessionrun.agents import table
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.input.feeds import FRAME
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
+from sessionrun.input.plan_fields import FRAME
 from sessionrun.input.settings import Options
 from sessionrun.queue.dispatch import find_url, look
 from sessionrun.queue.open import open_queue

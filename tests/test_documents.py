@@ -31,7 +31,7 @@ from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.git import git, repository
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.plan import Source
+from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
 from sessionrun.model import checks, errors, events, keys, places, reports
 from sessionrun.model import spec as model

@@ -11,9 +11,8 @@ from dialect_plans import ROOT
 from jsonschema import Draft202012Validator
 
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
-from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Source
-from sessionrun.input.prompts import TOP_FIELDS
+from sessionrun.input.parse import Source
+from sessionrun.input.plan_fields import TOP_FIELDS
 from sessionrun.input.schema import describe_plan
 
 SCHEMA = describe_plan()
@@ -27,7 +26,7 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_fit(example: Any) -> None:
-    document = parse_document(Source(example.name, example.read_bytes(), "/"))
+    document = Source(example.name, example.read_bytes(), "/").document
     assert fits(document.value, SCHEMA)
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from sessionrun.input.fields import Field, suggest
 from sessionrun.input.formats import keep_letters
 from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
 from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
-from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.reading import Field, Reading, Spot
 from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import suggest
 
 HEAD: Final = "HEAD"
 TAKEN: Final = ("summary", "predictions")

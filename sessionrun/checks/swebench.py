@@ -17,8 +17,8 @@ from sessionrun.checks.instances import HEAD, Choice, Instance, choose_instances
 from sessionrun.input.kinds import as_repo, resolve, resolve_repo
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
 from sessionrun.input.limits import plain, quote
-from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Plan, RepositoryWish, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.reading import Reading
 from sessionrun.input.settings import Options, first
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
@@ -89,9 +89,8 @@ def load(source: Source, options: Options) -> Plan:
     """
     if options.choose("docker"):
         raise InputError(_NO_DOCKER.format("--docker" if options.given.get("docker") else "SWEBENCH_USE_DOCKER"))
-    document = parse_document(source)
-    parse_document.cache_clear()
-    reading = Reading(plain(source.name))
+    document = source.document
+    reading = Reading(source.name)
     instances = read_instances(reading, document)
     chosen = choose_instances(instances, _choice(options.given), source.name)
     started_in = source.started_in or source.directory

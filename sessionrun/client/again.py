@@ -25,12 +25,12 @@ from sessionrun.client.planning.assemble import (
     settle_agent,
     settle_prices,
 )
-from sessionrun.client.planning.draft import find_due
 from sessionrun.client.reading.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.requests import change_tasks, find_change_fault, find_dependents, find_fault
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.house import find_due
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, RequestReceived, change_task
 from sessionrun.model.places import Repository

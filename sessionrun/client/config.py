@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
-    from sessionrun.input.fields import Field
     from sessionrun.input.kinds import Misfit
+    from sessionrun.input.reading import Field
     from sessionrun.model.spec import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
@@ -205,8 +205,8 @@ def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSp
 
 
 def _price(file: Path, name: str, table: Any) -> Price:
-    from sessionrun.input.fields import table as make_fields
     from sessionrun.input.kinds import Misfit, as_money, as_record
+    from sessionrun.input.reading import table as make_fields
     from sessionrun.model.spec import Price
 
     known = make_fields(input=as_money, cached_input=as_money, output=as_money)
@@ -220,16 +220,16 @@ def _price(file: Path, name: str, table: Any) -> Price:
 
 
 def _error(file: Path, misfit: Misfit) -> InputError:
-    from sessionrun.input.fields import render_path
     from sessionrun.input.limits import plain
+    from sessionrun.input.reading import render_path
 
     place = render_path(misfit.path)
     return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.input.fields import table
     from sessionrun.input.kinds import as_record
+    from sessionrun.input.reading import table
     from sessionrun.input.rows import SETTINGS
 
     return table(agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config})
@@ -330,8 +330,9 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
     Raises:
         Misfit: an unknown key, or a value that does not fit.
     """
-    from sessionrun.input.fields import read_fields, suggest
     from sessionrun.input.kinds import Misfit
+    from sessionrun.input.reading import read_fields
+    from sessionrun.model.phrases import suggest
 
     unknown: list[tuple[str | int, ...]] = []
     values = read_fields(record, table, unknown)
@@ -342,7 +343,6 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
 
 
 def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.input.fields import Field, table
     from sessionrun.input.kinds import (
         as_argv,
         as_choice,
@@ -352,6 +352,7 @@ def _agent_fields() -> Mapping[str, Field]:
         as_flag,
         as_line,
     )
+    from sessionrun.input.reading import Field, table
     from sessionrun.model.spec import OutputFormat
 
     return {

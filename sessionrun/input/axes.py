@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.fields import Field, suggest, table
 from sessionrun.input.kinds import Misfit, as_line, as_record, as_whole, describe
 from sessionrun.input.limits import quote
-from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.reading import Field, Reading, Spot, table
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import suggest
 
 MAX_RUNS: Final = 100_000
 """More are a slip of the finger; and a list of them all is made before anything starts."""

@@ -1,4 +1,4 @@
-"""Which fields a record may have, how each is spelled, and which converter reads it: literal tables.
+"""The fields that a plan, a task and the records in them may have, each with what reads it: literal tables.
 
 Shared by dialects and configuration; must not know files or formats.
 """
@@ -6,18 +6,12 @@ Shared by dialects and configuration; must not know files or formats.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Any, Final, get_args
 
-from sessionrun.house import describe_lack
 from sessionrun.input.kinds import (
     TEXT,
-    Kind,
     Misfit,
-    Path,
-    Schema,
-    T,
     as_alternatives,
     as_amounts,
     as_argv,
@@ -37,7 +31,6 @@ from sessionrun.input.kinds import (
     as_prompt,
     as_prompts,
     as_reason_classes,
-    as_record,
     as_ref,
     as_repo,
     as_size,
@@ -47,11 +40,10 @@ from sessionrun.input.kinds import (
     several,
     takes,
 )
-from sessionrun.input.limits import quote
 from sessionrun.input.plan import LandingWish, SeatsWish
+from sessionrun.input.reading import Field, of_business, record, table
 from sessionrun.model.asked import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
-from sessionrun.model.phrases import suggest as suggest
 from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.spec import (
     BeginsAt,
@@ -66,129 +58,6 @@ from sessionrun.model.spec import (
     Workspace,
     WorkspaceKind,
 )
-
-NOTE: Final = "x-"
-"""How keys begin that are the user's own notes: they mean nothing, in any record."""
-
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-
-class Field(NamedTuple):
-    """`name` is the model's name for it; several spellings may share one."""
-
-    name: str
-    convert: Callable[[Any], Any]
-
-    @property
-    def inner(self) -> Mapping[str, Field]:
-        """The fields of its value, where that may be an object of its own."""
-        return getattr(self.convert, "table", None) or {}
-
-
-def table(**kinds: Callable[[Any], Any]) -> dict[str, Field]:
-    """Fields by their names in the model; one of seconds, NAME_s, may be written NAME, too."""
-    fields = {name: Field(name, kind) for name, kind in kinds.items()}
-    return {key: field for name, field in fields.items() for key in dict.fromkeys((name.removesuffix("_s"), name))}
-
-
-def reference(name: str) -> Schema:
-    """The schema of this name."""
-    return {"$ref": f"#/$defs/{name}"}
-
-
-def record(
-    name: str, make: Callable[..., T], known: Mapping[str, Field], word: Kind[T] | None = None, needs: str = ""
-) -> Kind[T]:
-    """An object of these fields, or what stands for one in a word.
-
-    `name` is that of its schema, `needs` what is said where the object lacks the key of its first field.
-    """
-
-    def read(value: Any) -> T:
-        if word is not None and not isinstance(value, Mapping):
-            return word(value)
-        values = read_fields(as_record(value), known, [])
-        if needs and next(iter(known)) not in values:
-            raise Misfit(f'needs "{next(iter(known))}"{needs}')
-        return make(**values)
-
-    words = [] if word is None else word.schema.get("anyOf", [word.schema])
-    return Kind(read, {"anyOf": [*words, reference(name)]} if words else reference(name), name, known)
-
-
-def of_business(business: str, kind: Kind[T]) -> Kind[T]:
-    """The kind; where the business was taken out, one that refuses all but False, which asks for nothing."""
-    lack = describe_lack(business)
-
-    def refuse(value: Any) -> T:
-        if value is not False:
-            raise Misfit(lack)
-        return kind(value)
-
-    return Kind(refuse, {"const": False}) if lack else kind
-
-
-def render_path(path: Path) -> str:
-    """Spell a path as people do: ``prompts[2].env["a b"]``."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif _NAME.fullmatch(step) and len(step) <= 60:
-            text += f".{step}" if text else step
-        else:
-            text += f"[{quote(step)}]"
-    return text
-
-
-def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:
-    """Convert the fields of one object; null counts as not written.
-
-    Paths of keys that the table does not know, also one level down, are added to `unknown`; notes are passed over.
-
-    Raises:
-        Misfit: the first value that does not fit, or two spellings of one field.
-    """
-    values: dict[str, Any] = {}
-    for key, value in record.items():
-        field = table.get(key)
-        if field is None:
-            if not _is_note(key):
-                unknown.append((key,))
-        elif value is not None:
-            if field.name in values:
-                raise Misfit(f"{_twin(key, record, table)} and {key} mean the same; keep one")
-            try:
-                values[field.name] = field.convert(value)
-            except Misfit as misfit:
-                raise misfit.within(key) from None
-            if type(value) is dict and (known := field.inner):
-                unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
-    if "rounds" in table and "check" in table:
-        _take_from_check(values, record["check"] if isinstance(record.get("check"), Mapping) else {})
-    return values
-
-
-def _take_from_check(values: dict[str, Any], check: Mapping[str, Any]) -> None:
-    """Give the task, or the defaults, the rounds and the proof that are asked for in the check.
-
-    Raises:
-        Misfit: others stand beside the check.
-    """
-    rounds, asked = check.get("rounds"), check.get("prove")
-    if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
-        raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
-    if asked is not None and values.setdefault("prove", as_prove(asked)) != as_prove(asked):
-        raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
-
-
-def _is_note(key: object) -> bool:
-    return str(key).startswith(NOTE)
-
-
-def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> str:
-    return next(k for k in record if k in table and k != key and table[k].name == table[key].name)
-
 
 # --- records inside of a task or a plan ---
 

@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 from sessionrun.house import HOUSE, Format, load
 from sessionrun.input.limits import plain, quote
-from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
@@ -34,7 +34,7 @@ _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "resul
 
 
 def _see_matrix(source: Source) -> str | None:
-    document = parse_document(source)
+    document = source.document
     value = document.value
     if not isinstance(value, dict) or "tasks" not in value:
         return None
@@ -51,7 +51,7 @@ def _see_sign(one: Format, source: Source) -> str | None:
     """Why an input is of a format that is known by the name of its file, or by the keys of its first record."""
     if one.file:
         return "its name" if os.path.basename(source.name) == one.file else None
-    document = parse_document(source)
+    document = source.document
     value = document.value
     begin = value[0] if isinstance(value, list) and value else value
     keys = set(map(keep_letters, begin)) if isinstance(begin, dict) else set()
@@ -71,7 +71,7 @@ def find_key(record: Mapping[str, Any], wanted: Sequence[str]) -> str | None:
 
 def _see_prompts(source: Source) -> str | None:
     """A near miss is taken, too: `load` then says what to write instead."""
-    document = parse_document(source)
+    document = source.document
     value = document.value
     if isinstance(value, dict):
         key = find_key(value, ("prompts", "tasks", "prompt", "feed"))

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.fields import Field, read_fields, suggest
 from sessionrun.input.kinds import (
     Misfit,
     Path,
@@ -30,10 +29,11 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.limits import Breach
 from sessionrun.input.parse import decode
-from sessionrun.input.reading import Spot
+from sessionrun.input.reading import Field, Spot, read_fields
 from sessionrun.input.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import suggest
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 

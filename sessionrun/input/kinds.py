@@ -107,6 +107,11 @@ def read_flag(word: str) -> bool:
     return _FLAG_WORDS[word.lower()]
 
 
+def reference(name: str) -> Schema:
+    """The schema of this name."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
 def one_or_more(schema: Schema, least: int = 0) -> Schema:
     """The schema of one such value, or a list of them."""
     return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": least}]}
@@ -425,6 +430,19 @@ def as_command_line(value: Any) -> tuple[str, ...]:
     if not argv or not argv[0].strip():
         raise Misfit("must begin with a program")
     return argv
+
+
+def as_list(least: int = 0, **schema: Any) -> Kind[list[Any]]:
+    """A list of at least so many values, not looked into."""
+    return Kind(partial(_read_list, least), {"type": "array", **schema, "minItems": least})
+
+
+def _read_list(least: int, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Misfit(f"must be a list, not {describe(value)}")
+    if len(value) < least:
+        raise Misfit("must not be an empty list")
+    return list(value)
 
 
 @takes({"type": "object"})

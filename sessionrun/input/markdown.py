@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.fields import suggest
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.job_files import JobFile, Node, derive_edges, parse_job_file
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, settle_defaults
 from sessionrun.input.limits import plain, quote
-from sessionrun.input.plan import Folder, Plan, Source
+from sessionrun.input.parse import Folder, Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options, first
 from sessionrun.input.worksplit import (
     ENDED,
@@ -32,6 +32,7 @@ from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.phrases import suggest
 from sessionrun.model.places import Upstream
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
 from sessionrun.model.validation import find_cycle

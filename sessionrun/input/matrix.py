@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.input.axes import Axes, Cell, Model, read_agents, read_models, spread
-from sessionrun.input.fields import DEFAULT_FIELDS, Field, as_limits, table
+from sessionrun.input.fields import DEFAULT_FIELDS, as_limits
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.kinds import (
     Misfit,
     as_flag,
     as_limit,
     as_line,
+    as_list,
     as_prompts,
     as_whole,
     describe,
@@ -26,10 +27,10 @@ from sessionrun.input.kinds import (
     resolve_repo,
 )
 from sessionrun.input.levels import list_levels, settle_defaults, settle_task
-from sessionrun.input.limits import plain, quote
-from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Plan, RepositoryWish, Source
-from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.limits import quote
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan, RepositoryWish
+from sessionrun.input.reading import Field, Reading, Spot, table
 from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
@@ -51,20 +52,8 @@ _LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
 _AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
 
 
-def _as_list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise Misfit(f"must be a list, not {describe(value)}")
-    return value
-
-
-def _as_some(value: Any) -> list[Any]:
-    if not _as_list(value):
-        raise Misfit("must not be an empty list")
-    return list(value)
-
-
 def _as_prompts(value: Any) -> tuple[str, ...]:
-    return as_prompts(_as_some(value))
+    return as_prompts(as_list(1)(value))
 
 
 _EXTRA_NAMES: Final = (
@@ -84,12 +73,12 @@ _TOP_FIELDS: Final[Mapping[str, Field]] = {
         outputs_dir=as_line,
         results_file=as_line,
         keep_worktree=as_flag,
-        tasks=_as_some,
-        models=_as_some,
-        agents=_as_some,
+        tasks=as_list(1),
+        models=as_list(1),
+        agents=as_list(1),
         samples=as_whole(1),
-        include=_as_list,
-        exclude=_as_list,
+        include=as_list(),
+        exclude=as_list(),
         name=as_line,
         limits=as_limits,
     ),
@@ -115,9 +104,8 @@ def load(source: Source, options: Options) -> Plan:
     Raises:
         InputError: one line that says what is wrong, where, and what to do.
     """
-    value = parse_document(source).value
-    parse_document.cache_clear()
-    reading = Reading(plain(source.name))
+    value = source.document.value
+    reading = Reading(source.name)
     if not isinstance(value, dict):
         raise reading.error(Spot(), Misfit(f"expected {FORMATS['matrix'].expects}, not {describe(value)}"))
     top = reading.read(Spot(), value, _TOP_FIELDS)

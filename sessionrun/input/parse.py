@@ -6,12 +6,13 @@ Must not know what the values mean.
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.input.plan import Source
 from sessionrun.input.strict_json import ExtraText, parse_json
 from sessionrun.input.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
@@ -28,8 +29,7 @@ _SUFFIXES: Final[dict[str, Format]] = {
 }
 
 
-@frozen
-class Document:
+class Document(NamedTuple):
     """Plain values as they stand in the input; `value` must not be changed.
 
     For JSON Lines, `value` is the list of values, and `lines` holds the line number of each.
@@ -40,19 +40,52 @@ class Document:
     lines: tuple[int, ...] = ()
 
 
-@lru_cache(maxsize=1)
-def parse_document(source: Source) -> Document:
-    """Parse the input; the last one is remembered, so that sniffing and loading parse once.
+@frozen
+class Folder:
+    """A directory of files that are one input together.
 
-    Raises:
-        InputError: too large, not UTF-8, empty, or not well-formed; with line and column.
+    `files` are those that may belong to it, by name; `name` is the directory as it was typed; `directory` and
+    `project`, from where its paths count, are absolute.  `settings` is the project's ``worksplit.toml``.  `only`
+    names the one file that was asked for, if it was one.
     """
-    name = plain(source.name)
-    text = _decode(source.text, name)
-    try:
-        return _parse(text, _format_of(source.name, text))
-    except Breach as breach:
-        raise InputError(f"{name}: {breach}") from None
+
+    name: str
+    directory: str
+    project: str
+    files: Mapping[str, bytes] = field(repr=False)
+    settings: bytes | None = field(default=None, repr=False)
+    only: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One input as the command line read it.
+
+    `name` is the file as it was typed, or ``stdin``; messages begin with it.  Relative paths in the input
+    count from `directory` (absolute): that of the file, or where the command was started for standard input.
+    Formats of other programs may count them from where the command was started: `started_in`.
+    `folder` is what lies around it, where it is a directory or a file that belongs to one.
+    """
+
+    name: str
+    text: bytes = field(repr=False)
+    directory: str
+    started_in: str = ""
+    folder: Folder | None = None
+
+    @cached_property
+    def document(self) -> Document:
+        """The input, parsed.
+
+        Raises:
+            InputError: too large, not UTF-8, empty, or not well-formed; with line and column.
+        """
+        name = plain(self.name)
+        text = _decode(self.text, name)
+        try:
+            return _parse(text, _format_of(self.name, text))
+        except Breach as breach:
+            raise InputError(f"{name}: {breach}") from None
 
 
 def _decode(raw: bytes, name: str) -> str:

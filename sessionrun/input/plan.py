@@ -1,7 +1,4 @@
-"""The records that go into a dialect and come out of it.
-
-They are what the command line and the dialects agree on; this module must not know any input format.
-"""
+"""The records that come out of a dialect: what an input asks for.  Must not know any input format."""
 
 from __future__ import annotations
 
@@ -13,40 +10,6 @@ from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Placement
 from sessionrun.model.spec import Export, Limits, TaskSpec
-
-
-@frozen
-class Folder:
-    """A directory of files that are one input together.
-
-    `files` are those that may belong to it, by name; `name` is the directory as it was typed; `directory` and
-    `project`, from where its paths count, are absolute.  `settings` is the project's ``worksplit.toml``.  `only`
-    names the one file that was asked for, if it was one.
-    """
-
-    name: str
-    directory: str
-    project: str
-    files: Mapping[str, bytes] = field(repr=False)
-    settings: bytes | None = field(default=None, repr=False)
-    only: str | None = None
-
-
-@frozen
-class Source:
-    """One input as the command line read it.
-
-    `name` is the file as it was typed, or ``stdin``; messages begin with it.  Relative paths in the input
-    count from `directory` (absolute): that of the file, or where the command was started for standard input.
-    Formats of other programs may count them from where the command was started: `started_in`.
-    `folder` is what lies around it, where it is a directory or a file that belongs to one.
-    """
-
-    name: str
-    text: bytes = field(repr=False)
-    directory: str
-    started_in: str = ""
-    folder: Folder | None = None
 
 
 @frozen

@@ -8,91 +8,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sessionrun.input.feeds import DEFAULTS, FRAME, MENDS, TASK_ID, WORKERS, as_feed
-from sessionrun.input.fields import (
-    DEFAULT_FIELDS,
-    TASK_FIELDS,
-    Field,
-    as_landing,
-    as_limits,
-    as_seats,
-    of_business,
-    reference,
-    suggest,
-    table,
-)
+from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
 from sessionrun.input.formats import FORMATS, find_key
 from sessionrun.input.kinds import (
-    Kind,
     Misfit,
     Path,
-    as_capacities,
-    as_flag,
-    as_labels,
-    as_limit,
-    as_line,
     as_prompt,
-    as_record,
     describe,
     resolve,
     resolve_repo,
-    takes,
 )
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
-from sessionrun.input.limits import plain, quote
-from sessionrun.input.parse import Document, parse_document
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.limits import quote
+from sessionrun.input.parse import Document, Source
+from sessionrun.input.plan import Plan
+from sessionrun.input.plan_fields import DEFAULTS, FRAME, MENDS, TASK_ID, TOP_FIELDS, WORKERS
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
-from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import suggest
 from sessionrun.model.spec import Limits, TaskSpec, Workspace
 from sessionrun.model.validation import find_cycle
-from sessionrun.model.words import SCHEMA_VERSION
 
 _LIST_KEYS: Final = ("prompts", "tasks")
 
 
-@takes({"const": SCHEMA_VERSION})
-def as_schema_version(value: Any) -> int:
-    """The version of the plan format: there is one."""
-    if value != SCHEMA_VERSION or isinstance(value, bool):
-        raise Misfit(f"must be {SCHEMA_VERSION}, not {describe(value)}")
-    return SCHEMA_VERSION
-
-
-@takes({"type": "array", "items": reference("prompt"), "minItems": 1})
-def as_task_list(value: Any) -> list[Any]:
-    """Prompts, not looked into; at least one."""
-    if not isinstance(value, list):
-        raise Misfit(f"must be a list of prompts, not {describe(value)}")
-    if not value:
-        raise Misfit("must not be an empty list; write at least one prompt")
-    return value
-
-
-TOP_FIELDS: Final[Mapping[str, Field]] = {
-    **table(
-        schema_version=as_schema_version,
-        name=as_line,
-        agent=as_line,
-        model=as_line,
-        max_parallel=as_limit,
-        resources=as_capacities,
-        limits=as_limits,
-        auto_release=as_flag,
-        require_cache=as_flag,
-        labels=as_labels,
-    ),
-    "$schema": Field("schema", as_line),
-    "prompts": Field("tasks", as_task_list),
-    "tasks": Field("tasks", as_task_list),
-    "defaults": Field("defaults", Kind(as_record.read, reference("defaults"))),
-    "feed": Field("feed", of_business("queue", as_feed)),
-    "land": Field("landing", of_business("landing", as_landing)),
-    "worktrees": Field("seats", as_seats),
-}
 _OF_TASKS: Final = {
     **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),
     **dict.fromkeys(DEFAULT_FIELDS, 'it is a key of tasks: write it into "defaults" for all of them, or into one'),
@@ -100,8 +41,7 @@ _OF_TASKS: Final = {
 _OF_PLAN: Final = dict.fromkeys(TOP_FIELDS, 'it is a key of the whole plan: write it beside "prompts"')
 
 
-@frozen
-class _Outline:
+class _Outline(NamedTuple):
     """The list of tasks, the spot of each, and the top level around it."""
 
     top: Mapping[str, Any]
@@ -113,8 +53,7 @@ class _Outline:
         return Spot((), self.lines[index]) if self.lines else Spot((*self.path, index))
 
 
-@frozen
-class _Levels:
+class _Levels(NamedTuple):
     """What every task stands on: settled defaults, the levels behind them, where relative paths begin."""
 
     base: Mapping[str, Any]
@@ -128,10 +67,7 @@ def load(source: Source, options: Options) -> Plan:
     Raises:
         InputError: one line that says what is wrong, where, and what to do.
     """
-    document = parse_document(source)
-    # The process that loads a plan goes on to fork; the parsed text need not come along.
-    parse_document.cache_clear()
-    return read_plan(Reading(plain(source.name)), document, source.directory, options)
+    return read_plan(Reading(source.name), source.document, source.directory, options)
 
 
 def read_plan(reading: Reading, document: Document, directory: str, options: Options) -> Plan:

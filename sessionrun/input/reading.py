@@ -1,16 +1,140 @@
-"""One input while it is read: where a value stands, how a problem with it is told, which keys were not known.
+"""Records of foreign input while they are read: their fields, where a value stands, how a problem is told.
 
-Must not know any dialect or file format.
+A table says which fields a record may have; keys that it does not know are collected.  Must not know any table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessionrun.input.fields import NOTE, Field, read_fields, render_path, suggest
-from sessionrun.input.kinds import Misfit, Path
+from sessionrun.house import describe_lack
+from sessionrun.input.kinds import Kind, Misfit, Path, T, as_record, reference
+from sessionrun.input.limits import plain, quote
 from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import suggest
+
+NOTE: Final = "x-"
+"""How keys begin that are the user's own notes: they mean nothing, in any record."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class Field(NamedTuple):
+    """`name` is the model's name for it; several spellings may share one."""
+
+    name: str
+    convert: Callable[[Any], Any]
+
+    @property
+    def inner(self) -> Mapping[str, Field]:
+        """The fields of its value, where that may be an object of its own."""
+        return getattr(self.convert, "table", None) or {}
+
+
+def table(**kinds: Callable[[Any], Any]) -> dict[str, Field]:
+    """Fields by their names in the model; one of seconds, NAME_s, may be written NAME, too."""
+    fields = {name: Field(name, kind) for name, kind in kinds.items()}
+    return {key: field for name, field in fields.items() for key in dict.fromkeys((name.removesuffix("_s"), name))}
+
+
+def record(
+    name: str, make: Callable[..., T], known: Mapping[str, Field], word: Kind[T] | None = None, needs: str = ""
+) -> Kind[T]:
+    """An object of these fields, or what stands for one in a word.
+
+    `name` is that of its schema, `needs` what is said where the object lacks the key of its first field.
+    """
+
+    def read(value: Any) -> T:
+        if word is not None and not isinstance(value, Mapping):
+            return word(value)
+        values = read_fields(as_record(value), known, [])
+        if needs and next(iter(known)) not in values:
+            raise Misfit(f'needs "{next(iter(known))}"{needs}')
+        return make(**values)
+
+    words = [] if word is None else word.schema.get("anyOf", [word.schema])
+    return Kind(read, {"anyOf": [*words, reference(name)]} if words else reference(name), name, known)
+
+
+def of_business(business: str, kind: Kind[T]) -> Kind[T]:
+    """The kind; where the business was taken out, one that refuses all but False, which asks for nothing."""
+    lack = describe_lack(business)
+
+    def refuse(value: Any) -> T:
+        if value is not False:
+            raise Misfit(lack)
+        return kind(value)
+
+    return Kind(refuse, {"const": False}) if lack else kind
+
+
+def render_path(path: Path) -> str:
+    """Spell a path as people do: ``prompts[2].env["a b"]``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _NAME.fullmatch(step) and len(step) <= 60:
+            text += f".{step}" if text else step
+        else:
+            text += f"[{quote(step)}]"
+    return text
+
+
+def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:
+    """Convert the fields of one object; null counts as not written.
+
+    Paths of keys that the table does not know, also one level down, are added to `unknown`; notes are passed over.
+
+    Raises:
+        Misfit: the first value that does not fit, or two spellings of one field.
+    """
+    values: dict[str, Any] = {}
+    for key, value in record.items():
+        field = table.get(key)
+        if field is None:
+            if not _is_note(key):
+                unknown.append((key,))
+        elif value is not None:
+            if field.name in values:
+                raise Misfit(f"{_twin(key, record, table)} and {key} mean the same; keep one")
+            try:
+                values[field.name] = field.convert(value)
+            except Misfit as misfit:
+                raise misfit.within(key) from None
+            if type(value) is dict and (known := field.inner):
+                unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
+    if "rounds" in table and "check" in table:
+        check = record["check"] if isinstance(record.get("check"), Mapping) else {}
+        _take_from_check(values, check, table["check"].inner)
+    return values
+
+
+def _take_from_check(values: dict[str, Any], check: Mapping[str, Any], known: Mapping[str, Field]) -> None:
+    """Give the task, or the defaults, the rounds and the proof that are asked for in the check.
+
+    Raises:
+        Misfit: others stand beside the check.
+    """
+    rounds, asked = check.get("rounds"), check.get("prove")
+    if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
+        raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
+    if asked is not None and values.setdefault("prove", prove := known["prove"].convert(asked)) != prove:
+        raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
+
+
+def _is_note(key: object) -> bool:
+    return str(key).startswith(NOTE)
+
+
+def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> str:
+    return next(k for k in record if k in table and k != key and table[k].name == table[key].name)
+
+
+# --- one input ---
 
 _MAX_WARNINGS: Final = 20
 
@@ -35,7 +159,7 @@ class Reading:
     """Reads records of one input, named `name` in messages, and collects unknown keys on the way."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = plain(name)
         self._unknown: dict[Path, list[Spot]] = {}
         self._hints: dict[Path, str] = {}
 

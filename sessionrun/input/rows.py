@@ -14,8 +14,7 @@ import orjson
 
 from sessionrun.house import describe_lack
 from sessionrun.input import effects
-from sessionrun.input.feeds import as_feed
-from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, of_business, read_fields
+from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS
 from sessionrun.input.kinds import (
     TEXT,
     Kind,
@@ -33,6 +32,8 @@ from sessionrun.input.kinds import (
     as_whole,
     takes,
 )
+from sessionrun.input.plan_fields import as_feed
+from sessionrun.input.reading import Field, of_business, read_fields
 from sessionrun.input.settings import Setting, Topic
 from sessionrun.model.places import KEEP_POLICIES
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.input import fields, prompts
-from sessionrun.input.fields import Field, reference
-from sessionrun.input.kinds import TEXT, Kind, Schema
+from sessionrun.input import fields
+from sessionrun.input.kinds import TEXT, Kind, Schema, reference
+from sessionrun.input.plan_fields import TOP_FIELDS
+from sessionrun.input.reading import NOTE, Field
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def describe_plan() -> Schema:
     """The schema of everything that a plan may be: an object with prompts, a list of them, or one of them."""
-    lists = [{"required": [key]} for key, field in prompts.TOP_FIELDS.items() if field.name in ("tasks", "feed")]
+    lists = [{"required": [key]} for key, field in TOP_FIELDS.items() if field.name in ("tasks", "feed")]
     task = _describe_record(fields.TASK_FIELDS)
     asked = [{"required": [key]} for key, field in fields.TASK_FIELDS.items() if field.name == "prompts"]
-    kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *prompts.TOP_FIELDS.values())]
+    kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *TOP_FIELDS.values())]
     nested = {kind.name: _describe_record(kind.table) for kind in kinds if isinstance(kind, Kind) and kind.table}
     return {
         "$schema": DRAFT,
@@ -28,7 +29,7 @@ def describe_plan() -> Schema:
             reference("single"),
         ],
         "$defs": {
-            "plan": {**_describe_record(prompts.TOP_FIELDS), "anyOf": lists},
+            "plan": {**_describe_record(TOP_FIELDS), "anyOf": lists},
             "prompt": {"anyOf": [TEXT, reference("task")]},
             "task": {**task, "anyOf": asked},
             "single": {**task, "required": ["prompt"]},
@@ -47,6 +48,6 @@ def _describe_record(table: Mapping[str, Field]) -> Schema:
             for key, field in table.items()
             if isinstance(field.convert, Kind)
         },
-        "patternProperties": {f"^{fields.NOTE}": True},
+        "patternProperties": {f"^{NOTE}": True},
         "additionalProperties": False,
     }

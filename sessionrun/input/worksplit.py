@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sessionrun.input.fields import Field, read_fields, render_path, table
 from sessionrun.input.kinds import (
     Misfit,
     as_command,
@@ -25,6 +24,7 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.limits import Breach
 from sessionrun.input.parse import decode, parse_toml
+from sessionrun.input.reading import Field, read_fields, render_path, table
 from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.planning.plan import Planned
-from sessionrun.input.feeds import WORKERS
+from sessionrun.input.plan_fields import WORKERS
 from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.input.feeds import FRAME, MENDS, TASK_ID, as_interval
-from sessionrun.input.fields import Field, read_fields, suggest
 from sessionrun.input.kinds import (
     Misfit,
     as_choice,
@@ -26,12 +24,13 @@ from sessionrun.input.kinds import (
     describe,
     resolve,
 )
-from sessionrun.input.limits import plain
-from sessionrun.input.parse import Document, parse_document
-from sessionrun.input.plan import Plan, RepositoryWish, Source
+from sessionrun.input.parse import Document, Source
+from sessionrun.input.plan import Plan, RepositoryWish
+from sessionrun.input.plan_fields import FRAME, MENDS, TASK_ID, as_interval
 from sessionrun.input.prompts import read_plan
-from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
+from sessionrun.model.phrases import suggest
 from sessionrun.model.places import PLACEMENTS
 
 FILE: Final = "dispatch_config.json"
@@ -49,9 +48,8 @@ def load(source: Source, options: Options) -> Plan:
     Raises:
         InputError: one line that says what is wrong, where, and what to do.
     """
-    reading = Reading(plain(source.name))
-    value = parse_document(source).value
-    parse_document.cache_clear()
+    reading = Reading(source.name)
+    value = source.document.value
     try:
         values = _read(value)
     except Misfit as misfit:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.draft import Draft
 from sessionrun.input.effects import QUEUE
-from sessionrun.input.feeds import FRAME
 from sessionrun.input.plan import SeatsWish
+from sessionrun.input.plan_fields import FRAME
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec

@@ -80,13 +80,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """What each room may import besides itself: rooms, or single modules of one."""
 
 SEAMS = (
+    "client.again",
     "client.findings",
-    "client.planning.draft",
+    "client.launching.readiness",
+    "client.planning.assemble",
     "client.planning.plan",
+    "client.planning.preview",
     "client.reading.view",
     "client.schemas.schemas",
-    "input.fields",
     "input.formats",
+    "input.reading",
     "input.rows",
     "session.exports",
     "session.history",

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning.draft import Choice, Draft, find_due
-from sessionrun.house import STEPS, Step, load
-from sessionrun.input.plan import Plan, Source
+from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.house import STEPS, Step, find_due, load
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.spec import SessionSpec, TaskSpec
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
-from sessionrun.client.planning.draft import find_due
+from sessionrun.house import find_due
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 

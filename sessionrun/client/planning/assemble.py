@@ -13,16 +13,15 @@ from typing import Final
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft, find_due
+from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.house import find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.validation import refuse_task, validate_tasks, validate_uses, validate_wishes
-
-"""What has rules of what git ignores."""
+from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
 
 MAX_PROMPT_TOKENS: Final = 32_000
 """What the context of the models holds for which Markdown jobs are written."""
@@ -58,7 +57,7 @@ def add_agents(draft: Draft) -> Draft:
         mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
-    check_spec(spec, draft.plan.places, draft.options.others)
+    check_spec(spec, draft.plan.places)
     return replace(draft, spec=spec).remark(*(missing or ()))
 
 
@@ -67,19 +66,14 @@ def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
 
 
-def check_spec(
-    spec: SessionSpec,
-    places: Mapping[tuple[str, str], str] | None = None,
-    others: frozenset[str] = frozenset(),
-) -> None:
+def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None = None) -> None:
     """Check that each task of a spec can start at all; `places` as in a plan.
 
-    `others` are the tasks of a running session, to which those of the spec will be added.
+    Whether ids and needs are sound the reader of the input has seen, which can say where they stand.
 
     Raises:
         InputError: a task cannot start.
     """
-    validate_tasks(spec.tasks, others)
     validate_uses(spec)
     validate_wishes(spec)
     _check_directories(spec.tasks)

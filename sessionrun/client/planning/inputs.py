@@ -16,7 +16,7 @@ import orjson
 from sessionrun.input.formats import FORMATS, imply_dialect
 from sessionrun.input.kinds import resolve, resolve_repo
 from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
-from sessionrun.input.plan import Folder, Source
+from sessionrun.input.parse import Folder, Source
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import read_values
 from sessionrun.model.errors import InputError
@@ -267,13 +267,10 @@ def list_items(each: str) -> list[Each]:
 
 def _multiply(source: Source, items: Sequence[Each]) -> Source:
     """The input in which each task of a plan is there once for each item."""
-    from sessionrun.input.parse import parse_document
-
     if source.folder is not None:
         raise InputError(f"{source.name}: {_NEEDS_LIST}")
-    document = parse_document(source)
+    document = source.document
     value = document.value
-    parse_document.cache_clear()
     key = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), None)
     tasks = value[key] if key is not None else [value] if isinstance(value, dict) else value
     if not isinstance(tasks, list):

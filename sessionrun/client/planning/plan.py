@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import choose_agent
-from sessionrun.client.planning.draft import Choice, Draft, find_due
+from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
-from sessionrun.house import describe_missing
+from sessionrun.house import describe_missing, find_due
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS

@@ -8,12 +8,12 @@ from typing import Any
 
 from sessionrun.agents import table
 from sessionrun.client import graph
-from sessionrun.client.planning.draft import find_due
 from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
+from sessionrun.house import find_due
 from sessionrun.model.asked import describe_network
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.cli.comparison import comparison_lines
 from sessionrun.cli.render import encodes, escape_line, pad, sign
-from sessionrun.cli.standing import row_lines, tell_doing, tell_left
+from sessionrun.cli.standing import draw_bar, row_lines, tell_doing, tell_left
 from sessionrun.client.reading.comparison import compare_tasks, name_each
 from sessionrun.model.wording import (
     clip,
@@ -25,7 +25,7 @@ from sessionrun.model.wording import (
     tell_state,
     took_s,
 )
-from sessionrun.model.words import BAD, GOOD, IN_LANDING, is_matrix
+from sessionrun.model.words import IN_LANDING, is_matrix
 
 _KEYS: Final = (
     "q quit",
@@ -47,7 +47,6 @@ ALL_KEYS: Final = (
     "q leaves the session running"
 )
 ARROWS: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1}
-_BAR: Final = (("good", "█", "#"), ("bad", "▓", "x"), ("look", "▒", "~"), ("running", "░", ">"), ("", "·", "."))
 _GRID_ROOM: Final = 3
 """A grid of arms may have one of so many parts of the screen."""
 
@@ -137,7 +136,7 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
     counts = fit_counts(view["counts"], width)
     lines: list[Line] = [
         (pad(begin, max(0, width - len(end) - 1)) + f" {end}", "bold"),
-        (_draw_bar(view, width), ""),
+        ("".join(part for _, part in draw_bar(view, width)), ""),
         (f"{counts}   {left}" if left else counts, "red" if view["failed"] else ""),
         *([(escape_line(why), "yellow")] if why else []),
         *([(escape_line(f"landing: {lands}"), "cyan")] if lands else []),
@@ -149,18 +148,6 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
         needed = 2 + len(rows)  # its head, and what was solved
         lines += [(line, "") for line in grid[: height // _GRID_ROOM]] if needed <= height // _GRID_ROOM else []
     return lines
-
-
-def _draw_bar(view: View, width: int) -> str:
-    """A bar of all tasks: good, bad, to be looked at, running, and the others."""
-    counts = {word: number for word, number in view["counts"].items() if number}
-    kinds = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "bad"), "running": "running"}
-    kinds |= dict.fromkeys(("held", "bounced", "changed_nothing"), "look")
-    fancy, drawn, done = encodes("█▓▒░·"), "", 0
-    for kind, mark, plain in _BAR:
-        done += sum(number for word, number in counts.items() if kinds.get(word, "") == kind)
-        drawn += (mark if fancy else plain) * (width * done // max(1, view["total"]) - len(drawn))
-    return drawn
 
 
 def _tell_waiting(waiting: Sequence[View], width: int) -> str:

@@ -61,6 +61,15 @@ BRIEF_HEAD: Final = 6
 BRIEF_LINE_BYTES: Final = 120
 """Of each line about the session but the first two."""
 
+_BAR: Final = (
+    ("succeeded", "\u2588#", ("succeeded", "landed")),
+    ("failed", "\u2593x", BAD),
+    ("held", "\u2592~", ("bounced", "changed_nothing", "held")),
+    ("running", "\u2591>", ("running",)),
+    ("waiting", "\u00b7.", ("waiting", "skipped", "cancelled")),
+)
+"""Parts of a bar: the word whose colour each has, a letter for it and one of ASCII, and what it counts."""
+
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
 Past = Mapping[Any, Any]
@@ -225,6 +234,16 @@ def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
 def _brief_group(group: Group) -> list[str]:
     head = escape_line(group._replace(reason=clip(group.reason, REASON_WIDTH)).head)
     return [head, INDENT + list_ids(group.tasks, IDS_WIDTH - len(INDENT))]
+
+
+def draw_bar(view: View, width: int, stream: IO[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The parts of a bar for all tasks, each as long as there are such tasks, with the word of its colour."""
+    fancy = not sign("succeeded", stream).isascii()
+    total, done = view["total"] or 1, 0
+    for word, letters, words in _BAR:
+        begin = done * width // total
+        done += sum(view["counts"][each] for each in words)
+        yield word, letters[not fancy] * (done * width // total - begin)
 
 
 # --- tasks ---

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any, Final
 
 import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
-from sessionrun.cli.render import escape_line, hint, paint, sign, telling, terminal_width, warn
+from sessionrun.cli.render import escape_line, hint, paint, telling, terminal_width, warn
 from sessionrun.cli.selecting import EXIT_HELD
-from sessionrun.cli.standing import INDENT, ended_line, head_lines, how_far_lines, row_lines, tell_left
+from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_summary_view, load_view
@@ -190,7 +190,7 @@ class LiveProgress:
         running = [task for task in view["tasks"] if task["status"] == "running"]
         rows = row_lines(running[:MOST_ROWS], now, width, self._stream)
         rest = [f"{INDENT}and {len(running) - MOST_ROWS} more run"] if len(running) > MOST_ROWS else []
-        bar = draw_bar(view, width, self._stream)
+        bar = "".join(paint(part, word, self._stream) for word, part in draw_bar(view, width, self._stream))
         return [clip(first, width), bar, *(clip(line, width) for line in more), *rows, *rest]
 
     def _tell_failures(self, view: View) -> list[str]:
@@ -205,21 +205,3 @@ class LiveProgress:
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
             lines += [clip(INDENT + escape_line(line), width) for line in (section.lines[-1:] if section else ())]
         return lines
-
-
-def draw_bar(view: Mapping[str, Any], width: int, stream: IO[str]) -> str:
-    """A bar for all tasks, each part as long as there are such tasks: good, bad, held back, running, waiting."""
-    fancy = not sign("succeeded", stream).isascii()
-    parts = [
-        ("succeeded", "\u2588" if fancy else "#", ("succeeded", "landed")),
-        ("failed", "\u2593" if fancy else "x", BAD),
-        ("held", "\u2592" if fancy else "~", ("bounced", "changed_nothing", "held", "skipped", "cancelled")),
-        ("running", "\u2591" if fancy else ">", ("running",)),
-        ("waiting", "\u00b7" if fancy else ".", ("waiting",)),
-    ]
-    total, done, bar = view["total"] or 1, 0, ""
-    for word, letter, words in parts:
-        begin = done * width // total
-        done += sum(view["counts"][each] for each in words)
-        bar += paint(letter * (done * width // total - begin), word, stream)
-    return bar

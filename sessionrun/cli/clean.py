@@ -17,7 +17,11 @@ from sessionrun.model.errors import InputError
 @click.command("clean")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--older-than", type=Age(), metavar="AGE", help="Only sessions that ended longer ago than this: 7d, 12h, 30m."
+    "--older-than",
+    "older_than_s",
+    type=Age(),
+    metavar="AGE",
+    help="Only sessions that ended longer ago than this: 7d, 12h, 30m.",
 )
 @click.option(
     "--state",
@@ -48,11 +52,7 @@ from sessionrun.model.errors import InputError
 @results_dir_option
 def command(
     session_ids: tuple[str, ...],
-    older_than: float | None,
-    states: tuple[str, ...] | None,
-    labels: tuple[tuple[str, str], ...],
-    since: float | None,
-    keep: int | None,
+    older_than_s: float | None,
     worktrees: bool,
     cache: bool,
     max_size: int | None,
@@ -60,6 +60,7 @@ def command(
     as_json: bool,
     cache_dir: Path | None,
     results_dir: Path | None,
+    **wanted: Any,
 ) -> None:
     """Delete sessions that have ended, or with --worktrees only the worktrees and branches that they left.
 
@@ -68,17 +69,17 @@ def command(
 
     With --cache mirrors and environments are deleted that no session uses and that hold no work.
     """
+    selects = older_than_s is not None or any(value not in (None, ()) for value in wanted.values())
     if cache:
-        if session_ids or states or labels or since or keep or worktrees:
+        if session_ids or worktrees or any(wanted.values()):
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
         from sessionrun.client.cache import clean_cache
 
-        records = clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
+        records = clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
         _show(records, as_json=as_json)
         return
     if max_size is not None or cache_dir is not None:
         raise InputError("clean: --max-size and --cache-dir need --cache")
-    selects = (older_than, states, keep, since) != (None, None, None, None) or bool(labels)
     if not (selects or session_ids or worktrees):
         raise InputError(
             "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, "
@@ -87,11 +88,8 @@ def command(
     records = clean(
         session_ids,
         results_dir=results_dir,
-        states=states,
-        labels=dict(labels),
-        since=since,
-        older_than_s=older_than,
-        keep=keep,
+        **{**wanted, "labels": dict(wanted["labels"])},
+        older_than_s=older_than_s,
         worktrees=worktrees,
         directories=selects or not worktrees,
         dry_run=dry_run,

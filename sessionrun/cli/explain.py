@@ -11,10 +11,8 @@ import click
 from sessionrun.cli.facts import (
     check_lines,
     landing_lines,
-    name_agent,
     proof_lines,
     section_lines,
-    tell_changes,
     whereabouts_lines,
     word_lines,
 )
@@ -29,9 +27,11 @@ from sessionrun.model.wording import (
     clip,
     find_cause,
     list_ids,
+    name_agent,
     name_session,
     name_tasks,
     short_id,
+    tell_changes,
     tell_reason,
     tell_span,
     tell_until,

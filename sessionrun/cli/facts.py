@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
 from sessionrun.client.lookup import name_for_command
+from sessionrun.client.reading.telling import name_source
 from sessionrun.model.asked import is_node_id
-from sessionrun.model.wording import clip, short_id, tell_reason, tell_word
+from sessionrun.model.wording import clip, name_agent, short_id, tell_reason, tell_word
 
 SHOWN_LEFT: Final = 2
 SIGN_COLUMNS: Final = 3
 
 _LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
-_SOURCES: Final = {"said": "the agent said", "work": "standard error, last lines"}
 
 Task = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def about_lines(view: Task, task: Task, indent: str) -> list[str]:
 
 def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
     """The last lines of one source below its name."""
-    head = form.format(_SOURCES.get(source, f"{source}, last lines"))
+    head = form.format(name_source(source))
     return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in lines))]
 
 
@@ -86,11 +86,6 @@ def proof_lines(task: Task, indent: str, *, notes: bool = False) -> list[str]:
 
 
 # --- its agents and its work ---
-
-
-def name_agent(record: Mapping[str, Any]) -> str:
-    """Agent and model of a task or an attempt in one word, as `--fallback` spells them."""
-    return "/".join(filter(None, (record["agent"], record["model"])))
 
 
 def agent_lines(task: Task, indent: str) -> list[str]:
@@ -138,12 +133,3 @@ def left_lines(task: Task, indent: str) -> list[str]:
     lines = [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
     lines += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
     return [indent + escape_line(line) for line in lines]
-
-
-def tell_changes(task: Task) -> str:
-    """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
-    stat = task.get("diff_stat")
-    if stat is None:
-        return ""
-    files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
-    return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import click
 
 from sessionrun.cli.aliases import expand_alias
-from sessionrun.cli.argv import KNOWN, VERBS, list_all, load_verb
+from sessionrun.cli.argv import KNOWN, VERBS, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
 from sessionrun.model.errors import InputError
@@ -153,7 +153,7 @@ def print_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 def command(context: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a VERB; or the options of `run` that belong to a TOPIC; or `examples`; or `all` verbs."""
     words = tuple(expand_alias(words))
-    topic, *within = words or ("",)
+    topic = words[0] if words else ""
     if topic in TOPICS:
         click.echo(write_topic(load_verb("run"), topic))
     elif topic == EXAMPLES:
@@ -167,19 +167,8 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
             "verbs: sessionrun --help"
         )
     else:
-        _show_verb(context, words, within)
-
-
-def _show_verb(context: click.Context, words: tuple[str, ...], within: list[str]) -> None:
-    assert context.parent is not None
-    shown: click.Command = load_verb(words[0]) if words else context.parent.command
-    for word in within:
-        inner = next((one for one in list_all(shown)[1:] if one.name == word), None)
-        if inner is None:
-            raise InputError(f"{' '.join(words)}: there is no such verb (see: sessionrun {words[0]} --help)")
-        shown = inner
-    with click.Context(shown, info_name=" ".join(("sessionrun", *words)), parent=None) as own:
-        click.echo(shown.get_help(own))
+        assert context.parent is not None
+        context.parent.command.main([*words, "--help"], prog_name="sessionrun", standalone_mode=False)
 
 
 @click.command("man")

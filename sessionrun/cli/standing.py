@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.facts import name_agent, proof_lines, tell_changes, whereabouts_lines
+from sessionrun.cli.facts import proof_lines, whereabouts_lines
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
 from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
@@ -25,10 +25,12 @@ from sessionrun.model.wording import (
     fit_counts,
     group_tasks,
     list_ids,
+    name_agent,
     name_session,
     name_tasks,
     needs_look,
     short_id,
+    tell_changes,
     tell_head,
     tell_reason,
     tell_span,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.client.reading.money import tell_cost
-from sessionrun.client.reading.telling import Failure
+from sessionrun.client.reading.telling import Failure, name_source
 from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
@@ -17,14 +17,22 @@ from sessionrun.doors.task import (
     make_link,
     make_sign,
     name_apart,
-    name_source,
-    tell_changes,
     tell_facts,
     tell_task,
 )
 from sessionrun.doors.verdict import has_costs, list_counts, tell_needed, tell_verdict
 from sessionrun.model.times import parse_time
-from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_result, tell_span, tell_word, took_s
+from sessionrun.model.wording import (
+    name_agent,
+    name_tasks,
+    short_id,
+    tell_changes,
+    tell_reason,
+    tell_result,
+    tell_span,
+    tell_word,
+    took_s,
+)
 from sessionrun.model.words import GOOD, SIGNS, WORDS, is_matrix
 
 LONG: Final = 60
@@ -238,7 +246,7 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     by_id = name_tasks(matter.view)
     columns = {
         "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
-        "Agent": ["/".join(filter(None, (task["agent"], task["model"]))) for task in tasks],
+        "Agent": [name_agent(task) for task in tasks],
         "Tries": [_count_tries(task) for task in tasks],
         "Time": ["" if (took := _measure(task, matter.now)) is None else tell_span(took) for task in tasks],
         "Changed": [tell_changes(task) for task in tasks],

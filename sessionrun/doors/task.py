@@ -7,11 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.reading.telling import SAID
+from sessionrun.client.reading.telling import SAID, name_source
 from sessionrun.doors.drawing import Bar
 from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
 from sessionrun.doors.markup import Markup, Part, join, tag
-from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_span, tell_word
+from sessionrun.model.wording import (
+    name_agent,
+    name_tasks,
+    short_id,
+    tell_changes,
+    tell_reason,
+    tell_span,
+    tell_word,
+)
 from sessionrun.model.words import SIGNS
 
 Task = Mapping[str, Any]
@@ -40,29 +48,13 @@ def tell_facts(task: Task) -> Iterator[str]:
     if task["duration_s"] is not None:
         yield tell_span(task["duration_s"])
     yield f"attempt {task['attempt']}" + (f", round {task['round']}" if task["round"] > 1 else "")
-    yield "/".join(filter(None, (task["agent"], task["model"])))
+    yield name_agent(task)
     yield from filter(None, [tell_changes(task)])
-
-
-def tell_changes(task: Task) -> str:
-    """``1 file +3 −0``, empty if nothing is known."""
-    stat = task["diff_stat"]
-    if stat is None or not any(stat.values()):
-        return "" if stat is None else "no change"
-    return (
-        f"{stat['files']} {'file' if stat['files'] == 1 else 'files'} +{stat['insertions']} −{stat['deletions']}"
-    )
-
-
-def name_source(source: str) -> str:
-    """What the last lines of a source are called."""
-    words = {SAID: "The agent said", "work": "Standard error, last lines"}
-    return words.get(source, f"{source.capitalize()}, last lines")
 
 
 def make_block(heading: str, content: Part) -> Markup:
     """A text below its heading, which can be reached by keys and scrolled."""
-    return join([tag("h3", heading), tag("pre", content, tabindex="0")])
+    return join([tag("h3", heading[:1].upper() + heading[1:]), tag("pre", content, tabindex="0")])
 
 
 def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup:

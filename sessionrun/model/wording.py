@@ -229,6 +229,20 @@ def short_id(task: Task) -> str:
     return name[:SHORT_ID] if _UUID.fullmatch(name) else name
 
 
+def name_agent(record: View) -> str:
+    """Agent and model of a task or an attempt in one word, as `--fallback` spells them."""
+    return "/".join(filter(None, (record["agent"], record["model"])))
+
+
+def tell_changes(task: Task) -> str:
+    """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
+    stat = task.get("diff_stat")
+    if stat is None:
+        return ""
+    files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
+    return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"
+
+
 def list_ids(tasks: Sequence[Task], room: int) -> str:
     """As many ids as fit in so many letters, one at least, and how many more there are."""
     ids = [short_id(task) for task in tasks]

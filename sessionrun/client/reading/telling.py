@@ -64,6 +64,11 @@ _TOOK: Final = re.compile(r"\b\d+(\.\d+)?\s?m?s\b")
 _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
 
 
+def name_source(source: str) -> str:
+    """What the last lines of a source are called."""
+    return {SAID: "the agent said", "work": "standard error, last lines"}.get(source, f"{source}, last lines")
+
+
 class Section(NamedTuple):
     """The last lines of one source: of a step, or what the agent said."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import Age, Count, Size, Words, cache_dir_option, json_option, results_dir_option
-from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.render import escape, show
 from sessionrun.cli.selecting import label_option, since_option
 from sessionrun.client.clean import CLEANED, clean
 from sessionrun.model.errors import InputError
@@ -98,11 +98,11 @@ def command(
 
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"findings": records})
-        return
-    for record in records:
-        verb = "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"
-        click.echo(escape(f"{verb} {record['what']} {record['name']}: {record['why']}"))
-    if not records:
-        click.echo("Nothing to clean.")
+    lines = [
+        escape(f"{_choose_verb(record)} {record['what']} {record['name']}: {record['why']}") for record in records
+    ]
+    show({"findings": records}, lines or ["Nothing to clean."], as_json=as_json)
+
+
+def _choose_verb(record: dict[str, Any]) -> str:
+    return "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.options import Duration, json_option
-from sessionrun.cli.render import print_json, print_table
+from sessionrun.cli.render import print_json, print_table, show
 from sessionrun.model.errors import InputError
 
 
@@ -35,12 +35,10 @@ def certs(directory: Path | None, as_json: bool) -> None:
     from sessionrun.cluster.address import find_certs_dir, make_certs
 
     paths = make_certs((directory or find_certs_dir(os.environ)).absolute())
-    if as_json:
-        print_json({"files": [str(path) for path in paths]})
-        return
-    for path in paths:
-        click.echo(path)
-    click.echo("copy these to each machine of the cluster; who has them can run programs there", err=True)
+    files = [str(path) for path in paths]
+    show({"files": files}, files, as_json=as_json)
+    if not as_json:
+        click.echo("copy these to each machine of the cluster; who has them can run programs there", err=True)
 
 
 @command.command("head")

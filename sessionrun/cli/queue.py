@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from sessionrun.cli import render
 from sessionrun.cli.backend import backend_option, queue_options
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
@@ -116,10 +117,7 @@ def add(
     draft = Draft(title, "" if body is None else read_text(body), priority or 0, depends, group or None)
     (task,) = open_queue(backend=backend).create([draft])
     assert task is not None
-    if as_json:
-        print_json(describe_task(task))
-    else:
-        click.echo(task.id)
+    render.show(describe_task(task), [task.id], as_json=as_json)
 
 
 @command.command("list")
@@ -135,7 +133,7 @@ def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | 
     tasks = load_tasks(feed, ready=ready, closed=everything, group=group)
     records = [describe_task(task) for task in tasks]
     if as_json:
-        _print_record(feed, records)
+        print_json(_describe_queue(feed, records))
     elif records:
         _print_tasks(records)
     else:
@@ -151,24 +149,17 @@ def show(task_id: str | None, backend: str | None, as_json: bool, results_dir: P
     feed = open_queue(backend=backend, reads=True)
     if task_id is None:
         tasks = load_tasks(feed, closed=True)
-        if as_json:
-            _print_record(feed, [describe_task(task) for task in tasks if task.status != "closed"])
-        else:
-            click.echo("\n".join(_work_lines(feed, tasks, results_dir)))
+        shown = [describe_task(task) for task in tasks if task.status != "closed"]
+        render.show(_describe_queue(feed, shown), _work_lines(feed, tasks, results_dir), as_json=as_json)
         return
     record = describe_task(feed.show(task_id))
-    if as_json:
-        print_json(record)
-        return
-    click.echo(escape_line(f"{record['id']}: {record['title']}"))
-    for name, text in _iterate_lines(record):
-        click.echo(f"{name}: {escape_line(text)}")
-    if record["body"]:
-        click.echo("\n" + escape(record["body"].rstrip("\n")))
+    lines = [f"{name}: {text}" for name, text in _iterate_lines(record)]
+    body = ["\n" + escape(record["body"].rstrip("\n"))] if record["body"] else []
+    render.show(record, [*map(escape_line, lines), *body], as_json=as_json)
 
 
-def _print_record(feed: Feed, records: list[Record]) -> None:
-    print_json({"backend": feed.name, "place": str(feed.place), "tasks": records})
+def _describe_queue(feed: Feed, records: list[Record]) -> Record:
+    return {"backend": feed.name, "place": str(feed.place), "tasks": records}
 
 
 def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None) -> Iterator[str]:
@@ -283,13 +274,10 @@ def reopen(
         _tell(feed.reopen(str(task_id), reason=reason), "open again", as_json=as_json)
         return
     tasks = take_back(feed, results_dir)
-    if as_json:
-        print_json({"tasks": [describe_task(task) for task in tasks]})
-        return
-    for task in tasks:
-        _tell(task, "closed: its work has landed" if task.status == "closed" else "open again", as_json=False)
-    if not tasks:
-        click.echo("No worker is gone.")
+    words = {"closed": "closed: its work has landed"}
+    lines = [escape_line(f"{task.id}: {words.get(task.status, 'open again')}") for task in tasks]
+    record = {"tasks": [describe_task(task) for task in tasks]}
+    render.show(record, lines or ["No worker is gone."], as_json=as_json)
 
 
 @command.command("import")
@@ -303,12 +291,10 @@ def import_tasks(file: str, group: str | None, backend: str | None, as_json: boo
     those that are ticked.  A title that the queue has already is left out.
     """
     added, known = import_list(open_queue(backend=backend), file, group=group or None)
-    if as_json:
-        print_json({"added": [describe_task(task) for task in added], "known": known})
-        return
-    for task in added:
-        click.echo(escape_line(f"{task.id}: {task.title}"))
-    click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
+    record = {"added": [describe_task(task) for task in added], "known": known}
+    render.show(record, [escape_line(f"{task.id}: {task.title}") for task in added], as_json=as_json)
+    if not as_json:
+        click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
 
 
 @command.command("split")
@@ -437,6 +423,7 @@ def _status_word(record: Record) -> str:
 def _iterate_lines(record: Record) -> list[tuple[str, str]]:
     claimed = f"{record['worker']} of session {record['session_id']}" if record["worker"] else ""
     lines = [
+        (record["id"], record["title"]),
         ("Status", _status_word(record)),
         ("Priority", str(record["priority"])),
         ("Group", record["group"] or ""),
@@ -452,7 +439,4 @@ def _iterate_lines(record: Record) -> list[tuple[str, str]]:
 def _tell(task: QueueTask | None, word: str, *, as_json: bool) -> None:
     """Say what was done with a task; None is what only a worker gets."""
     assert task is not None
-    if as_json:
-        print_json(describe_task(task))
-    else:
-        click.echo(escape_line(f"{task.id}: {word}"))
+    render.show(describe_task(task), [escape_line(f"{task.id}: {word}")], as_json=as_json)

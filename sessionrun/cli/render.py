@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any, Final
@@ -137,6 +137,15 @@ def terminal_width(stream: IO[str] | None = None) -> int:
 def print_json(record: Mapping[str, Any]) -> None:
     """Print the one JSON object of a verb, and a newline, on standard output."""
     print_document(versioned(record))
+
+
+def show(record: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print what a verb found: as the JSON object `record`, or as lines for people."""
+    if as_json:
+        print_json(record)
+    else:
+        for line in lines:
+            click.echo(line)
 
 
 def versioned(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: t
     for words in (
         ["logs", "-f"],
         ["results", "--raw"],
-        ["results", "--format", "csv"],
+        ["results", "--format", "junit"],
         ["status", "--since", "3"],
     ):
         done = sessionrun(words[0], one, two, *words[1:])

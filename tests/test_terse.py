@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import uuid
@@ -20,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.cli.failures import digest_lines
-from sessionrun.cli.formats import COLUMNS, FORMATS
+from sessionrun.cli.formats import FORMATS
 from sessionrun.cli.results import make_digest_json
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
@@ -75,30 +73,6 @@ def test_brief_has_counts_and_what_is_not_fine(sessionrun: Command, mixed: str) 
     assert rest == f"{tail}Cursor: {brief['cursor']}\n"
 
 
-def test_only_some_fields(sessionrun: Command, mixed: str) -> None:
-    record = sessionrun.load("status", mixed, "a", "bad", "--fields", "total, id,outcome")
-    assert record.pop("cursor") and record == {
-        "schema_version": 2,
-        "session_id": mixed,
-        "total": 4,
-        "outcome": "failed",
-        "tasks": [{"id": "a", "outcome": "succeeded"}, {"id": "bad", "outcome": "failed"}],
-    }
-    table = sessionrun("status", mixed, "bad", "--fields", "id,exit_code,needs,check").stdout
-    assert [line.split() for line in table.splitlines()] == [
-        ["ID", "EXIT_CODE", "NEEDS", "CHECK"],
-        ["bad", "3", "[]"],
-    ]
-    for words, says in (
-        (("--fields", "id,exitcode"), "no field 'exitcode' (did you mean \"exit_code\"?)"),
-        (("--fields", "id,,num"), "write names with commas between them"),
-        (("--fields", "id", "--brief"), "choose one of --brief and --fields"),
-        (("--by", "task", "--brief"), "--by cannot be had with"),
-    ):
-        done = sessionrun("status", mixed, *words)
-        assert done.returncode == 2 and says in done.stderr, words
-
-
 def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str) -> None:
     assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad"]
     shown = sessionrun("results", mixed, "--max-bytes", "1200").stdout
@@ -110,8 +84,8 @@ def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str)
     for words, says in (
         (("--max-bytes", "20"), "20 bytes are too few"),
         (("--max-bytes", "2000", "--tail", "3"), "leave out --raw and --tail"),
-        (("--max-bytes", "2000", "--format", "csv"), "are for text and json"),
-        (("--raw", "--format", "csv"), "--raw prints what"),
+        (("--max-bytes", "2000", "--format", "junit"), "are for text and json"),
+        (("--raw", "--format", "junit"), "--raw prints what"),
         (("--format", "xml"), "is not one of 'text', 'json', 'ndjson'"),
         (("--max-bytes", "0"), "is not a whole number of 1 or more"),
     ):
@@ -164,19 +138,8 @@ HOSTILE = '<a b="c">]]>&\x1b[31m\x00\n```\n=cmd|x,"y"\r\n\ufffe'
 def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, [(HOSTILE, ""), ("=1+1", ""), ("", HOSTILE)])
     for task in tasks:
-        task |= dict.fromkeys(key for key in (*COLUMNS, "usage") if key not in task)
-        task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5, "started_at": "1970-01-01T00:01:40.250Z"}
-        task |= {"exit_code": 3 if task["outcome"] == "failed" else 0, "signal": None}
-    tasks[0]["usage"] = {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}
-    counts: dict[str, Any] = {
-        "completed": 3,
-        "total": 3,
-        "successful": 2,
-        "failed": 1,
-        "started_at": "2026-01-02T03:04:05.678Z",
-    }
-    counts |= {"counts": {"succeeded": 2, "failed": 1}}
-    view = {"session_id": "x", "name": HOSTILE, **counts}
+        task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5}
+    view = {**make_view(tmp_path, tasks), "name": HOSTILE}
 
     def read(task: Mapping[str, Any], key: str) -> str:
         return Path(tmp_path, task[key]).read_bytes().decode()
@@ -189,17 +152,6 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     good, _, bad = suite
     assert good.findtext("system-out", "").startswith('<a b="c">]]>&\ufffd[31m\ufffd\n')
     assert bad.find("failure") is not None and good.find("failure") is None
-    head, *rows = csv.reader(io.StringIO(made["csv"], newline=""))
-    first, second, _ = (dict(zip(head, row, strict=True)) for row in rows)
-    assert (first["text"], first["cost_usd"], second["text"]) == (
-        HOSTILE.replace("\0", "\\x00"),
-        "0.25",
-        "'=1+1",
-    )
-    top, one, _, three = made["joblog"].splitlines()
-    assert top.split("\t")[:4] == ["Seq", "Host", "Starttime", "JobRuntime"]
-    assert one.split("\t")[:8] == ["1", ":", "100.250", "1.500", "0", str(len(HOSTILE.encode())), "0", "0"]
-    assert three.split("\t")[6] == "3" and len(one.split("\t")) == 9
     assert "````text\n" + HOSTILE + "\n````\n" in made["markdown"]  # the fence is longer than any inside
     assert "\\<a b=" in made["markdown"].splitlines()[0]
 

@@ -1,4 +1,4 @@
-"""`results --format`: the answers of a session for other programs: NDJSON, Markdown, JUnit XML, CSV, a job log.
+"""`results --format`: the answers of a session for other programs: NDJSON, Markdown, JUnit XML.
 
 Tasks are printed one after the other; only one answer is held at a time.
 """
@@ -15,7 +15,6 @@ from sessionrun.cli.facts import section_lines
 from sessionrun.cli.render import encode, escape, escape_line, versioned, write_bytes
 from sessionrun.client.reading.outputs import iterate_tail
 from sessionrun.client.reading.waiting import has_failed
-from sessionrun.model.times import parse_time
 from sessionrun.model.wording import tell_reason, tell_word
 from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
@@ -24,28 +23,7 @@ Task: TypeAlias = Mapping[str, Any]
 Read: TypeAlias = Callable[[Task, str], str]
 """Reads what is in the `output` or `stderr` of a task."""
 
-COLUMNS: Final = (
-    "num",
-    "id",
-    "title",
-    "status",
-    "outcome",
-    "reason_class",
-    "reason",
-    "agent",
-    "model",
-    "attempt",
-    "exit_code",
-    "started_at",
-    "ended_at",
-    "duration_s",
-    "branch",
-    "commit",
-)
-"""The columns of CSV; behind them are the tokens, the cost and the answer."""
-
 _NOT_DONE: Final = (None, "skipped", "cancelled")
-_USAGE: Final = ("input_tokens", "output_tokens", "cost_usd")
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have, not even as an entity (XML 1.0, section 2.2)."""
 
@@ -142,50 +120,9 @@ def _xml(text: str) -> str:
     return escape(_NOT_XML.sub("\ufffd", text))
 
 
-def _iterate_csv(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
-    """RFC 4180.  A cell that a spreadsheet would take for a formula begins with an apostrophe."""
-    yield _row([*COLUMNS, *_USAGE, "text"])
-    for task in tasks:
-        usage = task["usage"] or {}
-        cells = [*(task.get(key) for key in COLUMNS), *(usage.get(key) for key in _USAGE), read(task, "output")]
-        yield _row(cells)
-
-
-def _iterate_joblog(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
-    """The log of GNU parallel (`--joblog`): tabs between columns, a line for each job that ran."""
-    yield "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
-    for task in tasks:
-        if task["started_at"] is None or task["status"] != "completed":
-            continue
-        failed = has_failed(task) or task["outcome"] != "succeeded"
-        code = task["exit_code"] or int(failed and not task["signal"])  # of a task whose agent ended well, too
-        received = len(read(task, "output").encode())
-        began = parse_time(task["started_at"])
-        cells = (task["num"], ":", f"{began:.3f}", f"{task['duration_s'] or 0.0:.3f}", 0, received, code)
-        yield "\t".join(map(str, (*cells, task["signal"] or 0, escape_line(task["title"])))) + "\n"
-
-
-def _row(cells: Sequence[object]) -> str:
-    import csv
-    import io
-
-    line = io.StringIO()
-    csv.writer(line).writerow([_cell(cell) for cell in cells])
-    return line.getvalue()
-
-
-def _cell(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    text = value.replace("\0", "\\x00")  # which Python 3.10 does not write, and few programs read
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
-
-
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Task], Read], Iterator[str]]]] = {
     "ndjson": _iterate_ndjson,
     "markdown": _iterate_markdown,
     "junit": _iterate_junit,
-    "csv": _iterate_csv,
-    "joblog": _iterate_joblog,
 }
 """What `--format` offers beside text and json."""

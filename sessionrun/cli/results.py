@@ -42,7 +42,7 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import name_tasks, tell_word
 from sessionrun.store.session import SessionDir
 
-FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv", "joblog")
+FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
 FAILED_BYTES: Final = 3000
 """So much is printed of what failed where no terminal reads: 1,000 tokens."""
 

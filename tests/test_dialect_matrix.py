@@ -107,7 +107,6 @@ def test_the_runs_come_task_by_task_and_model_by_model() -> None:
         agents=["qwen", "claude"],
         samples=2,
         exclude=[{"model": "n", "agent": "claude"}, {"task": "u", "sample": 2}],
-        include=[{"task": "t", "model": "big", "agent": "claude", "samples": 1, "auth_type": "x"}],
     )
     assert cells(plan) == [
         ("t", "m", "qwen", "1"),
@@ -119,15 +118,9 @@ def test_the_runs_come_task_by_task_and_model_by_model() -> None:
         ("u", "m", "qwen", "1"),
         ("u", "m", "claude", "1"),
         ("u", "n", "qwen", "1"),
-        ("t", "big", "claude", "1"),
     ]
-    assert len({task.id for task in plan.tasks}) == 10
+    assert len({task.id for task in plan.tasks}) == 9
     assert {task.args for task in plan.tasks if task.agent == "claude"} == {()}
-
-
-def test_an_addition_is_spread_over_what_it_leaves_out() -> None:
-    plan = plan_of(agents=["qwen", "codex"], samples=2, include=[{"task": "t", "model": "x"}])
-    assert cells(plan)[4:] == [("t", "x", agent, sample) for agent in ("qwen", "codex") for sample in ("1", "2")]
 
 
 def test_keys_of_the_plan_format_for_all_and_for_one() -> None:
@@ -197,7 +190,7 @@ def test_the_manual_names_every_key() -> None:
 
     page = (ROOT / "man" / "sessionrun-input.5").read_text()
     section = page[page.index(".SH MATRIX") : page.index(".SH WHO WINS")]
-    tables = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, axes._MODEL_FIELDS, axes._RULE_FIELDS, axes._EXTRA_FIELDS)
+    tables = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, axes._MODEL_FIELDS, axes._RULE_FIELDS)
     keys = {key for table in tables for key in table if not key.endswith("_s")}
     assert [
         key for key in sorted(keys) if not re.search(rf"^\.BR? .*\b{key}\b|\\fB{key}\\fP", section, re.MULTILINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,10 +10,8 @@ from conftest import Command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import make_session
-from test_looks import NOW, make_task, make_view
 
-from sessionrun.cli.standing import tell_left
-from sessionrun.client.planning.forecast import Forecast, Likeness, Past, forecast, foresee_left, load_past
+from sessionrun.client.planning.forecast import Forecast, Likeness, Past, forecast, load_past
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec, TaskSpec
 
 AGENTS = {"shell": AgentSpec("shell", ("sh",), prompt_kind="script"), "claude": AgentSpec("claude", ("claude",))}
@@ -102,20 +99,3 @@ def test_a_dry_run_says_what_earlier_sessions_took(sessionrun: Command) -> None:
     assert 0 < record["seconds"]["low"] <= record["seconds"]["high"]
     assert (record["cost_usd"], record["like"]) == (None, 4)
     assert sessionrun.load("--dry-run", "--agent", "shell", "-p", "true")["forecast"] is None
-
-
-def test_what_is_left_of_a_session_of_which_no_task_has_ended() -> None:
-    past = {("claude", ""): [Past(10.0, None)] * 3, ("shell", "make"): [Past(100.0, None)] * 3}
-    first, second = (make_task(num, "pending", agent="claude", model=None) for num in (1, 2))
-    runs = make_task(3, "running", agent="claude", model=None)
-    script = make_task(4, "pending", agent="shell", model=None, title="make")
-    assert foresee_left([first, second], {}, None, past) == (10, 10, 10)
-    assert foresee_left([first, second], {}, 1, past) == (20, 20, 20)
-    assert foresee_left([first, runs], {"t3": 4.0}, 1, past) == (16, 16, 16)
-    assert foresee_left([runs], {"t3": 40.0}, 1, past) == (0, 0, 0)
-    assert foresee_left([script], {}, None, past) == (100, 100, 100)
-    assert foresee_left([{**script, "title": "make all"}], {}, None, past) is None
-    assert foresee_left([make_task(1)], {}, None, past) is None
-    view = make_view([first, runs], ended_at=None)
-    assert re.fullmatch(r"about 1\d\.\d s left \(1\d\.\d s to 1\d\.\d s\)", tell_left(view, NOW, lambda _: past))
-    assert tell_left(view, NOW, lambda _: {}) == ""

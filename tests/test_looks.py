@@ -145,7 +145,7 @@ def test_no_guess_without_knowledge() -> None:
 
 def test_the_time_left_is_told_once_it_can_be_known() -> None:
     tasks = [make_task(1), make_task(2, outcome="failed"), make_task(3, "running"), make_task(4, "pending")]
-    assert tell_left(make_view(tasks), NOW, lambda _: {}) == "about 16.0 s left"
+    assert tell_left(make_view(tasks), NOW) == "about 16.0 s left"
     assert tell_left(make_view(tasks, ended_at=BEGAN), NOW) == ""
     held = make_task(5, "pending", reason="held: on request", reason_class="held")
     assert tell_left(make_view([*tasks, held]), NOW) == "", "while a task is held, no time is known"

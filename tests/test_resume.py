@@ -272,24 +272,6 @@ def _begun(session: SessionDir) -> list[dict[str, Any]]:
     return [record for record in records if record["ev"] == "SupervisorStarted"]
 
 
-def test_another_program_of_the_agents_name_is_told_of(sessionrun: Command, tmp_path: Path) -> None:
-    programs = [tmp_path / "one", tmp_path / "two"]
-    for place in programs:
-        place.mkdir()
-        (place / "noop").write_text("#!/bin/sh\nexit 0\n")
-        (place / "noop").chmod(0o755)
-    (sessionrun.cwd / "sessionrun.toml").write_text('[agents.noop]\nargv = ["noop"]\nstdin = "prompt"\n')
-    path = os.environ["PATH"]
-    plan = sessionrun.cwd / "plan.json"
-    plan.write_text('{"prompts": [{"prompt": "sleep 600", "agent": "shell"}, "x"]}')
-    words = ["-q", "--agent", "noop", str(plan)]
-    session_id = sessionrun(*words, env={"PATH": f"{programs[0]}:{path}"}).stdout.strip()
-    sessionrun.until(session_id, lambda view: view["completed"] == 1)
-    sessionrun.kill_chain(session_id)
-    done = sessionrun("resume", session_id, env={"PATH": f"{programs[1]}:{path}"})
-    assert f"goes on with {programs[0]}/noop; PATH has {programs[1]}/noop now" in done.stderr
-
-
 def test_a_session_that_ended_since_the_caller_looked_is_not_started_again(
     sessionrun: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

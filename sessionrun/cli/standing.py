@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from pathlib import Path
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
@@ -74,8 +73,6 @@ _BAR: Final = (
 
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
-Past = Mapping[Any, Any]
-"""What tasks took, as `forecast.load_past` has it."""
 
 
 # --- the session ---
@@ -158,8 +155,8 @@ def _money_lines(view: View) -> Iterator[str]:
         yield f"Usage: {describe_usage(read_usage(view['usage']))}"
 
 
-def tell_left(view: View, now: float, load_past: Callable[[View], Past] | None = None) -> str:
-    """How much time is left, by the tasks that have ended or else by other sessions; empty: not known."""
+def tell_left(view: View, now: float) -> str:
+    """How much time is left, by the tasks that have ended; empty: not known."""
     from sessionrun.client.reading.eta import estimate_left, is_overtaken
 
     tasks = view["tasks"]
@@ -168,23 +165,10 @@ def tell_left(view: View, now: float, load_past: Callable[[View], Past] | None =
         return ""
     elapsed = elapsed_of(tasks, now)
     left = estimate_left(tasks, elapsed, view["max_parallel"])
-    if left is not None:
-        guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
-        return f"about {tell_span(left)} left{guess}"
-    from sessionrun.client.planning.forecast import foresee_left
-
-    foreseen = foresee_left(tasks, elapsed, view["max_parallel"], (load_past or _load_past)(view))
-    if foreseen is None:
+    if left is None:
         return ""
-    if foreseen.high == 0:
-        return "longer than tasks like these took"
-    return f"about {tell_span(foreseen.middle)} left ({tell_span(foreseen.low)} to {tell_span(foreseen.high)})"
-
-
-def _load_past(view: View) -> Past:
-    from sessionrun.client.planning import forecast
-
-    return forecast.load_past(view["dialect"], Path(view["results_dir"]).parent)
+    guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
+    return f"about {tell_span(left)} left{guess}"
 
 
 def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:

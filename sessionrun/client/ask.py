@@ -10,7 +10,6 @@ function here raises what `_ask` does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.notices import notify
 from sessionrun.client.outbox import Fate, Refused, has_stopped, send
 from sessionrun.client.reading.view import fold_journal, load_history, load_view
 from sessionrun.client.reading.waiting import Deadline, Progress, View, has_ended, wait_until
@@ -356,9 +354,6 @@ def resume(session: SessionDir) -> bool:
     If all processes were killed after the end was recorded and before status.json showed it, they start once more,
     publish it and leave.
 
-    A warning names each agent whose program is gone.  Another names each agent for which PATH now leads to a
-    different program.
-
     Raises:
         StoreError: the logs are damaged or from a newer version, or the processes did not come up.
     """
@@ -368,23 +363,4 @@ def resume(session: SessionDir) -> bool:
         if (session.load_status() or {}).get("ended_at") is None and launch.resume(session):
             wait_until(lambda: load_view(session), has_ended, timeout_s=TAKEN_TIMEOUT_S)
         return False
-    if not launch.resume(session, even_ended=False):
-        return False
-    _warn_of_other_programs(session)
-    return True
-
-
-def _warn_of_other_programs(session: SessionDir) -> None:
-    """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
-    import shutil
-
-    from sessionrun.session.history import load_spec_now
-
-    for agent in load_spec_now(session).agents.values():
-        program = agent.argv[0]
-        here = shutil.which(os.path.basename(program))
-        if not os.access(program, os.X_OK):
-            gone = f"{program}, with which the session was started, cannot be executed any more"
-            notify(f"agent {agent.name}: {gone}")
-        elif here is not None and not os.path.samefile(here, program):
-            notify(f"agent {agent.name}: the session goes on with {program}; PATH has {here} now")
+    return launch.resume(session, even_ended=False)

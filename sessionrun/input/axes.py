@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.kinds import Misfit, as_line, as_record, as_whole, describe
+from sessionrun.input.kinds import Misfit, as_line, as_whole, describe
 from sessionrun.input.limits import quote
 from sessionrun.input.reading import Field, Reading, Spot, table
 from sessionrun.model.frozen import frozen
@@ -32,11 +32,6 @@ class Cell:
     agent: str
     sample: int = 1
 
-    @property
-    def place(self) -> tuple[str, str, str, int]:
-        """Where it is in the matrix."""
-        return self.task, self.model.name, self.agent, self.sample
-
 
 @frozen
 class Axes:
@@ -60,13 +55,11 @@ class Axes:
                         yield Cell(task, model, agent, sample)
 
 
-_AUTH: Final = dict.fromkeys(("auth_type", "authType"), Field("auth_type", as_line))
-_MODEL_FIELDS: Final[Mapping[str, Field]] = {**table(name=as_line), **_AUTH}
-_RULE_FIELDS: Final[Mapping[str, Field]] = table(task=as_line, model=as_line, agent=as_line, sample=as_whole(1))
-_EXTRA_FIELDS: Final[Mapping[str, Field]] = {
-    **table(task=as_line, model=as_line, agent=as_line, samples=as_whole(1)),
-    **_AUTH,
+_MODEL_FIELDS: Final[Mapping[str, Field]] = {
+    **table(name=as_line),
+    **dict.fromkeys(("auth_type", "authType"), Field("auth_type", as_line)),
 }
+_RULE_FIELDS: Final[Mapping[str, Field]] = table(task=as_line, model=as_line, agent=as_line, sample=as_whole(1))
 
 
 def read_models(reading: Reading, entries: Sequence[Any]) -> list[Model]:
@@ -103,31 +96,19 @@ def read_agents(reading: Reading, entries: Sequence[Any]) -> list[str]:
     return names
 
 
-def spread(reading: Reading, axes: Axes, include: Sequence[Any], exclude: Sequence[Any]) -> list[Cell]:
-    """The cells of the axes without those that `exclude` matches, and then those that `include` adds.
+def spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
+    """The cells of the axes without those that `exclude` matches.
 
     Raises:
-        InputError: a rule or an addition is not valid, nothing is left, or there are too many.
+        InputError: a rule is not valid, nothing is left, or there are too many.
     """
-    _check_size(reading, Spot(), axes)
+    if axes.count() > MAX_RUNS:
+        raise reading.error(Spot(), Misfit(f"makes {axes.count():,} runs; the limit is {MAX_RUNS:,}"))
     rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
     cells = [cell for cell in axes.cells() if not any(_matches(rule, cell) for rule in rules)]
-    places = {cell.place for cell in cells}
-    for index, extra in enumerate(include):
-        spot = Spot(("include", index))
-        for cell in _read_extra(reading, spot, extra, axes):
-            if cell.place in places:
-                raise reading.error(spot, Misfit("adds a run that is there already"))
-            places.add(cell.place)
-            cells.append(cell)
     if not cells:
         raise reading.error(Spot(), Misfit("leaves no run", "exclude"))
     return cells
-
-
-def _check_size(reading: Reading, spot: Spot, axes: Axes) -> None:
-    if axes.count() > MAX_RUNS:
-        raise reading.error(spot, Misfit(f"makes {axes.count():,} runs; the limit is {MAX_RUNS:,}"))
 
 
 def _read_name(reading: Reading, spot: Spot, entry: Any) -> str:
@@ -139,7 +120,9 @@ def _read_name(reading: Reading, spot: Spot, entry: Any) -> str:
 
 def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str, Any]:
     """A rule names at least one axis, and only what is on it: else it would silently match nothing."""
-    fields = _read_record(reading, spot, rule, _RULE_FIELDS)
+    if not isinstance(rule, dict):
+        raise reading.error(spot, Misfit(f"must be an object, not {describe(rule)}"))
+    fields = reading.read(spot, rule, _RULE_FIELDS)
     if not fields:
         raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
     known = {"task": axes.tasks, "model": [model.name for model in axes.models], "agent": axes.agents}
@@ -156,28 +139,3 @@ def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str,
 def _matches(rule: Mapping[str, Any], cell: Cell) -> bool:
     own = {"task": cell.task, "model": cell.model.name, "agent": cell.agent, "sample": cell.sample}
     return all(own[key] == value for key, value in rule.items())
-
-
-def _read_extra(reading: Reading, spot: Spot, extra: Any, axes: Axes) -> Iterator[Cell]:
-    """The cells that one entry of `include` adds; what it leaves out it has from the axes."""
-    fields = _read_record(reading, spot, extra, _EXTRA_FIELDS)
-    for key in ("task", "model"):
-        if key not in fields:
-            raise reading.error(spot, Misfit(f'has no "{key}"'))
-    if fields["task"] not in axes.tasks:
-        problem = f"{quote(fields['task'])} is not a task of this matrix{suggest(fields['task'], axes.tasks)}"
-        raise reading.error(spot, Misfit(problem, "task"))
-    listed = next((model for model in axes.models if model.name == fields["model"]), None)
-    auth_type = fields.get("auth_type", listed.auth_type if listed else None)
-    model = Model(fields["model"], auth_type)
-    agents = [fields["agent"]] if "agent" in fields else axes.agents
-    added = Axes([fields["task"]], [model], agents, fields.get("samples", axes.samples))
-    _check_size(reading, spot, added)
-    yield from added.cells()
-
-
-def _read_record(reading: Reading, spot: Spot, value: Any, table: Mapping[str, Field]) -> dict[str, Any]:
-    try:
-        return reading.read(spot, as_record(value), table)
-    except Misfit:
-        raise reading.error(spot, Misfit(f"must be an object, not {describe(value)}")) from None

@@ -77,7 +77,6 @@ _TOP_FIELDS: Final[Mapping[str, Field]] = {
         models=as_list(1),
         agents=as_list(1),
         samples=as_whole(1),
-        include=as_list(),
         exclude=as_list(),
         name=as_line,
         limits=as_limits,
@@ -112,7 +111,7 @@ def load(source: Source, options: Options) -> Plan:
     started_in = source.started_in or source.directory
     rows = _read_rows(reading, top, started_in)
     axes = _read_axes(reading, top, options, rows)
-    cells = spread(reading, axes, top.get("include", ()), top.get("exclude", ()))
+    cells = spread(reading, axes, top.get("exclude", ()))
     wish = _wish_repository(top, started_in)
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
     base = _settle_base(top, options, wish, started_in)

@@ -171,11 +171,6 @@ def _sign_in(provider: str, agent: AgentSpec | None, environ: Mapping[str, str])
         yield text.encode("utf-8", "surrogateescape").hex()
 
 
-def find_damaged(folder: Path, now: float) -> list[Path]:
-    """The files in the directory that cannot be believed."""
-    return [path for path in sorted(folder.glob("*.json")) if load_limit(path, now) is None]
-
-
 def load_limit(path: Path, now: float) -> Limit | None:
     """Read the file of an account; None if it does not exist, or cannot be believed."""
     try:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.client.evidence import Evidence, find_runs
+from sessionrun.client.evidence import Evidence
 from sessionrun.client.findings import Finding, error, warning
 from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import BusinessMissing
@@ -24,7 +24,7 @@ from sessionrun.model.events import JobFinished, JobStarted
 from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
 from sessionrun.store.creation import discard_session
-from sessionrun.store.files import no_umask, read_regular, remove_left
+from sessionrun.store.files import read_regular, remove_left
 from sessionrun.store.journal import AppendLog, LogContents, parse_log
 from sessionrun.store.ledger import BEGAN, GAVE_UP, OF_JOBS
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE, WALLS_SUFFIX
@@ -223,18 +223,6 @@ def check_kinds(evidence: Evidence) -> Iterator[Finding]:
             yield error(path, what, f"another program put it there, perhaps a task; move it away: {aside}")
 
 
-def check_wake(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the FIFO that wakes a supervisor for requests is there."""
-    path = evidence.session.wake_path
-    if evidence.spec is None or _stat(path) is not None:
-        return
-    if evidence.alive:
-        plan = "requests are taken when something else happens; --fix makes it once no process runs the session"
-        yield warning(path, "missing", plan)
-    else:
-        yield warning(path, "missing", "--fix makes it", partial(_make_fifo, path))
-
-
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
     """Whether other users may read our files."""
     top = evidence.session.path
@@ -264,21 +252,6 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
                 yield warning(path, what, plan, path.unlink)
 
 
-def check_outputs(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the outputs of tasks that have ended are there."""
-    if evidence.state is None:
-        return
-    last = {key.task: run for key, run in find_runs(evidence.entries).items() if key.phase == "work"}
-    for task, run in last.items():
-        end = None if run.end is None else run.end.event
-        ran = isinstance(end, JobFinished) and end.wait_status is not None
-        answer, raw = evidence.session.output_path(task), evidence.session.raw_path(task)
-        is_over = ran and evidence.state.tasks[task].outcome is not None
-        if is_over and _stat(answer) is None and _stat(raw) is None:
-            plan = "it was removed; only a new attempt of the task makes another"
-            yield warning(answer, f"task {task} has ended, and its output is gone", plan)
-
-
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """A directory and all below it that belongs to us and has one name; links are left out.
 
@@ -298,11 +271,6 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def _is_of_task(path: Path) -> bool:
     is_own = path.name in (AGENT_DIR, WALLS_STATE) or path.name.endswith(WALLS_SUFFIX)
     return is_own and path.parent.parent.name == "jobs"
-
-
-def _make_fifo(path: Path) -> None:
-    with no_umask():
-        os.mkfifo(path, 0o600)
 
 
 def _tighten(paths: list[Path]) -> None:

@@ -7,7 +7,6 @@ import fcntl
 import os
 import shlex
 import stat
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -151,32 +150,9 @@ def check_index(_: Path) -> Iterator[Finding]:
         yield warning(path, "wider than 0600", plan, partial(path.chmod, 0o600))
 
 
-def check_limits(_: Path) -> Iterator[Finding]:
-    """Whether the files in which sessions share limits can be believed."""
-    from sessionrun.session.limits import find_damaged
-
-    folder = index.limits_path()
-    try:
-        inode = folder.lstat()
-    except OSError:
-        return
-    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid() or inode.st_mode & 0o077:
-        what = "it is not a directory that is yours alone: sessions do not share limits"
-        yield warning(folder, what, f"remove it; the next session makes it again: {_remove(folder)}")
-        return
-    for path in find_damaged(folder, time.time()):
-        fix = None if path.is_dir() and not path.is_symlink() else path.unlink
-        plan = "--fix removes it" if fix else f"remove it: {_remove(path)}"
-        yield warning(path, "it is ignored: it is not a record of a limit", plan, fix)
-
-
 def check_trash(results_dir: Path) -> Iterator[Finding]:
     """Whether a removal of sessions was broken off."""
     from sessionrun.client.clean import delete, find_trash
 
     for path in find_trash(results_dir):
         yield warning(path, "a session whose removal was broken off", "--fix deletes it", partial(delete, path))
-
-
-def _remove(path: Path) -> str:
-    return shlex.join(["rm", "-r", str(path)])

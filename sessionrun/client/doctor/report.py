@@ -32,15 +32,12 @@ OWN: Final = Findings(
         "summary": partial(files.check_cache, summary=True),
         "views": files.check_views,
         "interrupted": surroundings.check_interrupted,
-        "lingering": surroundings.check_lingering,
         "stopped": surroundings.check_stopped,
         "processes": surroundings.check_processes,
         "requests": surroundings.check_requests,
         "kinds": files.check_kinds,
-        "wake": files.check_wake,
         "modes": files.check_modes,
         "temporary": files.check_temporary,
-        "outputs": files.check_outputs,
     },
     machine_checks={
         "git": machine.check_git,
@@ -50,7 +47,6 @@ OWN: Final = Findings(
         "flock": machine.check_flock,
         "space": machine.check_space,
         "index": machine.check_index,
-        "limits": machine.check_limits,
         "trash": machine.check_trash,
     },
 )

@@ -16,7 +16,6 @@ from sessionrun.model.events import JobFinished, JobLost
 from sessionrun.store import processes
 from sessionrun.store.ballast import describe_shortage, find_shortage
 from sessionrun.store.journal import describe_rest
-from sessionrun.store.locks import is_held
 
 LINGERS_AFTER_S: Final = 60.0
 """A supervisor that has ended its session leaves within moments; a request is taken within moments."""
@@ -44,17 +43,6 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
         what = "no process runs it, and it cannot go on: its logs cannot be used"
         plan = describe_rest(evidence.session.session_id)
     yield warning(evidence.session.path, what, plan)
-
-
-def check_lingering(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a supervisor stays long after the end."""
-    state, lock = evidence.state, evidence.session.path / "lock"
-    if state is None or state.ended_at is None or evidence.now - state.ended_at < LINGERS_AFTER_S:
-        return
-    if evidence.alive and is_held(lock):
-        pid = state.supervisor.pid if state.supervisor else "?"
-        what = f"the session has ended, but its lock is held; its last supervisor was process {pid}"
-        yield warning(lock, what, f"look at its supervisor.log and at the process: ps -p {pid}")
 
 
 def check_stopped(evidence: Evidence) -> Iterator[Finding]:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sessionrun.agents.table import BUILTIN
-from sessionrun.client.reading.eta import lay_out, schedule
+from sessionrun.client.reading.eta import schedule
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.words import JUDGED
 
@@ -31,8 +30,6 @@ WORK: Final = 40_000
 
 LOW: Final = 0.1
 HIGH: Final = 0.9
-
-SCRIPTS: Final = frozenset(name for name, agent in BUILTIN.items() if agent.prompt_kind == "script")
 
 
 class Past(NamedTuple):
@@ -110,44 +107,12 @@ def forecast(spec: SessionSpec, past: Mapping[Likeness, Sequence[Past]]) -> Fore
     return Forecast(_summarise(lengths), _summarise(known) if len(known) == len(costs) else None, like)
 
 
-def foresee_left(
-    tasks: Sequence[Mapping[str, Any]],
-    elapsed: Mapping[str, float],
-    slots: int | None,
-    past: Mapping[Likeness, Sequence[Past]],
-) -> Interval | None:
-    """How many seconds the tasks of a session need that have not ended; None if too little is known of one.
-
-    Args:
-        elapsed: for how many seconds each running task has run, by id.
-        slots: how many tasks may run at once; None: all.
-    """
-    left = [task for task in tasks if task["status"] != "completed"]
-    pools = {task["id"]: _find_pool(task, past) for task in left}
-    lengths = []
-    for took in _draw(pools):
-        drawn = {name: one.seconds for name, one in took.items()}
-        ends = {name: max(0.0, drawn[name] - ran) for name, ran in elapsed.items() if name in drawn}
-        unmet, free_at = lay_out(tasks, ends, slots)
-        schedule(unmet, ends, free_at, drawn)
-        lengths.append(max(ends.values()))
-    return _summarise(lengths) if lengths else None
-
-
 def _draw(pools: Mapping[str, Sequence[Past]]) -> Iterator[dict[str, Past]]:
     """What each task takes, drawn from what those like it took; nothing if too few are like one of them."""
     if pools and min(map(len, pools.values())) >= LEAST_LIKE:
-        rng = random.Random(0)  # the same plan, or session, gets the same answer
+        rng = random.Random(0)  # the same plan gets the same answer
         for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
             yield {name: rng.choice(pool) for name, pool in pools.items()}
-
-
-def _find_pool(task: Mapping[str, Any], past: Mapping[Likeness, Sequence[Past]]) -> Sequence[Past]:
-    """What tasks like one took: of its title if they are enough, for it may be a script; else of its model."""
-    same = past.get((task["agent"], task["title"]), ())
-    if len(same) >= LEAST_LIKE or task["agent"] in SCRIPTS:
-        return same
-    return past.get((task["agent"], task["model"] or ""), ())
 
 
 def describe_forecast(spec: SessionSpec) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
+from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
 from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
@@ -300,6 +301,8 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     for where, code in (("none/page.html", 2), (".", 2)):
         done = sessionrun("report", session_id, "-o", where)
         assert done.returncode == code and done.stderr.count("\n") == 1, done.stderr
+    done = sessionrun("report", session_id, "--all", "-o", "page.html")
+    assert done.returncode == 2 and "--all takes no session ID" in done.stderr
 
 
 # --- as a browser shows it ---
@@ -415,7 +418,7 @@ def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
     assert browser.evaluate("violations") == []
 
 
-# --- holds ---
+# --- holds, and all sessions ---
 
 
 def test_holds_are_in_the_timeline() -> None:
@@ -444,6 +447,43 @@ def test_holds_are_in_the_timeline() -> None:
     assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars] == [True] * 8 + [False]
     assert [bar["height"] for bar in bars[:5]] == ["100%"] * 4 + ["9"], "bands behind the rows, then rows"
     assert SEEN in "".join(Reader(page).texts)
+
+
+def test_the_page_over_all_sessions(sessionrun: Command) -> None:
+    sessionrun.finished({"prompts": ["true", "true", "exit 3"]})
+    sessionrun.finished({"prompts": ["true"]})
+    done = sessionrun("report", "--all", "-o", "page.html")
+    page = (sessionrun.cwd / "page.html").read_text()
+    assert done.returncode == 0 and "75% (30% to 95%)" in page and "Cost, day by day" not in page
+    assert page.count("2 succeeded") == 1 and "Sessions that need somebody" in page  # the first one alone
+    empty = make_overview_page([])
+    assert "No task has ended yet" in empty and "<table" not in empty
+
+
+def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
+    ends: list[tuple[str, bool, float | None]] = [
+        (f"2026-11-{number:02}T12:00:00Z", number % 4 > 0, 0.5) for number in range(1, 29)
+    ]
+    ends += [(f"2026-12-{number:02}T12:00:00Z", False, None) for number in range(1, 9)]
+    tasks = []
+    for num, (at, good, cost) in enumerate(ends):
+        usage = {"cost_usd": cost, "cost_source": "agent", "unpriced_jobs": 0}
+        ended = {"ended_at": at, "duration_s": 3.0, "usage": usage, "outcome": "succeeded" if good else "failed"}
+        tasks.append({**make_task(num, agent=ODD, model=ODD), **ended})
+    view = make_view(tasks, name=ODD)
+    ((_, known),) = count_days([view]).items()
+    assert sum(day.ended for day in known.values()) == 36 and sum(day.succeeded for day in known.values()) == 21
+    page = make_overview_page([view])
+    reader = Reader(page)
+    assert {name for name, _ in reader.elements} <= ELEMENTS
+    assert not [key for _, named in reader.elements for key in named if key.startswith("on")]
+    assert "".join(reader.texts).count(SEEN) >= 4 and "at least $14.0000" in page and "58%" in page
+    labels = [str(named["aria-label"]) for name, named in reader.elements if name == "svg"]
+    assert [label.rpartition(": ")[2] for label in labels] == [
+        "success on 30 days",
+        "cost on 22 days",
+        "time on 30 days",
+    ]
 
 
 def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:

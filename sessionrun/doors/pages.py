@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.reading.money import tell_cost
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
+from sessionrun.doors.overview import needs_somebody
 from sessionrun.doors.report import make_blocks, make_search
 from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
@@ -70,12 +71,6 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
         "section", tag("div", make_search(), class_="filter"), tag("table", head, *bodies, class_="sessions")
     )
     return join([tag("h1", "Sessions"), verdict, shown])
-
-
-def needs_somebody(view: Mapping[str, Any]) -> bool:
-    """Whether a session waits for a person, or came to an end that one has to look at."""
-    needy = any(view["counts"].get(word) for word in (*BAD, "bounced", "changed_nothing", "held"))
-    return needy or view["state"] == "stopped"
 
 
 def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:

@@ -22,7 +22,7 @@ from sessionrun.engine.requests import find_addition_fault, find_clash, widen_sp
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
 from sessionrun.model.landings import Mend
-from sessionrun.model.places import Handed, Repository
+from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.limits import Limit, LimitSharing, find_files, write_limit
@@ -138,8 +138,7 @@ def test_an_agent_that_the_session_does_not_know_comes_along(sessionrun: Command
         assert sessionrun(verb, session_id, "b").returncode == 0, verb
     let_go(sessionrun)
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-    done = sessionrun("retry", session_id, "--new")
-    assert "nothing to retry" in done.stdout
+    assert "nothing to retry" in sessionrun("retry", session_id).stdout
 
 
 def test_two_add_at_once(sessionrun: Command) -> None:
@@ -207,7 +206,6 @@ def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
         [{"id": "b", "prompts": ["true"]}, {"id": "B", "prompts": ["true"]}],
         [{"id": "b", "prompts": ["true"], "workspace": {"kind": "worktree"}}],
         [{"id": "b", "prompts": ["true"], "mend": MEND}],
-        [{"id": "b", "prompts": ["true"], "handed": [{"task": "nope", "commit": None}]}],
         [{"id": "b", "prompts": ["true"], "timeout_s": 1e300}],
         [{"id": "b", "prompts": ["true"], "uses": {"slot": -1}}],
     )
@@ -271,7 +269,6 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
         (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),
         (TaskSpec("b", ("x",), agent="one", uses={"slot": 2}), "uses 2 of 'slot', but there are 1"),
         (TaskSpec("b", ("x",), agent="one", mend=Mend("a", 1, "a", "conflict", "x")), "has a mend"),
-        (TaskSpec("b", ("x",), agent="one", handed=(Handed("a", None),)), "has handed"),
     ],
 )
 def test_what_does_not_fit_is_named(task: TaskSpec, why: str) -> None:

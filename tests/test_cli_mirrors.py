@@ -159,17 +159,6 @@ def test_the_cache_is_named_and_required_by_the_configuration_or_a_variable(
 
 
 @pytest.mark.slow
-def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: Place) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
-    status = place.run(plan)
-    commit = place.commit(place.root / "one", "second")
-    done = place.command.to_end("retry", "--new", "-q", status["session_id"])
-    assert done.returncode == 0, done.stderr
-    again = place.command.status(done.stdout.strip())
-    assert again["tasks"][0]["ref_commit"] == commit != status["tasks"][0]["ref_commit"]
-
-
-@pytest.mark.slow
 def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, sessionrun: Command) -> None:
     sessionrun.cwd = place.root / "one" / "sub"
     plan = [{"id": "a", "prompt": "cat name.txt; pwd; echo x > x", "workspace": "mirror"}]

@@ -274,10 +274,9 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
     file = sessionrun.cwd / "sessionrun.toml"
     for text in ("max_parallel = = 3", 'agnet = "shell"'):
         file.write_text(text)
-        for words in (["--agent", "shell"], ["retry", session_id, "--new"]):
-            done = sessionrun(*words, stdin='["true"]')
-            assert (done.returncode, done.stdout) == (2, ""), words
-            assert str(file) in done.stderr.splitlines()[-1]
+        done = sessionrun("--agent", "shell", stdin='["true"]')
+        assert (done.returncode, done.stdout) == (2, "")
+        assert str(file) in done.stderr.splitlines()[-1]
         found = json.loads(sessionrun("doctor", "--json").stdout)["findings"]
         assert [one["check"] for one in found] == ["configuration"]
         assert str(file) in found[0]["what"]

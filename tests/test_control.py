@@ -46,15 +46,11 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
         "runs",
         [
             ("retry bad good", 2, "task 'good' succeeded and is not tried again; leave it out"),
-            ("retry bad good --new", 2, "task 'good' succeeded and is not tried again; leave it out"),
             ("retry dep", 2, "task 'dep' needs 'bad', which did not succeed: name that one too"),
-            ("retry dep --new", 2, "task 'dep' needs 'bad', which did not succeed: name that one too"),
             ("retry bad nobody", 2, "no task 'nobody' in session "),
-            ("retry bad nobody --new", 2, "no task 'nobody' in session "),
             ("retry --lost", 0, "nothing to retry"),
             ("retry long", 0, "nothing to retry"),
-            ("retry bad --lost --new", 0, "nothing to retry"),
-            ("retry bad --no-ready", 2, "--no-ready has no effect without --new"),
+            ("retry bad --no-ready", 2, "--no-ready has no effect: "),
             ("retry bad --model m", 2, "agent 'shell' of task 'bad' takes no model"),
             ("hold nobody", 2, "no task 'nobody' in session "),
             ("release nobody", 2, "no task 'nobody' in session "),
@@ -114,7 +110,6 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
         "runs",
         [
             ("cancel next", 0, "1 cancelled", "long=running/1 next=cancelled/1 last=skipped/1"),
-            ("retry --new --lost", 0, "nothing to retry"),
             ("retry 5", 0, "retrying 2 tasks", "next=waiting/2 last=waiting/1"),
             ("hold next", 0, "1 held", "next=held/2"),
             ("cancel 4 lon", 0, "1 cancelled", "long=cancelled/1 next=skipped/2"),
@@ -285,34 +280,6 @@ def test_many_retries_one_by_one_and_at_once(sessionrun: Command) -> None:
     (folder / "wake").unlink()  # so it cannot get a supervisor
     done = sessionrun("retry", session_id, "--timeout", "3")
     assert done.returncode in (4, 124) and "Traceback" not in done.stderr
-
-
-def test_retry_in_a_new_session(sessionrun: Command) -> None:
-    place = sessionrun.cwd / "place"
-    place.mkdir()
-    (sessionrun.cwd / "go").touch()
-    tasks = [*PLAN["prompts"], {"id": "away", "prompt": "exit 3", "cwd": str(place)}]
-    met = {"id": "met", "prompt": "[ -e mended ]", "needs": ["good"]}
-    session_id = sessionrun.start({"prompts": [*tasks, met]}, "--name", "nightly")
-    first = sessionrun.wait(session_id)
-    record = sessionrun.load("retry", session_id, "bad", "met", "--new")
-    assert record["total"] == 3 and set(record) >= {"session_id", "results_dir"}
-    sessionrun.wait(record["session_id"])
-    (sessionrun.cwd / "mended").touch()
-    done = sessionrun("retry", "nightly", "--new", "--sync", "--json")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(f"agent: shell (as in session {record['session_id']})\n")
-    view = json.loads(done.stdout)
-    assert show(view) == {f"{name}=succeeded/1" for name in ("bad", "dep", "met")}
-    assert [(task["num"], task["needs"]) for task in view["tasks"]] == [(1, []), (2, ["bad"]), (3, [])]
-    spec = SessionDir(sessionrun.directory(view["session_id"])).load_spec()
-    assert (spec.name, spec.origin) == ("nightly", session_id)
-    assert show(sessionrun.status(session_id)) == show(first)
-    place.rmdir()
-    done = sessionrun("retry", session_id, "--new")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"cwd {place} is not a directory" in done.stderr
-    assert len(list(sessionrun.results.glob("session-*"))) == 3
 
 
 def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command) -> None:

@@ -203,7 +203,6 @@ def test_every_task_field() -> None:
         "links": ("node_modules",),
         "needs": (),
         "base": "session",
-        "handed": (),
         "uses": {"gpu": 2, "licence": 1},
         "check": {
             "commands": ("npm test", "npm run lint"),

@@ -364,19 +364,19 @@ def test_what_is_handed_on() -> None:
         TaskSpec("cut", ("x",), needs=("b",), base="session"),
         TaskSpec("t", ("x",), needs=("a", "none", "lost", "cut"), workspace=tree),
         TaskSpec("s", ("x",), needs=("a",), base="session", workspace=tree),
-        TaskSpec("r", ("x",), needs=("a",), handed=(Handed("old", "9"),), workspace=tree),
+        TaskSpec("r", ("x",), needs=("a",), workspace=tree),
         places=places,
     )
     a, b = Handed("a", "1", "ba"), Handed("b", "2", "bb-rescue")
     assert find_handed(tasks["t"], tasks) == (a, b, Handed("lost", None, None, "deleted"))
     assert find_handed(tasks["s"], tasks) == ()
-    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"), a)
-    tasks["a"].place = Place(None, None, "1", "1")
-    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
+    assert find_handed(tasks["r"], tasks) == (a,)
     tasks["r"].attempt = 3
-    assert find_handed(tasks["r"], tasks) == (Handed("old", "9", follow=True),)
+    assert find_handed(tasks["r"], tasks) == (replace(a, follow=True),)
     tasks["r"].retried = 2
-    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
+    assert find_handed(tasks["r"], tasks) == (a,)
+    tasks["a"].place = Place(None, None, "1", "1")
+    assert find_handed(tasks["r"], tasks) == ()
 
 
 # --- trying again ---
@@ -405,35 +405,6 @@ def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
     assert (project.directory(session) / "task-c.txt").read_text() == "2\nb\n"
     merged = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")
     assert merged == [tasks["a"]["commit"], tasks["b"]["commit"]]
-
-
-@pytest.mark.slow
-def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project) -> None:
-    plan = {
-        "prompts": [
-            {"id": "taken", "prompt": "echo taken > taken"},
-            {"id": "merged", "prompt": "echo merged > merged"},
-            {"id": "open", "prompt": "echo open > open"},
-            {"id": "c", "needs": ["taken", "merged", "open"], "prompt": "cat new && echo c > c"},
-            {"id": "d", "needs": ["c", "open"], "prompt": "ls; echo d > d"},
-        ]
-    }
-    session = project.finish(plan)
-    project.git("merge", "-q", "--squash", "main-task-taken")
-    (project.cwd / "new").write_text("new")
-    project.git("add", "-A")
-    project.git("commit", "-q", "-m", "taken")
-    project.git("branch", "-q", "-D", "main-task-taken")
-    project.git("merge", "-q", "--no-edit", "main-task-merged")
-    new = project.to_end("retry", session, "--new", "-q").stdout.strip()
-    tasks = by_id(project.wait(new))
-    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}, tasks
-    merge = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")
-    assert merge == [project.git("rev-parse", name) for name in ("main", "main-task-open")]
-    assert (project.directory(new) / "task-d.txt").read_text().split() == [
-        *("README", "c", "merged", "new", "open", "taken")
-    ]
-    assert tasks["d"]["base_commit"] == tasks["c"]["commit"]
 
 
 # --- branches that hold nothing ---

@@ -477,18 +477,6 @@ def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed
 
 
 @pytest.mark.slow
-def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: Matrix) -> None:
-    matrix, old = one_failed, one_failed.sessions[0]
-    (Path(os.environ["HOME"]) / "fail-m2").unlink()
-    before = matrix.runs()
-    assert matrix.to_end("retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
-    after = matrix.runs()
-    assert [run["model"] for run in after] == ["m1", "m2", "m3"]
-    assert (after[0], after[2]) == (before[0], before[2])
-    assert (before[1]["status"], after[1]["status"]) == ("failed", "succeeded")
-
-
-@pytest.mark.slow
 def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     matrix, session = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()

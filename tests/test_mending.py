@@ -14,7 +14,7 @@ from simulation import AGENTS, Scripted, make_session
 from stages import git, make_repository_of
 
 from sessionrun import api
-from sessionrun.client.ask import find_retried, select
+from sessionrun.client.again import choose_retried
 from sessionrun.engine.requests import find_fault
 from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
@@ -107,8 +107,10 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
     session = api.open_session(yard.command.results, yard.view["session_id"])
-    assert find_retried(select(session)).every == [owner["id"]], "mends are not tried again beside it"
-    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
+    shown = api.load_view(session)["tasks"]
+    retried = choose_retried(shown, shown, named=False, failed=False, lost=False)
+    assert retried.every == [owner["id"]], "mends are not tried again beside it"
+    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"])
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr
     refused = yard.command("continue", yard.view["session_id"], mends[0]["id"], "more")

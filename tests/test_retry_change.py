@@ -261,10 +261,6 @@ def test_the_command(sessionrun: Command, agents: Path) -> None:
     ):
         done = sessionrun("retry", session_id, *shlex.split(words))
         assert (done.returncode, done.stderr.count("\n"), why in done.stderr) == (2, 1, True), done.stderr
-    new = sessionrun("retry", session_id, "--new", "--agent", "fake", "--prompt", "do it", "-q").stdout.strip()
-    sessionrun.wait(new)
-    assert [task["agent"] for task in sessionrun.load("status", new)["tasks"]] == ["fake", "shell"]
-    assert (sessionrun.directory(new) / "task-a.txt").read_text() == "fake \ndo it"
     sessionrun("retry", session_id, "--agent", "fake", "--model", "m 2", "--sync")
     sessionrun.wait(session_id)
     assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == "fake -m m 2\nexit 3"

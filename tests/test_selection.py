@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +100,7 @@ def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -
     done = sessionrun("cancel", good, bad)
     assert done.stdout == "".join(f"{one[:8]}: 2 had ended before\n" for one in (good, bad))
     assert sessionrun("retry", "--label", "kind=good").stdout == f"{good[:8]}: nothing to retry\n"
-    assert sessionrun("retry", "--label", "team=x", "--new").returncode == 2
+    assert sessionrun("retry", "--label", "team=x", "--sync").returncode == 2
 
 
 def test_states_of_what_became_of_the_tasks() -> None:
@@ -231,20 +230,20 @@ ONE, TWO, TWIN, PAIR, ODD, LINE, MORE, NEW = (
     f"{digits}-0000-4000-8000-000000000000"
     for digits in ("1111aaaa", "2222bbbb", "3333eeee", "3333ffff", "12345678", "2222cccc", "2222dddd", "ffffeeee")
 )
-MADE: dict[str, tuple[str | None, str, str | None]] = {
-    ONE: ("nightly", "build-api build-web 3 2222b", None),
-    TWO: ("weekly", "build-api", None),
-    ODD: (ONE[:6], "a", None),
-    TWIN: ("twice", "a", None),
-    PAIR: ("twice", "a", None),
-    LINE: ("often", "a", None),
-    MORE: ("often", "a", LINE),
-    NEW: ("build", "nightly other 12345 weekly 1111aaaa", None),
+MADE: dict[str, tuple[str | None, str]] = {
+    ONE: ("nightly", "build-api build-web 3 2222b"),
+    TWO: ("weekly", "build-api"),
+    ODD: (ONE[:6], "a"),
+    TWIN: ("twice", "a"),
+    PAIR: ("twice", "a"),
+    LINE: ("often", "a"),
+    MORE: ("more", "a"),
+    NEW: ("build", "nightly other 12345 weekly 1111aaaa"),
 }
-"""Sessions, the newest last: their names, the ids of their tasks, and of which session they try tasks again."""
+"""Sessions, the newest last: their names, and the ids of their tasks."""
 
 CHOICES: list[tuple[str, str, str]] = [
-    # an id goes before the beginning of one, and that before a name; a name means the newest of a line
+    # an id goes before the beginning of one, and that before a name
     (ONE, ONE, ""),
     (ONE[:6], ONE, ""),
     (f"session-{ONE}", ONE, ""),
@@ -252,7 +251,7 @@ CHOICES: list[tuple[str, str, str]] = [
     ("1", "", "'1' matches 2 sessions"),
     ("nightly", ONE, ""),
     ("night", "", "no session 'night' in "),
-    ("often", MORE, ""),
+    ("often", LINE, ""),
     ("twice", "", f"2 sessions have the name 'twice': {PAIR} of 2026-01-05T00:00:00Z, {TWIN} of 2026-01-04"),
     # several of each
     (f"nightly weekly {NEW[:6]}", f"{ONE} {TWO} {NEW}", ""),
@@ -284,7 +283,7 @@ CHOICES: list[tuple[str, str, str]] = [
     (f"reads {ONE} nightly", ONE, ""),
     ("reads 1111aaaa", ONE, ""),
     (f"reads {NEW} weekly", f"{NEW} weekly", ""),
-    (f"reads often {ODD[:5]}", f"{MORE} {ODD[:5]}", ""),
+    (f"reads often {ODD[:5]}", f"{LINE} {ODD[:5]}", ""),
 ]
 """The words; the sessions and tasks that they mean; an error where that is nothing, else a warning."""
 
@@ -292,10 +291,10 @@ CHOICES: list[tuple[str, str, str]] = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("made") / "results"
-    for place, (session_id, (name, names, origin)) in enumerate(MADE.items()):
+    for place, (session_id, (name, names)) in enumerate(MADE.items()):
         tasks = [TaskSpec(task, ("true",), agent="one") for task in names.split()]
         at = f"2026-01-0{place + 1}T00:00:00Z"
-        spec = replace(make_session(tasks), session_id=session_id, name=name, origin=origin, created_at=at)
+        spec = replace(make_session(tasks), session_id=session_id, name=name, created_at=at)
         session = SessionDir(results / f"session-{session_id}")
         os.close(create_session(session, spec))
         os.utime(session.spec_path, (place, place))
@@ -318,10 +317,3 @@ def test_what_words_mean(made: Path, words: str, means: str, says: str) -> None:
     text = "".join(map(str, [*told, *caught]))
     assert (found, bool(text)) == (means, bool(says))
     assert says in text
-
-
-def test_a_session_whose_line_is_not_known_is_another_one(made: Path, tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(made, tmp_path / "results", ignore=shutil.ignore_patterns("wake")))
-    (copied / f"session-{LINE}" / "spec.json").write_text("{}")
-    with pytest.raises(SessionNotFound, match="2 sessions have the name 'often'"):
-        choose_sessions(copied, ["often"])

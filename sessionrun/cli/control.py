@@ -21,7 +21,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.render import escape_line, session_head, warn
+from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import (
     EXIT_TIMEOUT,
     Done,
@@ -38,7 +38,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.again import AskedChange, Retried
+    pass
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -346,11 +346,10 @@ def _read_text(text: str | None, file: Path | None) -> str:
 @_control_options
 @click.option("--failed", is_flag=True, help="Only tasks that failed or timed out.")
 @click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
-@click.option("--new", is_flag=True, help="Try them in a new session, and print its id as `run` does.")
 @click.option(
     "--no-ready",
     is_flag=True,
-    help="With --new or another agent: do not check first whether agents are signed in and ready.",
+    help="With another agent or model: do not check first whether agents are signed in and ready.",
 )
 @click.option("--agent", metavar="NAME", help="Try them with this agent.")
 @click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")
@@ -363,7 +362,6 @@ def retry(
     timeout: float,
     failed: bool,
     lost: bool,
-    new: bool,
     no_ready: bool,
     agent: str | None,
     model: str | None,
@@ -378,45 +376,19 @@ def retry(
     Named tasks may also have been cancelled or skipped.  Tasks that were skipped because of those that are
     tried again come along.  Another agent, model or prompt is not for these.
     """
-    if no_ready and not (new or agent or model):
-        raise InputError(
-            "--no-ready has no effect without --new: the session's own agents are not asked; leave it out"
-        )
+    if no_ready and not (agent or model):
+        raise InputError("--no-ready has no effect: the session's own agents are not asked; leave it out")
     asked = None
     if (agent, model, prompt) != (None, None, None):
         from sessionrun.client.again import AskedChange
 
         asked = AskedChange(agent, model, prompt)
     chosen = _choose(**selected)
-    if chosen.several and (new or sync):
-        raise InputError("retry: --new and --sync are about one session: name it by its ID, without selectors")
+    if chosen.several and sync:
+        raise InputError("retry: --sync is about one session: name it by its ID, without selectors")
     shown = {"as_json": as_json, "quiet": quiet, "sync": sync}
-    if new:
-        target = asking.select(chosen.sessions[0], chosen.tasks)
-        retried = asking.find_retried(target, failed=failed, lost=lost)
-        if retried.every:
-            return _start_renewed(target.session, retried, asked, ready=not no_ready, **shown)
-        return ask_each(chosen, "retry", lambda *_: Reply(True, [], target.view, []), waits=False, **shown)
     ask = partial(asking.retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
     return ask_each(chosen, "retry", ask, waits=bool(timeout), **shown)
-
-
-def _start_renewed(
-    session: SessionDir, retried: Retried, asked: AskedChange | None, *, ready: bool, **shown: Any
-) -> int:
-    """Start these tasks of `session` in a session of their own beside it; the exit code of that.
-
-    Raises:
-        InputError: they cannot run any more; nothing was created.
-    """
-    from sessionrun.cli.start import Launch, start_session
-    from sessionrun.client.again import renew
-
-    spec = renew(session, retried.every, asked, retried.tried)
-    if not shown["quiet"]:
-        why = "asked for" if asked is not None and asked.agent else f"as in session {session.session_id}"
-        click.echo(f"agent: {escape_line(spec.agent)} ({why})", err=True)
-    return start_session(spec, Launch(session.path.parent, verbose=False, ready=ready, **shown))
 
 
 COMMANDS: Final = (cancel, hold, release, retry, change, follow_up, resume)

@@ -25,7 +25,7 @@ from sessionrun.model.words import read_landing
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.again import AskedChange, Retried
+    from sessionrun.client.again import AskedChange
     from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
 
@@ -298,24 +298,17 @@ def retry(
     With `asked` they get another agent, model or prompt, but not those that come along.  With `ready` such an
     agent is asked first whether it is ready.
     """
+    from sessionrun.client.again import choose_retried, settle_change
+
     target = select(session, tasks)
-    retried = find_retried(target, failed=failed, lost=lost)
+    retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
     if not retried.every:
         return Reply(True, [], target.view, [])
     change = None
     if asked is not None:
-        from sessionrun.client.again import settle_change
-
         state = fold_journal(session)
         change = settle_change(state.spec, [state.tasks[name] for name in retried.tried], asked, ready=ready)
     return _ask("retry", target, timeout_s, about=retried.every, outcomes=retried.outcomes, change=change)
-
-
-def find_retried(target: Target, *, failed: bool = False, lost: bool = False) -> Retried:
-    """The tasks that would be tried again now."""
-    from sessionrun.client.again import choose_retried
-
-    return choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
 
 
 def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:

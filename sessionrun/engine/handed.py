@@ -40,7 +40,6 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
         if at is not task and has_worktree(at.spec) and not holds_no_work:
             yield _handed(at)
         elif at.spec.base != "session":
-            yield from at.spec.handed
             needs = [need for need in at.spec.needs if need in tasks and need not in seen]
             seen.update(needs)
             stack += [tasks[need] for need in reversed(needs)]
@@ -52,11 +51,6 @@ def _handed(need: TaskState) -> Handed:
         why = place.remark or place.kept or "nothing says where its work is"
         return Handed(need.spec.id, None, place.branch, why)
     return Handed(need.spec.id, place.commit, place.rescue or place.branch)
-
-
-def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
-    """The same for a task of a later session."""
-    return tuple(replace(end, earlier=True, follow=True) for end in handed)
 
 
 def find_earlier(task: TaskState) -> Place | None:

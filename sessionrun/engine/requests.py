@@ -409,9 +409,7 @@ def _find_own(task: TaskSpec) -> str | None:
 
     Later events look up the tasks that these name: one that is not there would stop every supervisor from then on.
     """
-    if task.mend is not None:
-        return "has a mend: a session adds its mends by itself"
-    return "has handed: only a launch says what earlier sessions hand on" if task.handed else None
+    return "has a mend: a session adds its mends by itself" if task.mend is not None else None
 
 
 def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:

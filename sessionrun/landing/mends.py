@@ -165,7 +165,6 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
         prompt_mode="join",
         workspace=workspace,
         needs=(),
-        handed=(),
         base="session",
         prove=None,
         expect_change=False,

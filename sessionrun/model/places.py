@@ -156,16 +156,14 @@ class Seats:
 class Handed:
     """Where a task ended that another one needs: `commit` holds its work, on `branch` while that is there.
 
-    Without a commit nothing holds it, and `why` says so.  `earlier`: it ended in an earlier session, which may
-    have begun elsewhere.  `follow`: if the branch goes on from the commit, its tip counts; for a user has looked
-    at it since, and perhaps mended it.
+    Without a commit nothing holds it, and `why` says so.  `follow`: if the branch goes on from the commit, its tip
+    counts; for a user has looked at it since, and perhaps mended it.
     """
 
     task: str
     commit: str | None
     branch: str | None = None
     why: str | None = None
-    earlier: bool = False
     follow: bool = False
 
 

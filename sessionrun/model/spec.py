@@ -16,7 +16,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, TaskId, Time
 from sessionrun.model.landings import Mend
-from sessionrun.model.places import Handed, MirrorSite, Repository, Seats, Upstream
+from sessionrun.model.places import MirrorSite, Repository, Seats, Upstream
 from sessionrun.model.words import SCHEMA_VERSION
 
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
@@ -242,7 +242,6 @@ class TaskSpec:
 
     With a worktree it begins where its needs ended; with the `base` ``session`` where the session begins; with
     ``target`` where the branch on which the session lands is when it starts, with what its needs left.
-    `handed` are needs that an earlier session met.
 
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
     `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
@@ -272,7 +271,6 @@ class TaskSpec:
     links: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     base: BeginsAt = "needs"
-    handed: tuple[Handed, ...] = ()
     uses: Mapping[str, Amount] = field(default_factory=dict)
     check: Check | None = None
     prove: Prove | None = None
@@ -301,7 +299,6 @@ class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
-    `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     With a `feed` tasks come while it runs, each made of `template`.  `notify` are commands and web addresses.
     `parent` is there if a job of another session launched it, `cluster` if its jobs run elsewhere.
     """
@@ -332,7 +329,6 @@ class SessionSpec:
     prices: Mapping[str, Price] = field(default_factory=dict)
     exports: tuple[Export, ...] = ()
     notify: tuple[str, ...] = ()
-    origin: str | None = None
     parent: Parent | None = None
     cluster: Cluster | None = None
     schema_version: int = SCHEMA_VERSION

@@ -138,10 +138,6 @@ class ExportFile(ABC):
         """
         return self.export, set()
 
-    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
-        """The export with all runs that its file holds but those that these tasks do again; raises as above."""
-        return self.export
-
     def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
         """Bring up to date the file of a session that ended, where nothing is left to start.
 

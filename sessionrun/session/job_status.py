@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Export, TaskSpec
+from sessionrun.model.spec import Export
 from sessionrun.model.times import format_time
 from sessionrun.session.exports import ExportFile, Shown, dump, lives_beside
 from sessionrun.store.outside import hold_file, replace_below
@@ -41,13 +40,6 @@ class JobStatus(ExportFile):
         """See `ExportFile`.  A session goes on although another process never gives back the file's lock."""
         patience_s = _LAST_PATIENCE_S if shown.status["ended_at"] is not None else 0 if failed else _PATIENCE_S
         yield f"{self.path} is not written", partial(self.write, shown, patience_s)
-
-    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
-        """The export of a session that runs only these tasks: of all other job files it says nothing."""
-        ids = {task.id for task in tasks}
-        kept = {job_id: [part for part in parts if part in ids] for job_id, parts in self._jobs.items()}
-        own = {name: parts for name, parts in kept.items() if parts}
-        return replace(self.export, settings={**self.export.settings, "jobs": own})
 
     def find_fault(self, document: Any) -> str | None:
         is_list = isinstance(document, list) and all(

@@ -77,12 +77,6 @@ class MatrixResults(OwnedFile):
         }
         return self._keep(kept), {tasks[place].id for place in kept}
 
-    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
-        wanted = {cell for task in tasks for cell in _cells_of(task)}
-        return self._keep(
-            {place: run for place, run in enumerate(self._load_runs()) if _cell_of(run) not in wanted}
-        )
-
     def _keep(self, runs: Mapping[int, _Run]) -> Export:
         """The export with runs of older sessions, by their places in the order."""
         kept = {str(place): run for place, run in runs.items()}

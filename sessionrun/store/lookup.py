@@ -4,9 +4,6 @@ Without an id only the results directory in use counts: a script must not get th
 by accident.  What is named is looked for in that directory first, then in the user's index; in each of them an id
 goes before the beginning of one, and that before a name.  A whole id is never looked for among the names, which
 stand in one file for each session: a poll by id costs nothing more for them.
-
-`retry --new` copies the name of a session.  So a name means the newest session of one line: a session, and the new
-ones that try its tasks again.  Sessions of one name that were launched apart stay ambiguous.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     """Find a session.
 
     Args:
-        wanted: an id, an unambiguous beginning of one, a name that only one line of sessions has, or ``last``.
+        wanted: an id, an unambiguous beginning of one, a name that only one has, or ``last``.
 
     Raises:
         SessionNotFound: none, or several.
@@ -63,9 +60,8 @@ def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
 
 
 def _match(sessions: list[SessionDir], wanted: str) -> list[SessionDir]:
-    return _match_ids(sessions, wanted) or _choose_newest(
-        [session for session, name in _load_names(sessions, wanted) if name == wanted]
-    )
+    named = (session for session, name in _load_names(sessions, wanted) if name == wanted)
+    return _match_ids(sessions, wanted) or [*named]
 
 
 def _find_newest(results_dir: Path) -> SessionDir:
@@ -97,19 +93,6 @@ def _load_names(sessions: Iterable[SessionDir], wanted: str) -> list[tuple[Sessi
     if not wanted or _WHOLE_ID.fullmatch(wanted.removeprefix(PREFIX)):
         return []
     return [(session, _load_either(session, "name", "name")) for session in sessions]
-
-
-def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:
-    """The newest alone if all are of one line; else all, also if a spec cannot be read: its line is not known."""
-    if len(sessions) < 2:
-        return sessions
-    try:
-        specs = [session.load_spec() for session in sessions]
-    except (SessionrunError, OSError):
-        return sessions
-    if len({spec.origin or spec.session_id for spec in specs}) > 1:
-        return sessions
-    return [max(zip(specs, sessions, strict=True), key=lambda pair: pair[0].created_at)[1]]
 
 
 def _load_either(session: SessionDir, key: str, field: str) -> str | None:

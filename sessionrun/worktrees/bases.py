@@ -55,8 +55,6 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
     repository = request.repository
     needs = [need for need in request.needs if need.commit != repository.base_commit]
     ends: dict[str, Handed] = {}
-    if any(need.earlier for need in needs):
-        ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
     for need, commit in zip(needs, find_tips(git, needs), strict=True):
         ends.setdefault(commit, need)
     if request.target is None:

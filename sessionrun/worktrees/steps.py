@@ -423,7 +423,7 @@ def check_worktrees(spec: SessionSpec) -> None:
         cwd = inside[task.id]
         if cwd.split(os.sep)[0] == os.pardir:
             raise refuse_task(num, task, f"cwd {task.cwd} lies outside {repository.top}")
-        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
+        begins_elsewhere = task.base == "target" or (task.base == "needs" and task.needs)
         if (
             cwd in missing
             and not begins_elsewhere

@@ -227,7 +227,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
 
 
 def test_every_check_has_a_test() -> None:
-    elsewhere = {"disk", "interrupted", "stopped", "processes", "worktrees", "mirrors", "landings"}
+    elsewhere = {"disk", "interrupted", "stopped", "processes", "worktrees", "landings"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
     assert covered | elsewhere == {name for part in (OWN, *load_findings()) for name in part.session_checks}
 
@@ -445,19 +445,6 @@ def test_a_sound_session_with_worktrees(project: Project) -> None:
     assert project.status(session)["tasks"][1]["worktree_kept"]
     done = project("doctor")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    shutil.rmtree(project.worktree("main-task-b"))
-    done = project("doctor", session)
-    assert done.returncode == 1
-    assert "which is gone\n" in done.stdout
-    assert f"\n  git -C {project.cwd} worktree prune\n" in done.stdout
-    project.git("worktree", "prune")
-    assert project("doctor", session).returncode == 0
-    lock = project.cwd / ".git" / "refs" / "heads" / "main-task-a.lock"
-    lock.touch()
-    os.utime(lock, (0, 0))
-    assert f"warning: {lock}: " in project("doctor", session).stdout
-    trash = project.worktree(f".trash-{session}-12345678")
-    assert not trash.exists()
 
 
 def test_a_worktree_that_a_crash_left(project: Project) -> None:
@@ -487,8 +474,7 @@ def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Proj
     assert (finding.check, finding.where) == ("worktrees", str(worktree))
     assert finding.what == "a worktree of no task, left by a crash"
     worktree.rename(trash := trash_path(worktree, claim.owner))
-    listed, half = examine(session, [])
-    assert listed.what == f"git still lists the worktree {worktree}, which is gone"
+    (half,) = examine(session, [])
     assert (half.where, half.what) == (str(trash), "a worktree whose removal was broken off")
     assert half.plan == f"sessionrun clean --worktrees {session.session_id}"
     assert project("clean", "--worktrees", session.session_id).returncode == 0

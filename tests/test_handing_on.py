@@ -454,7 +454,7 @@ def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
     assert _release(repo, request).branch == "main-task-t"
     claim = load_claim(folder)
     assert claim is not None
-    claimed = Claimed(request.repository, "s1", "t", "", (), claim, folder, worked=True)
+    claimed = Claimed.of(request, claim, folder, worked=True)
     for dry_run in (True, False):
         (finding,) = clean_claimed(claimed, dry_run=dry_run)
         assert (finding.removed, finding.why) == (False, "it holds work that is not merged")

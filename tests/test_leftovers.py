@@ -20,10 +20,8 @@ from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.worktrees.clean import Claimed, clean_claimed
-from sessionrun.worktrees.registration import trash_path
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim
-from sessionrun.worktrees.worktree import prepare
+from sessionrun.worktrees.request import Claim, load_claim
 
 __all__ = ["project"]
 
@@ -35,7 +33,7 @@ def leave(project: Project, work: Work, *, worked: bool = True) -> Claimed:
     claim = load_claim(folder)
     assert claim is not None
     work(Path(place.worktree or ""))
-    return Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked)
+    return Claimed.of(request, claim, folder, worked=worked)
 
 
 def commit(path: Path, text: str) -> None:
@@ -174,30 +172,6 @@ def test_a_moved_worktree_is_that_of_its_own_attempt(project: Project) -> None:
         assert project.show(released.rescue or "", "a.txt").decode() == place.branch
 
 
-def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> None:
-    """Killed while the moved worktree was deleted: RELEASE again, or `clean`, finds what lies there."""
-    request = WorkspaceRequest(project.repository(), "s1", "t", "do it")
-    folder = project.root / "jobs" / "a1-r1-prepare"
-    folder.mkdir(parents=True)
-    place = prepare(request, folder)
-    _move_off_branch(project, Path(place.worktree or ""))
-    tree = project.root / "else where" / "tree"
-    git(tree, "switch", "-q", "-C", "main-task-t")
-    for number in (1, 2):
-        job = folder.with_name(f"a1-r1-release-{number}")
-        job.mkdir()
-        assert release(replace(request, place=place), job).worktree is None
-        assert list(tree.parent.iterdir()) == []
-        trash_path(tree, request.owner).mkdir()
-    claim = load_claim(folder)
-    assert claim is not None and claim.moved == str(tree)
-    claimed = Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
-    for dry_run in (True, False):
-        found = [finding for finding in clean_claimed(claimed, dry_run=dry_run) if finding.what == "trash"]
-        assert [finding.name for finding in found] == [str(trash_path(tree, request.owner))]
-    assert list(tree.parent.iterdir()) == []
-
-
 # --- worktrees that are none any more ---
 
 
@@ -227,7 +201,7 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
         with pytest.raises(SessionrunError, match="is not a worktree of"):
             release(replace(request, place=place), project.folder())
         claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
-        claimed = Claimed(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
+        claimed = Claimed.of(request, claim, project.folder(), worked=True)
         (finding,) = clean_claimed(claimed, dry_run=False)
         assert not finding.removed and "is not a worktree of" in finding.why
     assert all((link.parent / "new").exists() for link in links)

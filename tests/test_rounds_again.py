@@ -21,7 +21,7 @@ from test_worktrees import start, wait
 
 from sessionrun.model.places import Place
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import Loop, WorkRequest, WorkspaceRequest
+from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
 from sessionrun.worktrees.rounds import DONE, keep_round, take_back
 
 
@@ -49,7 +49,7 @@ def sweep_set_back(root: str) -> None:
     project = CountingProject(Path(root))
     request, place = project.prepare()
     path, first = Path(place.worktree or ""), project.folder()
-    loop = Loop(replace(request, place=place), 1, 1)
+    loop = replace(request, place=place, round="a1-round-1")
     asked = WorkRequest(loop, ("true",), str(first), str(project.folder()))
 
     def begin(environ: Mapping[str, str]) -> None:
@@ -81,9 +81,9 @@ def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place
     path = Path(place.worktree or "")
     (path / "calc.py").write_text("good\n")
     (path / "only-good.txt").write_text("good\n")
-    request = replace(request, place=place)
-    kept = keep_round(Loop(request, 1, 1), project.folder())
-    assert keep_round(Loop(request, 1, 1), project.folder()).tree == kept.tree, "done again, it is the same"
+    request = replace(request, place=place, round="a1-round-1")
+    kept = keep_round(request, project.folder())
+    assert keep_round(request, project.folder()).tree == kept.tree, "done again, it is the same"
     (path / "calc.py").write_text("bad\n")
     git(path, "add", "-A")
     git(path, "commit", "-qm", "bad")

@@ -374,8 +374,8 @@ def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: 
     request, place = project.prepare()
     claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
     folder = project.folder()
-    claimed = Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
-    commit = _commit_off_branch_and_delete(project, claimed.path)
+    claimed = Claimed.of(request, claim, folder, worked=True)
+    commit = _commit_off_branch_and_delete(project, Path(claim.worktree))
     for dry_run in (True, False, False):
         list(clean_claimed(claimed, dry_run=dry_run))
     assert project.run("rev-parse", "main-task-t-rescue") == commit

@@ -32,7 +32,7 @@ from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import word_end
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.applying import DoesNotApply, apply_patch
-from sessionrun.worktrees.request import Loop
+from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.rounds import keep_round, list_changes
 from sessionrun.worktrees.site import open_site
 
@@ -94,8 +94,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
-    if request.keeps and request.loop is not None and report.problem is not None:
-        report, feedback = _keep_round(request, request.loop, report, feedback, folder)
+    if request.keeps and request.workspace is not None and report.problem is not None:
+        report, feedback = _keep_round(request, request.workspace, report, feedback, folder)
     if request.tells and feedback:
         replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
@@ -110,10 +110,10 @@ def _raise_walls(wish: WallsWish | None) -> Enclosure | None:
 
 def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
     """Whether the work has made or removed a program that could not be run: then the agent can mend it."""
-    if "/" not in program or request.loop is None or request.loop.workspace.place is None:
+    if "/" not in program or request.workspace is None or request.workspace.place is None:
         return False
     try:
-        with open_site(request.loop.workspace, folder) as site:
+        with open_site(request.workspace, folder) as site:
             path = os.path.relpath(os.path.join(os.path.realpath(request.directory), program), site.git.directory)
             was_there = site.git.attempt("cat-file", "-e", f"{site.place.base_commit}:{path}").returncode == 0
             return was_there != os.path.lexists(os.path.join(site.git.directory, path))
@@ -122,13 +122,13 @@ def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
 
 
 def _keep_round(
-    request: CheckRequest, loop: Loop, report: CheckReport, feedback: str, folder: Path
+    request: CheckRequest, workspace: WorkspaceRequest, report: CheckReport, feedback: str, folder: Path
 ) -> tuple[CheckReport, str]:
     """Keep the work of a round that did not pass; that it cannot be kept is no reason for another verdict."""
     try:
-        kept = keep_round(loop, folder)
+        kept = keep_round(workspace, folder)
         if request.resets and feedback:
-            feedback += word_stat(list_changes(loop, kept, folder))
+            feedback += word_stat(list_changes(workspace, kept, folder))
     except (SessionrunError, OSError) as error:
         print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
         return report, feedback
@@ -156,14 +156,14 @@ def _apply(request: CheckRequest) -> dict[str, int]:
 
 def _apply_patch(request: CheckRequest, folder: Path) -> None:
     """Change the worktree as the patch in the answer says."""
-    assert request.loop is not None
+    assert request.workspace is not None
     patch = find_patch(strip_thoughts(_read_text(request.answer)))
     if patch is None:
         raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
     if (odd := find_odd(patch)) is not None:
         raise _refuse_patch(f"the patch is refused: {odd}", f"Your patch was not applied: {odd}.", "bad_patch")
     try:
-        with open_site(request.loop.workspace, folder) as site:
+        with open_site(request.workspace, folder) as site:
             below = os.path.relpath(os.path.realpath(request.directory), os.path.realpath(site.git.directory))
             record, spellings = Path(request.applied), list_spellings(patch)
             names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))

@@ -26,7 +26,7 @@ from sessionrun.store.jobfiles import KNOWN, load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.phases import make_loop
+from sessionrun.worktrees.phases import make_request
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
@@ -54,7 +54,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         check=task.check or Check(()),
         verification=_make_verification(site, state, key),
         earlier=_list_shown(whole, task, directory) if brief else (),
-        loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
+        workspace=make_request(site, state, key) if patch or has_rounds(task) else None,
         keeps=has_rounds(task),
         patch=patch,
         tells=brief is None and not (task.check and task.check.verify),

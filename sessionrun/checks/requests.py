@@ -15,7 +15,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Check, Prove, TaskSpec
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.env_request import EnvironmentRequest
-from sessionrun.worktrees.request import Loop, WorkspaceRequest
+from sessionrun.worktrees.request import WorkspaceRequest
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
@@ -45,7 +45,7 @@ class CheckRequest:
         check: of the task: shell commands that must pass, and what is asked for a verdict.
         verification: how the agent is asked for its verdict, if it is.
         earlier: files that the agent was shown because other tasks wrote them.
-        loop: the round, if git is needed in its worktree.
+        workspace: as RELEASE is asked, with the round, if git is needed in its worktree.
         keeps: what the round came to is kept, because there may be another one.
         patch: the answer is a patch for the worktree.
         tells: the next round is told what failed in words of ours, not by the end of the output.
@@ -63,7 +63,7 @@ class CheckRequest:
     check: Check = Check(())
     verification: Verification | None = None
     earlier: tuple[str, ...] = ()
-    loop: Loop | None = None
+    workspace: WorkspaceRequest | None = None
     keeps: bool = False
     patch: bool = False
     tells: bool = False

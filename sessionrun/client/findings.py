@@ -32,9 +32,8 @@ class Finding:
     """One thing that is not as it should be.
 
     `where` is a path, or names the thing in question; `plan` is what helps: a command, or what `fix` does.  `fix`
-    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.  A
-    `shared` finding is the same for each session that has to do with `where`.  `check` is the name of its check in
-    the table.
+    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.
+    `check` is the name of its check in the table.
     """
 
     severity: Severity
@@ -42,13 +41,12 @@ class Finding:
     what: str
     plan: str
     fix: Fix | None = None
-    shared: bool = False
     check: str = ""
 
 
-def error(where: str | Path, what: str, plan: str, *, shared: bool = False) -> Finding:
+def error(where: str | Path, what: str, plan: str) -> Finding:
     """Find that something is lost, wrong or open to others: nothing repairs it without a person."""
-    return Finding("error", str(where), what, plan, shared=shared)
+    return Finding("error", str(where), what, plan)
 
 
 def warning(where: str | Path, what: str, plan: str, fix: Fix | None = None) -> Finding:

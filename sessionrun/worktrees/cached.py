@@ -110,7 +110,7 @@ def _has_worktree(session: SessionDir, tenant: Tenant) -> bool:
     """Whether the worktree of the attempt is there, as far as its claim tells."""
     found = find_claims(session.path / "jobs" / tenant.task)
     claims = [claim for attempt, _, claim in found if attempt == tenant.attempt]
-    return any(isinstance(claim, JobFileError) or any(path.exists() for path in claim.paths) for claim in claims)
+    return any(isinstance(claim, JobFileError) or os.path.exists(claim.worktree) for claim in claims)
 
 
 CHECKOUTS: Final = "checkouts"

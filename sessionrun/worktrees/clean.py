@@ -23,7 +23,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats, Upstream
+from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
@@ -58,47 +58,29 @@ NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 
 @frozen
 class Claimed:
-    """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
+    """One claim of a session, and what the RELEASE of its attempt would be asked.
 
-    `folder` is that of the PREPARE job which made the claim; `upstream` is the task's, if it has one.
+    `worked` is whether a SETUP or WORK job may have been started in the worktree; `folder` is that of the PREPARE
+    job which made the claim.
     """
 
-    repository: Repository
-    session_id: str
-    task: str
-    title: str
-    links: tuple[str, ...]
+    request: WorkspaceRequest
     claim: Claim
     folder: Path
     worked: bool
-    upstream: Upstream | None = None
 
-    @property
-    def path(self) -> Path:
-        """The worktree's place."""
-        return Path(self.claim.worktree)
-
-    @property
-    def request(self) -> WorkspaceRequest:
-        """What the RELEASE job of this attempt would be asked to do."""
-        claim = self.claim
-        walls = self.folder.absolute().with_name(f"{self.folder.name.partition('-')[0]}{WALLS_SUFFIX}")
-        return WorkspaceRequest(
-            repository=self.repository,
-            session_id=self.session_id,
-            task=self.task,
-            title=self.title,
-            links=self.links,
-            place=replace(claim.place, start=None, taken_up=None),
-            keep="never",
-            upstream=self.upstream,
-            start=claim.start,
-            walls=str(walls) if walls.is_dir() else None,
-        )
+    @classmethod
+    def of(cls, request: WorkspaceRequest, claim: Claim, folder: Path, *, worked: bool) -> Claimed:
+        """What a claim names; the request says whose it is."""
+        walls = folder.absolute().with_name(f"{folder.name.partition('-')[0]}{WALLS_SUFFIX}")
+        place = replace(claim.place, start=None, taken_up=None)
+        own = replace(request, place=place, start=claim.start, walls=str(walls) if walls.is_dir() else None)
+        return cls(own, claim, folder, worked)
 
     def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:
         """What is left of it under a name."""
-        return Leftover(what, name, removed, why, self.session_id, self.repository.top, self.task)
+        request = self.request
+        return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)
 
 
 def clean_lock(session: Path) -> AbstractContextManager[None]:
@@ -111,20 +93,20 @@ def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
 
     A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
     """
-    if claimed.upstream is not None and not Path(claimed.repository.common_dir).exists():
+    if claimed.request.upstream is not None and not Path(claimed.request.repository.common_dir).exists():
         yield from _clean_environments(claimed, dry_run=dry_run)  # its mirror is gone, and all that was in it
         return
     yield from _clean_claim(claimed, dry_run=dry_run)
-    if claimed.upstream is not None and claimed.upstream.history is not None and not dry_run:
-        drop_excerpt(Path(claimed.repository.common_dir))
+    if claimed.request.upstream is not None and claimed.request.upstream.history is not None and not dry_run:
+        drop_excerpt(Path(claimed.request.repository.common_dir))
 
 
 def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
-    attempt = claimed.folder.name.partition("-")[0]
+    repository, attempt = claimed.request.repository, claimed.folder.name.partition("-")[0]
     parent = claimed.folder.parent.absolute()  # git runs in other directories than ours
     with (
         tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder,
-        open_fence(claimed.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
+        open_fence(repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
     ):
         main = fence.main()
         worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
@@ -136,13 +118,13 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         if not dry_run:
             drop_rounds(main, claimed.request)
         yield from _clean_environments(claimed, dry_run=dry_run)
-        with nullcontext() if dry_run else register_lock(claimed.repository):
+        with nullcontext() if dry_run else register_lock(repository):
             if not dry_run:
-                drop_empty_books(Path(claimed.repository.common_dir))
+                drop_empty_books(Path(repository.common_dir))
             there = Path(worktree.name) if dry_run and worktree is not None else None
             for branch in dict.fromkeys((claimed.claim.branch, *find_rescues(main, claimed.claim.branch))):
                 if not dry_run:
-                    break_old_lock(claimed.repository, branch)  # also of a branch that git was about to make
+                    break_old_lock(repository, branch)  # also of a branch that git was about to make
                 tip = main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
                     finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
@@ -152,7 +134,7 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
 def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
     """What became of the worktree; None: there is none."""
     worktree = find_worktree(claimed.request)
-    request, path = claimed.request, worktree or claimed.path
+    request, path = claimed.request, worktree or Path(claimed.claim.worktree)
     finding = claimed.describe("worktree", str(path), "nothing was done in it", removed=True)
     if claimed.worked and worktree is not None:
         return _release(claimed, finding, fence, folder, dry_run=dry_run)
@@ -163,8 +145,8 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
             bring_out_of_gone(request, main, path, folder)
         except (SessionrunError, OSError) as error:
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
-    with nullcontext() if dry_run else register_lock(claimed.repository):
-        lost = find_lost_admins(claimed.repository, path)
+    with nullcontext() if dry_run else register_lock(claimed.request.repository):
+        lost = find_lost_admins(claimed.request.repository, path)
         if not (path.exists() or lost) or not is_untouched(request, path):
             return None
         if claimed.worked and not path.exists():
@@ -172,16 +154,16 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
         if not dry_run:
             if claimed.worked and not path.exists():
                 rescue_lost_head(request, main, path)
-            remove_tree(unregister(claimed.repository, path, claimed.claim.owner))
+            remove_tree(unregister(claimed.request.repository, path, claimed.claim.owner))
     return finding
 
 
 def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *, dry_run: bool) -> Leftover:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
-    admin = find_admin(claimed.repository, path)
+    admin = find_admin(claimed.request.repository, path)
     if admin is None or load_owner(admin) is None:
-        return replace(finding, removed=False, why=describe_broken_link(claimed.repository, path))
+        return replace(finding, removed=False, why=describe_broken_link(claimed.request.repository, path))
     if dry_run:
         return replace(finding, why="its work is put on its branch first; it stays if that cannot be")
     try:
@@ -202,10 +184,8 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
 
 def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
-    for path in claimed.claim.paths:
-        trash = trash_path(path, claimed.claim.owner)
-        if not trash.exists():
-            continue
+    trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
+    if trash.exists():
         finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
         yield finding if dry_run else _remove(finding, remove_tree)
 
@@ -233,7 +213,7 @@ def _clean_branch(
 ) -> Leftover:
     """Delete a branch that is not needed; `there` is a worktree that a dry run left, and does not count."""
     finding = claimed.describe("branch", branch, "it holds work that is not merged", removed=False)
-    if branch in read_heads(claimed.repository, there):
+    if branch in read_heads(claimed.request.repository, there):
         return replace(finding, why="it is checked out")
     why = _why_not_needed(main, claimed, branch, tip)
     if why is None:
@@ -255,7 +235,7 @@ def _bring_home(claimed: Claimed, finding: Leftover, folder: Path) -> Leftover:
 
 
 def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str | None:
-    repository = claimed.repository
+    repository = claimed.request.repository
     claim = claimed.claim
     if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
         return NOTHING_OWN
@@ -263,7 +243,7 @@ def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str |
     target = main.commit_of(branches + repository.base_branch)
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
-    if claimed.upstream is not None and claimed.upstream.history is not None:
+    if claimed.request.upstream is not None and claimed.request.upstream.history is not None:
         attempt = claimed.folder.name.partition("-")[0]
         patch = claimed.folder.with_name(f"{attempt}-diff.patch")
         return f"its work is in {patch}" if patch.is_file() else None

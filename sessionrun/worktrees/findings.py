@@ -1,7 +1,7 @@
 """What `doctor` and `clean` find of worktrees, branches, mirrors, environments, and of locks in repositories.
 
-`doctor` changes nothing of it: `clean` and `resume` do, and a mirror may hold work.  A branch that holds work is
-not a finding: the user merges it at any time.
+`doctor` changes nothing of it: `clean` and `resume` do.  A branch that holds work is not a finding: the user
+merges it at any time.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
         for _, _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
             if isinstance(claim, JobFileError):
                 yield error(claim.path, f"its claim cannot be read: {claim.why}", "look at it")
-            elif (repository := repository_of(spec, task.spec, claim.start)) is not None:
+            elif (repository := repository_of(spec, task.spec, claim.start)) is None:
+                continue  # no job of ours makes a claim there
+            elif os.path.isdir(repository.common_dir):
                 yield from _check_claim(evidence, repository, claim, named)
+            elif os.path.isdir(claim.worktree):
+                shows = f"sessionrun diff {spec.session_id} shows the work; take what else you need"
+                plan = f"{shows}, then: rm -r {shlex.quote(claim.worktree)}"
+                yield error(claim.worktree, f"its repository {repository.common_dir} is gone", plan)
 
 
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
@@ -60,83 +66,9 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
     is_ours = admin is not None and registration.load_owner(admin) == claim.owner
     if path.is_dir() and claim.worktree != named and is_ours:
         yield warning(path, "a worktree of no task, left by a crash", clean)
-    for lost in () if path.exists() else registration.find_lost_admins(repository, path):
-        if registration.load_owner(lost) == claim.owner:
-            plan = f"git -C {repository.top} worktree prune"
-            yield warning(lost, f"git still lists the worktree {path}, which is gone", plan)
     trash = registration.trash_path(path, claim.owner)
     if trash.exists():
         yield warning(trash, "a worktree whose removal was broken off", clean)
-    lock = registration.find_branch_lock(repository.common_dir, claim.branch)
-    try:
-        is_stale = evidence.now - lock.stat().st_mtime > registration.STALE_LOCK_S
-    except OSError:
-        return
-    if is_stale:
-        yield warning(lock, "a lock that a killed git left: the branch cannot be changed", clean)
-
-
-# --- mirrors ---
-
-
-def check_mirrors(evidence: Evidence) -> Iterator[Finding]:
-    """Whether mirrors are there, as far as they are needed, and are mirrors of the right repositories.
-
-    One that is gone is a finding only if the session still needs it; `clean --cache` removes what none needs.
-    """
-    from sessionrun.worktrees.mirrors import describe_fault
-
-    state, spec = evidence.state, evidence.spec
-    if state is None or spec is None or spec.mirrors is None:
-        return
-    by_mirror: dict[tuple[str, str], list[TaskState]] = {}
-    for task in state.tasks.values():
-        if task.spec.upstream is not None:
-            by_mirror.setdefault((task.spec.upstream.mirror, task.spec.upstream.repo), []).append(task)
-    for (mirror, repo), tasks in by_mirror.items():
-        if not os.path.lexists(mirror):
-            yield from _check_gone(evidence, mirror, repo, tasks)
-        elif (why := describe_fault(Path(mirror), repo)) is not None:
-            what = f"it is no mirror of {repo}: tasks cannot begin in it ({why})"
-            plan = f"mv {shlex.quote(mirror)} {shlex.quote(f'{mirror}.old')}, and the next task fetches it again"
-            yield error(mirror, what, plan, shared=True)
-
-
-def _check_gone(evidence: Evidence, mirror: str, repo: str, tasks: list[TaskState]) -> Iterator[Finding]:
-    assert evidence.spec is not None and evidence.spec.mirrors is not None
-    session_id, site = evidence.session.session_id, evidence.spec.mirrors
-    own = [task for task in tasks if task.spec.upstream is not None and task.spec.upstream.history is None]
-    worktrees = [task.place.worktree for task in own if task.place is not None and task.place.worktree is not None]
-    left = [path for path in worktrees if os.path.isdir(path)]
-    lost = [task.spec.id for task in own if _is_lost(task)]
-    what = f"the mirror of {repo} is gone"
-    if left:
-        shows = f"sessionrun diff {session_id} shows the work; take what else you need"
-        what = f"{what}, and so these worktrees have no repository: {', '.join(left)}"
-        yield error(mirror, what, f"{shows}, then: rm -r {shlex.join(left)}")
-    elif lost:
-        what = f"{what}, and with it the branches of: {', '.join(lost)}"
-        yield error(mirror, what, f"sessionrun diff {session_id} shows their work")
-    elif site.require_cache and not evidence.ended:
-        words = shlex.join((site.cache_dir, evidence.spec.source or "FILE"))
-        plan = f"sessionrun precache --cache-dir {words}"
-        yield warning(mirror, f"{what}, and this session fetches nothing", plan)
-
-
-def _is_lost(task: TaskState) -> bool:
-    """Whether the task's work was on a branch of the mirror and is not in a local repository."""
-    from sessionrun.git.clone import open_room
-
-    place, upstream = task.place, task.spec.upstream
-    if place is None or upstream is None or place.branch is None or place.holds_no_work:
-        return False
-    if upstream.home is None or not os.path.isdir(upstream.home):
-        return True
-    try:
-        with open_room(Path(upstream.home), "") as room:
-            return room.git.commit_of(place.commit or f"refs/heads/{place.branch}") is None
-    except (SessionrunError, OSError):
-        return False  # it is not known
 
 
 # --- what `clean` takes away of a session ---
@@ -178,14 +110,14 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
     session_id, spec = evidence.session.session_id, evidence.require().spec
     claimed, unreadable = _list_claimed(evidence, task.spec)
     for each in claimed:
-        about = session_id, each.repository.top, task.spec.id
+        home, path = each.request.repository, each.claim.worktree
         try:
-            if os.path.exists(each.repository.common_dir) or each.upstream is not None:
+            if os.path.exists(home.common_dir) or each.request.upstream is not None:
                 yield from clean_claimed(each, dry_run=dry_run)
-            elif each.path.exists():  # all its branches went with its repository
-                yield Leftover("worktree", str(each.path), False, f"{each.repository.top} is gone", *about)
+            elif os.path.exists(path):  # all its branches went with its repository
+                yield each.describe("worktree", path, f"{home.top} is gone", removed=False)
         except (SessionrunError, OSError) as error:
-            yield Leftover("worktree", str(each.path), False, str(error), *about)
+            yield each.describe("worktree", path, str(error), removed=False)
     for fault in unreadable:  # where the worktree is not known, the claim is named
         name, why = (task.place and task.place.worktree) or fault.path, f"its claim cannot be read: {fault}"
         repository = repository_of(spec, task.spec)
@@ -197,6 +129,7 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
     """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.worktrees.clean import Claimed
     from sessionrun.worktrees.registration import find_claims
+    from sessionrun.worktrees.request import WorkspaceRequest
 
     session, spec, worked = evidence.session, evidence.require().spec, _find_worked(evidence)
     claimed: dict[tuple[str, str], Claimed] = {}
@@ -209,17 +142,11 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
         if repository is None:
             continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        claimed[name] = Claimed(
-            repository=repository,
-            session_id=session.session_id,
-            task=task.id,
-            title=title_of(task),
-            links=task.links,
-            claim=claim,
-            folder=folder,
-            worked=worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked),
-            upstream=task.upstream,
+        request = WorkspaceRequest(
+            repository, session.session_id, task.id, title_of(task), task.links, upstream=task.upstream
         )
+        began = worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked)
+        claimed[name] = Claimed.of(request, claim, folder, worked=began)
     return list(claimed.values()), unreadable
 
 
@@ -279,7 +206,7 @@ def list_kinds() -> tuple[Kind, ...]:
 
 
 FINDINGS: Final = Findings(
-    session_checks={"worktrees": check_worktrees, "mirrors": check_mirrors},
+    session_checks={"worktrees": check_worktrees},
     take_away=take_away,
     sweep_repository=sweep_repository,
     list_kinds=list_kinds,

@@ -81,20 +81,13 @@ def check_whole(mirror: Path, repo: str) -> None:
     Raises:
         RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
     """
-    why = describe_fault(mirror, repo)
-    if why is not None:
-        raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({why}): look at it, then move it away")
-
-
-def describe_fault(mirror: Path, repo: str) -> str | None:
-    """Why a directory is no mirror of this repository, or None."""
     try:
         marker = load_record_if_any(mirror / MARKER, Marker)
+        why = "there is none" if marker is None else f"it is of {marker.repo}"
     except JobFileError as error:
-        return f"{MARKER}: {error.why}"
-    if marker is None:
-        return f"{MARKER}: there is none"
-    return None if marker.repo == repo else f"{MARKER}: it is of {marker.repo}"
+        marker, why = None, error.why
+    if marker is None or marker.repo != repo:
+        raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({MARKER}: {why}): look at it, then move it away")
 
 
 def fetch_mirror(

@@ -24,7 +24,6 @@ from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
 from sessionrun.store.space import check_space
 from sessionrun.worktrees.request import (
-    Loop,
     NeedsConflict,
     TestsUnusable,
     WorkRequest,
@@ -68,6 +67,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         start=start,
         seats=spec.seats if task.workspace.kind == "worktree" else None,
         seat=state.seat,
+        round=f"a{key.attempt}-round-{key.round}",
         walls=None if task.sandbox is None else str(site.session.walls_path(key)),
     )
 
@@ -75,11 +75,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
 def find_cwd(site: Site, request: WorkspaceRequest) -> str:
     """Where such a job runs: in the user's checkout, or in the session's directory if there is only a mirror."""
     return str(site.session.path.absolute()) if request.upstream else request.repository.top
-
-
-def make_loop(site: Site, state: TaskState, key: JobKey) -> Loop:
-    """The round of a key, for the jobs that work on its worktree."""
-    return Loop(make_request(site, state, key), key.attempt, key.round)
 
 
 def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
@@ -93,7 +88,7 @@ def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
         return job
     before = key._replace(round=key.round - 1, start=1)
     request = WorkRequest(
-        loop=make_loop(site, state, before),
+        workspace=make_request(site, state, before),
         argv=job.argv,
         first=str(site.session.make_job_path(key._replace(start=1))),
         before=str(site.session.make_job_path(before)),

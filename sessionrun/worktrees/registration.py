@@ -214,7 +214,7 @@ def need_admin(repository: Repository, path: Path) -> Path:
 
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     """Administrative directories of worktrees that were at `path`."""
-    return [admin for admin in _admins(repository.common_dir) if _target(admin) == path]
+    return [admin for top, admin in list_worktrees(repository.common_dir) if top == path]
 
 
 def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
@@ -229,17 +229,6 @@ def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
         cut_off = {*os.listdir(admin)} <= {LOCKED} and mine.startswith(reason)
         if (reason == mine and not (admin / MARK).exists()) or (cut_off and admin.stat().st_mtime < long_ago):
             yield admin
-
-
-def find_moved(repository: Repository, claim: Claim) -> Path | None:
-    """Where the claim's worktree is now if it was moved: our mark shows it, whatever is checked out there."""
-    for admin in _admins(repository.common_dir):
-        path = _target(admin)
-        if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
-            continue
-        if load_branch(admin) == claim.branch and find_admin(repository, path) == admin:
-            return path
-    return None
 
 
 def read_mark(admin: Path) -> list[str]:

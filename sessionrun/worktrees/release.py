@@ -117,9 +117,7 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     break_own_locks(request, folder, path)
     if path is None:
         return _release_gone(request, main, folder)
-    if path != Path(place.worktree):
-        _note(folder, place.branch, moved=str(path))  # a crash could leave its remains there
-        place = replace(place, worktree=str(path))
+    moved, place = str(path) != place.worktree, replace(place, worktree=str(path))
     site = find_site(fence, request, path, folder, brings_out=False)
     git, inside = site.git, _try_to_bring_out(request, site.git)
     if place.seat is not None:
@@ -130,7 +128,7 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path)
-    if kept is None and request.seats is not None and str(path) == place.worktree:
+    if kept is None and request.seats is not None and not moved:
         return _leave(request, git, released, folder)
     if kept is None:
         return _remove(request, path, released)
@@ -164,18 +162,7 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     else:
         branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
         released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
-    for claim in claims:
-        if claim.moved:
-            _clear_moved(request, Path(claim.moved))
     return _remove(request, path, released)
-
-
-def _clear_moved(request: WorkspaceRequest, path: Path) -> None:
-    """Delete what is left of a worktree whose removal, by an earlier start of this job, was broken off."""
-    with register_lock(request.repository):
-        if not os.path.lexists(path):  # else the remains belong to a later worktree
-            unregister(request.repository, path, request.owner)
-    remove_tree(trash_path(path, request.owner))
 
 
 def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:

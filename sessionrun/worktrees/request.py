@@ -51,6 +51,7 @@ class WorkspaceRequest:
         directory: the worktree's name, if it is free.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
+        round: the name of the round's ref, for jobs that keep it or take it back.
         best: for RELEASE: the commit of the round whose work is put back, None = what lies there stays.
         replaced: the file for the diff of what `best` takes the place of.
         upstream: the repository of the task's own, of which `repository` is the mirror.
@@ -83,6 +84,7 @@ class WorkspaceRequest:
     directory: str | None = None
     needs: tuple[Handed, ...] = ()
     limit_s: float | None = None
+    round: str = ""
     best: str | None = None
     replaced: str = ""
     upstream: Upstream | None = None
@@ -124,8 +126,7 @@ class WorkspaceRequest:
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is what its mark says.
 
-    `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
-    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
+    `emptied`: the worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     `seat` is its number if the worktree stays.
     `setup_commit` and `taken_up` are those of the place, and so is `start`, which a worktree of a mirror has.  A
     branch that was `taken_up` holds earlier work; a worktree that was `reused` was there before, with its work.
@@ -135,7 +136,6 @@ class Claim:
     worktree: str
     base_commit: str
     owner: str
-    moved: str | None = None
     emptied: bool = False
     setup_commit: str | None = None
     start: Start | None = None
@@ -155,11 +155,6 @@ class Claim:
             seat=self.seat,
             taken_up=self.taken_up,
         )
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Where the worktree was made and, if it was moved, where to."""
-        return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
 class NeedsConflict(SessionrunError):
@@ -182,7 +177,7 @@ def load_place(folder: Path) -> Place | None:
     """
     place = load_answer(folder, Place)
     if place is not None:
-        _check_names(folder / ANSWER, place, place.worktree)
+        _check_names(folder / ANSWER, place)
     return place
 
 
@@ -194,7 +189,7 @@ def load_claim(folder: Path) -> Claim | None:
     """
     claim = load_record_if_any(folder / CLAIM, Claim)
     if claim is not None:
-        _check_names(folder / CLAIM, claim, claim.worktree, claim.moved)
+        _check_names(folder / CLAIM, claim)
         _check_owner(folder / CLAIM, claim.owner)
     return claim
 
@@ -206,12 +201,12 @@ def _check_owner(path: Path, owner: str) -> None:
         raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
 
 
-def _check_names(path: Path, record: Place | Claim, *worktrees: str | None) -> None:
+def _check_names(path: Path, record: Place | Claim) -> None:
     """Refuse what we never write: relative paths, and words that git would take for something else."""
     of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
-    for worktree in worktrees:
-        if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
-            raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
+    worktree = record.worktree
+    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
+        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
     for branch in (record.branch, of_start[0]):
         if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
             raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
@@ -221,34 +216,17 @@ def _check_names(path: Path, record: Place | Claim, *worktrees: str | None) -> N
 
 
 @frozen
-class Loop:
-    """A round of a task with a worktree: `workspace` as RELEASE is asked, and which round of which attempt.
-
-    The jobs of a round are processes of their own (see `between`).
-    """
-
-    workspace: WorkspaceRequest
-    attempt: int
-    round: int
-
-    @property
-    def name(self) -> str:
-        """The name of its ref."""
-        return f"a{self.attempt}-round-{self.round}"
-
-
-@frozen
 class WorkRequest:
     """A WORK job before which the worktree is set back.
 
     Attributes:
-        loop: the round that is taken back.
+        workspace: as RELEASE is asked, with the round that is taken back.
         argv: the agent.
         first: the folder of the round's first WORK job, which says whether it was done.
         before: the folder of the last round's WORK job, for its patch if no CHECK kept it.
     """
 
-    loop: Loop
+    workspace: WorkspaceRequest
     argv: tuple[str, ...]
     first: str
     before: str

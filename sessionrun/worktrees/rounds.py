@@ -24,7 +24,7 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, remove_empty, replace_file
 from sessionrun.store.jobfiles import NOT_BEGUN, load_request
 from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
-from sessionrun.worktrees.request import Loop, WorkRequest, WorkspaceRequest
+from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
 from sessionrun.worktrees.site import Site, open_site
 
 REFS: Final = "refs/sessionrun/"
@@ -53,26 +53,26 @@ def work_base(place: Place) -> str:
     return place.work_base
 
 
-def keep_round(loop: Loop, folder: Path) -> Kept:
+def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
     """Keep what lies in the worktree as the work of this round; its patch comes into the job's folder.
 
     Raises:
         SessionrunError, OSError: it cannot be kept.
     """
-    with open_site(loop.workspace, folder) as site:
-        return keep_work(site, loop.name, folder / PATCH)
+    with open_site(request, folder) as site:
+        return keep_work(site, request.round, folder / PATCH)
 
 
-def list_changes(loop: Loop, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
+def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
     """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file.
 
     Raises:
         SessionrunError, OSError: git fails.
     """
-    assert loop.workspace.place is not None
+    assert request.place is not None
     words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
-    with open_fence(loop.workspace.repository, folder, limit_s=loop.workspace.git_limit_s) as fence:
-        lines = fence.main().names(*words, work_base(loop.workspace.place), kept.tree)
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        lines = fence.main().names(*words, work_base(request.place), kept.tree)
     rows = [line.split("\t", 2) for line in lines]
     return [(path, added, deleted) for added, deleted, path in rows]
 
@@ -103,10 +103,10 @@ def take_back(request: WorkRequest, folder: Path) -> None:
     done = Path(request.first, DONE)
     if os.path.lexists(done):
         return
-    workspace = request.loop.workspace
+    workspace = request.workspace
     with open_site(workspace, folder) as site:
-        if not is_kept(site, request.loop.name):
-            keep_work(site, request.loop.name, Path(request.before, PATCH))
+        if not is_kept(site, workspace.round):
+            keep_work(site, workspace.round, Path(request.before, PATCH))
         base = site.place.taken_up or work_base(site.place)
         set_back(site, base, base)
     if workspace.walls is not None and workspace.place is not None:

@@ -29,7 +29,7 @@ from sessionrun.git.repository import RULES, hide_name, included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
-from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees.park import show_hidden, write_worktree
@@ -139,7 +139,7 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     """
     seats = request.seats
     assert seats is not None
-    _hide_seats(fence.main(), seats)
+    _hide_seats(seats)
     first = request.seat or 1
     for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
         path = Path(seats.path_of(number))
@@ -340,27 +340,9 @@ def hide_task_file(repository: Repository) -> None:
     hide_name(Path(repository.common_dir), TASK_FILE)
 
 
-def _hide_seats(git: Git, seats: Seats) -> None:
-    """Make the directory of the seats; git overlooks it where it lies in the checkout."""
-    folder = Path(seats.directory)
-    make_directories(folder)
-    path = folder / ".gitignore"
-    if seats.placement == "inside" and not has_other_rules(git, path) and _load_rules(path) != GITIGNORE:
-        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as stream:
-            stream.write(GITIGNORE)
-
-
-def has_other_rules(git: Git, path: Path) -> bool:
-    """Whether the file for the rules that hide the seats is a user's; a kill may have left a part of ours."""
-    present = _load_rules(path)
-    if not os.path.lexists(path) or present == GITIGNORE:
-        return False
-    tracked = git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
-    return present is None or not GITIGNORE.startswith(present) or bool(tracked)
-
-
-def _load_rules(path: Path) -> bytes | None:
-    try:
-        return read_regular(path, 1 << 20)
-    except OSError:
-        return None
+def _hide_seats(seats: Seats) -> None:
+    """Make the directory of the seats; git overlooks it where it lies in the checkout.  A user's rules stay."""
+    make_directories(Path(seats.directory))
+    path = Path(seats.directory, ".gitignore")
+    if seats.placement == "inside" and not os.path.lexists(path):
+        replace_file(path, GITIGNORE, durable=False, mode=0o644)

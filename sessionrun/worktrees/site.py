@@ -34,9 +34,9 @@ from sessionrun.worktrees.registration import (
     STALE_LOCK_S,
     find_admin,
     find_branch_lock,
-    find_lost_admins,
-    find_moved,
+    list_worktrees,
     load_owner,
+    read_mark,
 )
 from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
 
@@ -155,16 +155,14 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out:
 
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:
-    """Where the task's worktree is, also when it was moved; None when it is gone."""
+    """Where the task's worktree is: its mark shows it, wherever it was moved; None when it is gone."""
     place = request.place
     assert place is not None and place.worktree is not None
-    path = Path(place.worktree)
-    admin = find_admin(request.repository, path)
-    made_here = any(load_owner(lost) == request.owner for lost in find_lost_admins(request.repository, path))
-    if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
-        return path
-    claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
-    return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
+    for top, admin in list_worktrees(request.repository.common_dir):
+        if read_mark(admin)[:2] == [request.owner, place.branch] and top.is_dir():
+            return top
+    path = Path(place.worktree)  # git does not list it any more, or an agent took the mark
+    return path if path.is_dir() and not is_of_another(request, path) else None
 
 
 def is_of_another(request: WorkspaceRequest, path: Path) -> bool:

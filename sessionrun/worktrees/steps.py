@@ -371,11 +371,9 @@ def _check_inside(top: Path, seats: Seats) -> None:
         raise InputError(f'worktrees: {folder} is not a directory: move it, or say "sibling"')
     _check_writable(folder if folder.is_dir() else top)
     from sessionrun.git.git import Git
-    from sessionrun.worktrees.seats import has_other_rules
 
-    git = Git(top)
-    shown = git.attempt("check-ignore", "-q", "--", f"{SEATS_INSIDE}/{seats.prefix}1").returncode == 1
-    if shown and has_other_rules(git, rules):
+    words = ("check-ignore", "-q", "--", f"{SEATS_INSIDE}/{seats.prefix}1")
+    if os.path.lexists(rules) and Git(top).attempt(*words).returncode == 1:
         line = f"/{seats.prefix}[0-9]*/"
         raise InputError(f'worktrees: git would show them: add the line {line} to {rules}, or say "sibling"')
 

@@ -6,7 +6,6 @@ process interferes.  Logs that are damaged, processes and living sessions are ne
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -101,7 +100,7 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
         for shown, findings in business.look_at_clusters(sessions, session_id is None):
             clusters.append(shown)
             found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
-    records = [_describe(each) for each in _merge_shared(found)]
+    records = [_describe(each) for each in found]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
 
 
@@ -151,18 +150,6 @@ def _look(
     fixed = mend() if mend is not None and any(finding.fix for finding in findings) else []
     yield from (_Found(session_id, finding, True) for finding in fixed)
     yield from (_Found(session_id, finding, False) for finding in (look() if fixed else findings))
-
-
-def _merge_shared(found: Sequence[_Found]) -> Iterator[_Found]:
-    """A finding that several sessions share comes once, of no session, and says how many share it."""
-    left = Counter(each.finding for each in found if each.finding.shared)
-    for each in found:
-        sessions = left.pop(each.finding, 0) if each.finding.shared else 1
-        if sessions == 1:
-            yield each
-        elif sessions:
-            what = f"{each.finding.what}; {sessions} sessions have tasks of it"
-            yield _Found(None, replace(each.finding, what=what), each.fixed)
 
 
 def _describe(found: _Found) -> dict[str, Any]:

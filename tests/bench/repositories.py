@@ -24,7 +24,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest
 from sessionrun.landing.turn import land
-from sessionrun.model.places import Seats
+from sessionrun.model.places import Repository, Seats
 from sessionrun.walls.trial import find_problem
 from sessionrun.worktrees.env_make import make_environment
 from sessionrun.worktrees.env_request import EnvironmentRequest, find_target
@@ -104,6 +104,47 @@ def _measure_many(bench: Bench) -> Row:
     case = f"{CREATIONS:,} worktrees, 2 sessions: {failed} failed"
     samples = {case: [Spent(seconds)], "one by one": [Spent(serial)]}
     return compare(samples, case, "one by one", 0.0 if failed else 1.0)
+
+
+def measure_task(rounds: int = 3) -> list[Row]:
+    """A task's whole way in git, two files changed in 5,000, against five commands of git without any check."""
+    ours, plain = "PREPARE and RELEASE, 5,000 files", "git worktree add, add, commit, diff, remove"
+    with make_bench() as bench:
+        top = bench.make_repository({f"d{n // 100}/f{n}": f"{n}\n" * 100 for n in range(5000)})
+        found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
+        cases: dict[str, Case] = {plain: lambda: _do_plainly(bench, top), ours: lambda: _do_task(bench, found)}
+        return [compare(interleave(cases, rounds), ours, plain, 1.15)]
+
+
+def _do_plainly(bench: Bench, top: Path) -> Spent:
+    number = next(_NUMBERS)
+    tree = bench.path / f"plain{number}"
+    begun = _now()
+    git(top, "worktree", "add", "-q", "-b", f"plain-{number}", str(tree), "main")
+    _work_in(tree)
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "work")
+    (bench.path / f"plain{number}.patch").write_text(git(tree, "diff", "--binary", "main", "HEAD"))
+    git(top, "worktree", "remove", "--force", str(tree))
+    return _since(begun)
+
+
+def _do_task(bench: Bench, repository: Repository) -> Spent:
+    name = f"task{next(_NUMBERS)}"
+    folders = [bench.path / "jobs" / name / f"a1-r1-{phase}" for phase in ("prepare", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    request = WorkspaceRequest(repository, "s", name, "do it", patch=str(bench.path / f"{name}.patch"))
+    begun = _now()
+    place = prepare(request, folders[0])
+    _work_in(Path(place.worktree or ""))
+    release(replace(request, place=place, succeeded=True), folders[1])
+    return _since(begun)
+
+
+def _work_in(tree: Path) -> None:
+    (tree / "d0" / "f0").write_text("changed\n")
+    (tree / "new").write_text("new\n")
 
 
 def _forget(top: Path, folder: Path) -> None:
@@ -392,6 +433,7 @@ def _timing_git() -> Iterator[list[float]]:
 
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "worktrees": measure_worktrees,
+    "task": measure_task,
     "walls": measure_walls,
     "environments": measure_environments,
     "landing": measure_landing,

@@ -38,7 +38,7 @@ from sessionrun.cluster.slurm_programs import (
     parse_rows,
 )
 from sessionrun.cluster.slurm_queue import Desk
-from sessionrun.cluster.slurm_records import BEGUN, ENDED, Records, load
+from sessionrun.cluster.slurm_records import Records, load
 from sessionrun.cluster.steps import check_options, find_largest_array
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.asked import Cluster
@@ -207,20 +207,17 @@ def submit(desk: Desk, session: SessionDir, *names: str) -> list[Any]:
     return desk.submit("1-1", jobs)
 
 
-def records(session: SessionDir, name: str = "a", place: int = 0) -> Records:
-    return Records(session.path, str(session.job_path(key(name)).relative_to(session.path)), f"1-1.{place}")
+def records(session: SessionDir, name: str = "a") -> Records:
+    return Records(session.job_path(key(name)))
 
 
 def begin(session: SessionDir, name: str = "a", place: int = 0) -> bool:
-    taken = records(session, name, place).claim({"by": "node", "job": f"12_{place}", "node": "n1"})
-    records(session, name, place).tell(BEGUN)
-    return taken
+    return records(session, name).claim({"by": "node", "job": f"12_{place}", "node": "n1"})
 
 
-def end(session: SessionDir, name: str = "a", place: int = 0, **about: Any) -> None:
+def end(session: SessionDir, name: str = "a", **about: Any) -> None:
     told = {"kind": "exit", "wait_status": 7 << 8, "cpu_s": 0.5, "told": False, "job": "12_0", "node": "n1"}
-    records(session, name, place).keep_end({**told, **about})
-    records(session, name, place).tell(ENDED)
+    records(session, name).keep_end({**told, **about})
 
 
 def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
@@ -249,13 +246,15 @@ def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     assert poll(desk, words) == []
     for place, name in enumerate("abc"):
         assert begin(session, name, place)
-        end(session, name, place)
-    told = desk.look()  # no question to Slurm is needed
-    assert [type(notice) for notice in told] == [JobStarted, Exit] * 3
+    told = poll(desk, words)
+    assert [type(notice) for notice in told] == [JobStarted] * 3
     assert told[0] == JobStarted(key("a"), 0, 0, 0, node="n1, Slurm job 12_0")
-    assert told[1] == Exit(key("a"), 7 << 8, None, 0.5)
-    assert len(words.commands("squeue")) == 1
-    assert not batch.exists() and not list((session.path / "slurm" / "news").iterdir())
+    for name in "abc":
+        end(session, name)
+    ends = desk.look()  # no question to Slurm is needed
+    assert ends == [Exit(key(name), 7 << 8, None, 0.5) for name in "abc"]
+    assert len(words.commands("squeue")) == 2
+    assert not batch.exists()
 
 
 def test_a_refused_submission_can_never_run_later(desk: Desk, session: SessionDir, words: Words) -> None:
@@ -294,7 +293,7 @@ FATES = [
     "begin; row NODE_FAIL; node down*; poll -> start; node idle; poll; poll 60 -> lost: its node failed",
     "begin; row NODE_FAIL; node down*; poll -> start; stop; look -> lost: may still run",
     # Slurm, and not the session, told it to end: it has to say why
-    "begin; end told; look -> start; row COMPLETING; poll; row TIMEOUT; poll -> interrupted gone: time limit",
+    "begin; row RUNNING; poll -> start; end told; look; row TIMEOUT; poll -> interrupted gone: time limit",
     # Slurm does not answer: nothing is concluded, and a record needs no controller
     f"begin; deaf; poll 60 -> start; {'poll 60; ' * 99}end; look -> exit 7",
 ]
@@ -387,7 +386,7 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     submit(desk, session, "a", "b", "c", "d")
     begin(session, "a", 0)
     begin(session, "b", 1)
-    end(session, "b", 1)
+    end(session, "b", job="12_1")
     later = open_desk(session, words)
     opened = {
         key("a"): ("1-1", True),

@@ -26,7 +26,9 @@ POLL_VARIABLE: Final = "SESSIONRUN_SLURM_POLL"
 """How often squeue is run while a job is open (seconds)."""
 
 POLL_S: Final = 5.0
-NEWS_S: Final = 0.5
+LOOK_S: Final = 0.5
+"""How often the folders of jobs that run are looked at for the record of their end."""
+
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -129,7 +131,7 @@ class SlurmExecutor:
 
     def _work(self, worker: Worker[Callable[[], list[Notice]], Notice]) -> None:
         self._desk.reattach(self._opened)
-        while (orders := worker.wait(NEWS_S if self._desk.open else None)) or not worker.is_stopping:
+        while (orders := worker.wait(LOOK_S if self._desk.open else None)) or not worker.is_stopping:
             for order in orders:
                 worker.tell(*order())
             worker.tell(*self._desk.look())

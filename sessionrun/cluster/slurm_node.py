@@ -22,7 +22,7 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
-from sessionrun.cluster.slurm_records import BEGUN, ENDED, LEDGER, Records, load
+from sessionrun.cluster.slurm_records import LEDGER, Records, load
 from sessionrun.keeper.children import Children
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
@@ -44,13 +44,13 @@ def main() -> int:
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     batch = load(batch_file)
     order = batch["jobs"][index]
-    records = Records(session, order["folder"], f"{batch['batch']}.{index}")
+    folder = session / order["folder"]
+    records = Records(folder)
     who = _describe_self()
     if not records.claim({**who, "by": "node"}):
         print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
         return 0
-    records.tell(BEGUN)
-    job = OneJob(batch, order, session / order["folder"] / LEDGER)
+    job = OneJob(batch, order, folder / LEDGER)
     end = job.run()
     about = {"told": job.asked_to_end, "max_rss_kb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}
     _keep_end(records, {**describe_end(end), **who, **about, "ended_at": time.time()})
@@ -74,9 +74,7 @@ def _keep_end(records: Records, end: dict[str, Any]) -> None:
     """Leave the record, as often as the disk refuses: without it the end of the job is not known."""
     while True:
         try:
-            records.keep_end(end)
-            records.tell(ENDED)
-            return
+            return records.keep_end(end)
         except OSError as error:
             print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
             time.sleep(RETRY_S)

@@ -1,7 +1,7 @@
 """What a session has open at Slurm: submits, looks, signals, and says what became of each job.
 
-One thread uses it.  Slurm is asked about all jobs at once, at an interval; beginnings and ends come sooner, by
-the records that the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm
+One thread uses it.  Slurm is asked about all jobs at once, at an interval; ends come sooner, by the records that
+the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm
 does later, or a submission that is still on its way, the job cannot begin.
 """
 
@@ -73,7 +73,6 @@ class Desk:
         self._run_program = run
         self._clock = clock
         self._prefix = f"sessionrun-{session.session_id}-"
-        self._news = session.path / "slurm" / "news"
         self._next_look = 0.0
         self._complaint: str | None = None
         self._answering: frozenset[str] = frozenset()
@@ -125,7 +124,7 @@ class Desk:
         return []
 
     def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
-        make_directories(self._news, 0o700)
+        make_directories(self._batch_path(batch).parent, 0o700)
         root = self._session.path
         orders = [
             {
@@ -153,25 +152,14 @@ class Desk:
     # --- what became of them ---
 
     def look(self) -> list[Notice]:
-        """Read the news; when it is time ask Slurm, too; and go on with the stopping."""
-        notices = self._read_news()
-        if self.open and self._clock() >= self._next_look:
+        """Read the records of jobs that run; when it is time those of all, and ask Slurm; go on stopping."""
+        now = self._clock()
+        is_time = bool(self.open) and now >= self._next_look
+        looked_at = [job for job in self.open.values() if is_time or job.claim is not None]
+        notices = [notice for job in looked_at for notice in self._judge(job, now, fresh=False)]
+        if is_time:
             notices += self._ask()
         return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
-
-    def _read_news(self) -> list[Notice]:
-        names = {f"{job.batch}.{job.index}": job for job in self.open.values()}
-        notices: list[Notice] = []
-        listed: list[str] = []
-        with suppress(OSError):  # there is none yet
-            listed = sorted(name for name in os.listdir(self._news) if not name.startswith("."))
-        for found in listed:
-            job = names.get(found.rpartition(".")[0])
-            if job is not None and job.key in self.open:
-                notices += self._judge(job, self._clock(), fresh=False)
-            with suppress(OSError):
-                os.unlink(self._news / found)
-        return notices
 
     def _ask(self) -> list[Notice]:
         try:
@@ -291,8 +279,7 @@ class Desk:
     # --- tools ---
 
     def _records(self, job: OpenJob) -> Records:
-        folder = str(self._session.job_path(job.key).relative_to(self._session.path))
-        return Records(self._session.path, folder, f"{job.batch}.{job.index}")
+        return Records(self._session.job_path(job.key))
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"

@@ -4,7 +4,6 @@ Below the session's directory:
 
     slurm/batch-B.json              the orders of a batch, by index
     slurm/log-B.txt                 what was printed around its jobs
-    slurm/news/B.INDEX.begun|ended  says that there is something to read; removed once it was read
     JOB_FOLDER/slurm-claim.json     which Slurm job runs it, or that the head has given it up
     JOB_FOLDER/slurm-end.json       how it ended
 """
@@ -20,8 +19,6 @@ from typing import Any, Final
 
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file, sync_directory
 
-BEGUN: Final = "begun"
-ENDED: Final = "ended"
 CLAIM: Final = "slurm-claim.json"
 END: Final = "slurm-end.json"
 LEDGER: Final = "slurm-ledger"
@@ -29,13 +26,11 @@ MAX_BYTES: Final = 1 << 20
 
 
 class Records:
-    """The claim and the end of one job; `name` is what its news are called."""
+    """The claim and the end of one job, whose folder that is."""
 
-    def __init__(self, session: Path, folder: str, name: str) -> None:
-        self._session = session
-        self._name = name
-        self.claim_path = session / folder / CLAIM
-        self.end_path = session / folder / END
+    def __init__(self, folder: Path) -> None:
+        self.claim_path = folder / CLAIM
+        self.end_path = folder / END
 
     def claim(self, about: Mapping[str, Any]) -> bool:
         """Take the job, once and for ever; False: it was taken before.
@@ -70,11 +65,6 @@ class Records:
             OSError: the disk refuses.
         """
         replace_file(self.end_path, dump(about), durable=True)
-
-    def tell(self, what: str) -> None:
-        """Say that there is news; they are only a hint, so a disk that refuses is none of this job's business."""
-        with suppress(OSError):
-            replace_file(self._session / "slurm" / "news" / f"{self._name}.{what}", b"", durable=False)
 
 
 def load(path: Path, most: int | None = None) -> dict[str, Any]:

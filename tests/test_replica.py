@@ -21,7 +21,6 @@ from sessionrun.cluster.findings import check_replicas, find_named
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
 from sessionrun.cluster.replica import (
-    SENT,
     WORK,
     ReplicaWish,
     close_replica,
@@ -57,7 +56,7 @@ class Node:
         self.home = self.nodes / "n" / "repositories" / "0123"
         self.top = self.home / "replica"
 
-    def request(self, earlier: Place | None = None) -> WorkspaceRequest:
+    def request(self) -> WorkspaceRequest:
         repository = Repository(
             top=str(self.top),
             common_dir=str(self.top / ".git"),
@@ -65,7 +64,7 @@ class Node:
             base_branch="main",
             base_commit=self.base,
         )
-        return WorkspaceRequest(repository, "s", "t", "title", earlier=earlier)
+        return WorkspaceRequest(repository, "s", "t", "title")
 
     def folder(self, job: str, *known: str) -> Path:
         path = self.jobs / job
@@ -73,8 +72,8 @@ class Node:
         replace_file(path / REPLICA, orjson.dumps(ReplicaWish(known or (self.base,))), durable=False)
         return path
 
-    def receive(self, job: str, earlier: Place | None = None) -> None:
-        receive(self.request(earlier), self.folder(job))
+    def receive(self, job: str) -> None:
+        receive(self.request(), self.folder(job))
 
     def branches(self) -> list[str]:
         return git(self.top, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
@@ -103,14 +102,6 @@ def answer(node: Node, place: Place, job: str) -> None:
     close_replica(node.request(), place, folder)
 
 
-def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
-    node.receive("p1")
-    assert node.branches() == ["task-a"]
-    forget(node, "release")
-    node.receive("p2")
-    assert node.branches() == [] and not list((node.home / SENT).iterdir())
-
-
 @pytest.mark.parametrize("killed_at", ["before its pack", "before its answer"])
 def test_a_branch_stays_whose_release_was_killed(
     node: Node, monkeypatch: pytest.MonkeyPatch, killed_at: str
@@ -131,8 +122,8 @@ def test_a_branch_stays_whose_release_was_killed(
 
 def test_a_release_that_is_done_again_when_its_branch_has_gone_finds_the_work(node: Node) -> None:
     """Its end was not seen, so the node forgot it without the session taking the work; then another task began."""
-    commit = git(node.top, "rev-parse", "task-a")
-    forget(node, "release")
+    commit = git(node.top, "rev-parse", "HEAD")
+    assert node.branches() == [], "it went when the RELEASE had answered"
     receive(replace(node.request(), task="u"), node.folder("p"))
     assert node.branches() == []
     git(node.top, "checkout", "-q", "--detach", node.base)
@@ -146,16 +137,10 @@ def test_a_release_that_is_done_again_when_its_branch_has_gone_finds_the_work(no
     assert node.branches() == []
 
 
-def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:
-    forget(node, "release")
-    node.receive("p1", Place(branch="task-a"))
-    node.receive("p2")
-    assert node.branches() == ["task-a"]
+def test_a_branch_that_has_moved_stays(node: Node) -> None:
+    git(node.top, "branch", "task-a", node.base)
     answer(node, Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD")), "r2")
-    git(node.top, "branch", "-f", "task-a", node.base)
-    forget(node, "r2")
-    node.receive("p3")
-    assert node.branches() == ["task-a"]
+    assert node.branches() == ["task-a"] and git(node.top, "rev-parse", "task-a") == node.base
 
 
 def test_a_node_gets_commits_in_the_place_of_branches(node: Node) -> None:
@@ -183,7 +168,7 @@ def test_a_branch_that_came_home_before_goes_on_and_others_stay(node: Node) -> N
     source = node.source
     repository = replace(node.request().repository, top=str(source), common_dir=str(source / ".git"))
     git(source, "branch", "task-a")  # a person's
-    first = git(node.top, "rev-parse", "task-a")
+    first = git(node.top, "rev-parse", "HEAD")
     git(node.top, "commit", "-q", "--allow-empty", "-m", "more")
     second = git(node.top, "rev-parse", "HEAD")
     folder = node.jobs / "release"

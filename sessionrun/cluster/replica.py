@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.cluster.companions import ARCHIVE, RECEIVED, Remote, fetch_missing, make_links, unpack_included
 from sessionrun.git.clone import open_room
 from sessionrun.git.git import Git
@@ -26,7 +24,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import NotRegular, make_directories, read_regular, replace_file
-from sessionrun.store.jobfiles import LEFT, REPLICA, load_record, load_record_if_any
+from sessionrun.store.jobfiles import LEFT, REPLICA, load_record
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import find_tips
@@ -41,9 +39,6 @@ WORK: Final = "work.pack"
 
 MAX_PACK: Final = 128 * 1024 * 1024
 """Most that a repository may send to a node at once (bytes)."""
-
-SENT: Final = "sent"
-"""Directory beside a replica: a record for each branch whose work was packed; and a part of the names of refs."""
 
 SHALLOW: Final = "shallow"
 """File in a repository with a part of a history: the first commits that it has."""
@@ -83,20 +78,6 @@ class ReplicaWish:
     remote: Remote | None = None
 
 
-@frozen
-class SentWork:
-    """A branch of a task whose worktree is gone.  It goes with `folder`, of its RELEASE, and `kept` is left of it.
-
-    The node keeps the folder until the session has the end.  A RELEASE whose end was not seen is done again, and
-    takes the branch from the ref.
-    """
-
-    branch: str
-    commit: str
-    folder: str
-    kept: str
-
-
 class ObjectsMissing(SessionrunError):
     """The replica lacks what the task begins with; the session sends it with the next order."""
 
@@ -118,7 +99,6 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         if not (top / ".git" / "HEAD").exists():
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
-        _drop_sent(git, top.parent / SENT, request.earlier)
         for ref in _list_kept(git, request):  # of an attempt before this one, whose RELEASE is done
             git("update-ref", "-d", ref)
         if wish.remote is not None:
@@ -167,21 +147,22 @@ def read_shallow(common_dir: str) -> tuple[str, ...]:
 def close_replica(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     """After RELEASE has answered: delete what was for its task alone; `clean --cache` deletes the rest.
 
-    Its branch goes later, when the session has the work: only now that is noted, for a RELEASE that is killed
-    before its answer is done again, and needs the branch.
+    Its branch becomes a ref, from which a RELEASE whose end was not seen, and which is done again, takes it back.
 
     Raises:
         JobFileError: the wish is damaged.
     """
-    wish = load_record(folder / REPLICA, ReplicaWish)
+    wish, top = load_record(folder / REPLICA, ReplicaWish), Path(request.repository.top)
     if place.worktree is not None:
         return
-    _note_sent(request, place, folder)
-    with suppress(OSError):
+    with suppress(SessionrunError, OSError):
         if request.walls is not None:
             remove_tree(Path(request.walls).parent)
         if wish.is_own:
-            remove_tree(Path(request.repository.top).parent)
+            remove_tree(top.parent)
+        else:
+            with hold_lock(top.parent / "lock", 0o600):
+                _put_branch_aside(Git(top, limit_s=request.git_limit_s), request, place)
 
 
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
@@ -235,44 +216,24 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
         replace_file(folder / WORK, pack_objects(git, tips, wish.known), durable=False)
 
 
-def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+def _put_branch_aside(git: Git, request: WorkspaceRequest, place: Place) -> None:
+    """Rename a branch whose work is packed, in one step; one that has moved since stays."""
     name = place.rescue or place.branch
     if name is None or place.commit is None:
         return
-    records = Path(request.repository.top).parent / SENT
-    make_directories(records, 0o700)
-    path = records / f"{sha256(name.encode()).hexdigest()[:16]}.json"
-    sent = SentWork(name, place.commit, str(folder), f"{_kept_prefix(request)}{name}")
-    replace_file(path, orjson.dumps(sent), durable=False)
+    steps = f"update {_kept_prefix(request)}{name} {place.commit}\ndelete refs/heads/{name} {place.commit}\n"
+    if git.attempt("update-ref", "--stdin", stdin=os.fsencode(steps)).returncode == 0:
+        git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
 
 
 def _kept_prefix(request: WorkspaceRequest) -> str:
     """How the refs begin that are left of a task's branches."""
-    return f"refs/sessionrun/{SENT}/{sha256(os.fsencode(request.owner)).hexdigest()[:16]}/branch/"
+    return f"refs/sessionrun/sent/{sha256(os.fsencode(request.owner)).hexdigest()[:16]}/branch/"
 
 
 def _list_kept(git: Git, request: WorkspaceRequest) -> dict[str, str]:
     """What is left of a task's branches: commits, by ref."""
     return git.list_refs(_kept_prefix(request))
-
-
-def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:
-    """Delete the branches whose work the session has: the node forgot the RELEASE then, with its folder.
-
-    The branch that this task takes up stays.  The caller holds the replica's lock.
-    """
-    dropped = False
-    for path in sorted(records.glob("*.json")):
-        sent = load_record_if_any(path, SentWork)
-        if sent is None or os.path.lexists(sent.folder):
-            continue
-        if earlier is None or sent.branch not in (earlier.branch, earlier.rescue):
-            git.attempt("update-ref", sent.kept, sent.commit)
-            done = git.attempt("update-ref", "-d", f"refs/heads/{sent.branch}", sent.commit)
-            dropped = dropped or done.returncode == 0
-        path.unlink(missing_ok=True)
-    if dropped:
-        git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
 
 
 def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> bytes:

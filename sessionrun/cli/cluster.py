@@ -56,7 +56,7 @@ def head(host: str, port: int) -> int:
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
         _say(f"in the place of {host} give the others an address of this machine that they reach")
-    return keep_head(argv, address, lock_fd, os.environ, _say)
+    return keep_head(argv, lock_fd, os.environ, _say)
 
 
 @command.command("node")

@@ -16,7 +16,7 @@ from uuid import uuid4
 import orjson
 
 from sessionrun.cluster.messages import PROTOCOL, Message
-from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, give_way
+from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, stay_with_verb
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.stopping import stop_nodes
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
@@ -40,6 +40,7 @@ def load_timers(environ: Mapping[str, str]) -> Timers:
 
 async def dask_setup(scheduler: Any) -> None:
     """Begin: dask calls this when its scheduler starts."""
+    stay_with_verb()
     room = WaitingRoom(load_timers(os.environ), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
     scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
@@ -61,7 +62,6 @@ class WaitingRoom:
         self._calls: dict[str, asyncio.Future[bool]] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._giving_way = asyncio.create_task(give_way(scheduler.close))
 
     def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
         """What dask calls with a message, unless the other end cannot be served."""

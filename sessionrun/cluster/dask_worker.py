@@ -25,11 +25,11 @@ from sessionrun.cluster.node_directory import (
     SOCKET,
     NodeSite,
     find_nodes_dir,
-    give_way,
     has_root,
     load_site,
     open_node,
     start_root,
+    stay_with_verb,
 )
 from sessionrun.cluster.timers import BRIDGE_SLACK_S
 from sessionrun.keeper.lease import Watcher
@@ -53,6 +53,7 @@ _TASKS: Final[set[asyncio.Task[None]]] = set()
 
 async def dask_setup(worker: Any) -> None:
     """Begin: dask calls this when a worker starts that has this module by ``--preload``."""
+    stay_with_verb()
     _begin(worker, load_site(Path(os.environ[NODE_VARIABLE])))
 
 
@@ -75,7 +76,7 @@ async def join(worker: Any) -> None:
 
 
 def _begin(worker: Any, site: NodeSite) -> None:
-    for work in (_carry(worker, site), _keep_root(worker, site), _watch(site), give_way(worker.close)):
+    for work in (_carry(worker, site), _keep_root(worker, site), _watch(site)):
         _keep(work)
 
 

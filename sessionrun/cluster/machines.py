@@ -12,12 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sessionrun.cluster import node_directory
 from sessionrun.cluster.address import (
     CERTS_VARIABLE,
     ask_scheduler,
@@ -32,10 +31,10 @@ from sessionrun.cluster.node_directory import (
     CALM,
     EXIT_LEFT,
     LOCK,
+    LOOP_VARIABLE,
     NODE_VARIABLE,
     NODES_VARIABLE,
     RESCUE_S,
-    VERB_LOCK,
     NodeSite,
     check_node,
     find_nodes_dir,
@@ -50,9 +49,8 @@ from sessionrun.store.files import make_directories
 HEAD: Final = ".head"
 """What the head of this machine has among its nodes; no node is called so."""
 
-VERB_WAIT_S: Final = 5.0
-PROGRAM_WAIT_S: Final = 30.0
-"""So long a verb waits for one that is ending, and for the program that a killed one left."""
+LOCK_WAIT_S: Final = 10.0
+"""So long a verb waits for one that is ending."""
 
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
@@ -101,15 +99,11 @@ def take_head(address: str, environ: Mapping[str, str]) -> int:
     Raises:
         InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
     """
-    paths = _head_lock(address, environ, "verb"), _head_lock(address, environ, "head")
-    lock_fd = take_over(*paths, "head", f"at {address}", "--port", "distributed.cli.dask_scheduler")
+    lock = find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.lock"
+    lock_fd = take_lock(lock, "head", f"at {address}", "--port")
     host, _, port = address.partition("://")[2].rpartition(":")
     _probe(host, int(port))
     return lock_fd
-
-
-def _head_lock(address: str, environ: Mapping[str, str], whose: str) -> Path:
-    return find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.{whose}.lock"
 
 
 def _probe(host: str, port: int) -> int:
@@ -125,20 +119,13 @@ def _probe(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def keep_head(
-    argv: list[str], address: str, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
-) -> int:
-    """Keep the scheduler at an address running, which has to hold its lock, too.
+def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+    """Keep the scheduler running, which has to hold its lock, too.
 
     What dask leaves on disk is not for the common directory.
     """
-    passed = {
-        **CALM,
-        "DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / HEAD),
-        **environ,
-        node_directory.LOOP_VARIABLE: node_directory.name_loop(_head_lock(address, environ, "verb")),
-    }
-    return keep_running(argv, passed, say, (lock_fd,))
+    passed = {**CALM, "DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / HEAD), **environ}
+    return keep_running(argv, passed, say, lock_fd)
 
 
 # --- a node ---
@@ -163,8 +150,7 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
         InputError: another program of this machine is that node, or its directory cannot be written.
     """
     nodes = find_nodes_dir(environ)
-    paths = nodes / name / VERB_LOCK, nodes / name / LOCK
-    lock_fd = take_over(*paths, "node", f"the node {name}", "--name", "distributed.cli.dask_worker")
+    lock_fd = take_lock(nodes / name / LOCK, "node", f"the node {name}", "--name")
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
 
@@ -182,9 +168,8 @@ def keep_node(
     where = ["--local-directory", str(folder / "dask"), *(["--host", host] if is_loopback(host) else [])]
     bridge = ["--preload", "sessionrun.cluster.dask_worker"]
     certs = _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
-    loop = node_directory.name_loop(folder / VERB_LOCK)
-    passed = {**CALM, **environ, NODE_VARIABLE: str(site.path), node_directory.LOOP_VARIABLE: loop}
-    return keep_running([*program, *size, *where, *bridge, *certs], passed, say, (lock_fd,))
+    passed = {**CALM, **environ, NODE_VARIABLE: str(site.path)}
+    return keep_running([*program, *size, *where, *bridge, *certs], passed, say, lock_fd)
 
 
 _UNIT: Final = """\
@@ -227,46 +212,38 @@ def _quote(word: str) -> str:
 # --- of both ---
 
 
-def take_over(verb_lock: Path, program_lock: Path, verb: str, what: str, option: str, program: str) -> int:
-    """Take both locks of what only one verb of this machine may be; the program of a killed one gives way.
-
-    Returns the descriptor of the second lock, which the program has to inherit.
+def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
+    """Take the lock of what only one program of this machine may be; the program of this verb has to inherit it.
 
     Raises:
-        InputError: another one is it, or a program has the second lock and does not end, or no verb started it.
+        InputError: another one has it, or it cannot be had.
     """
     try:
-        make_directories(verb_lock.parent, 0o700)
-        if locks.hold(verb_lock, timeout_s=VERB_WAIT_S) is None:
-            raise InputError(
-                f"another `sessionrun cluster {verb}` of this machine is {what}: end it, or give this one "
-                f"another {option}"
-            )
-        lock_fd = locks.hold(program_lock, timeout_s=PROGRAM_WAIT_S)
+        make_directories(lock.parent, 0o700)
+        lock_fd = locks.hold(lock, timeout_s=LOCK_WAIT_S)
     except OSError as error:
         raise InputError(
-            f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+            f"the directory {lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
         ) from error
     if lock_fd is None:
         raise InputError(
-            f"a program that no `sessionrun cluster {verb}` keeps running is {what} and does not end: kill that "
-            f"process, {program}, or give this one another {option}"
+            f"another `sessionrun cluster {verb}` of this machine, or a program of dask's, is {what}: end it, or "
+            f"give this one another {option}"
         )
     return lock_fd
 
 
-def keep_running(
-    argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], keeps: Collection[int]
-) -> int:
+def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], lock_fd: int) -> int:
     """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
-    It inherits the descriptors that it `keeps`.
+    It inherits the lock, and is killed with this process: jobs go on for a lease, in which this may start again.
     """
+    passed = {**environ, LOOP_VARIABLE: str(os.getpid())}
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     while not ended.is_set():
-        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
+        child = subprocess.Popen(argv, env=passed, stdin=subprocess.DEVNULL, pass_fds=(lock_fd,))
         while child.poll() is None and not ended.is_set():
             ended.wait(LOOK_S)
         if ended.is_set():

@@ -1,25 +1,18 @@
 """Where a node keeps its books: ``NODES/NAME/node.json`` says which one it is, ``NODES/NAME/node-ID`` is its own.
 
-`cluster head` and `cluster node` take over from one that was killed.  The replicas of this machine's nodes lie
-beside the books.
+The replicas of this machine's nodes lie beside the books.
 
 The id is made once, at random: two machines that have the same name are two nodes, and a node that comes back is
 the same one.
-
-Each keeps a program of dask running.  If it alone is killed, its program goes on, so that no job suffers; but
-nothing starts that again.  So it ends when the next verb has come, and then that one starts its own.  For the
-cluster that is a restart like any other.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -46,6 +39,9 @@ NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 EXIT_LEFT: Final = 77
 """What a program that a verb of `cluster` starts again and again ends with to end that."""
 
+LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
+"""In a program that a verb of `cluster` starts again and again: the verb's process."""
+
 NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 """Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
 
@@ -65,9 +61,6 @@ LEFT: Final = "left"
 
 LOCK: Final = "bridge.lock"
 """File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
-
-VERB_LOCK: Final = "node.lock"
-"""File there that `cluster node` alone locks."""
 
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
@@ -150,6 +143,14 @@ def load_site(path: Path) -> NodeSite:
     return replace(build(NodeSite, about), path=path)
 
 
+def stay_with_verb() -> None:
+    """Be killed with the verb that started this program, if one did: nothing would start it again when it ends."""
+    if (verb := os.environ.get(LOOP_VARIABLE)) is not None:
+        processes.die_with_parent()
+        if os.getppid() != int(verb):  # it died before
+            os._exit(0)
+
+
 def has_root(site: NodeSite) -> bool:
     """Whether its root lives."""
     return locks.is_held(site.path / "root.lock")
@@ -182,35 +183,6 @@ def main() -> None:
             launch.start_detached(SessionDir(directory), lock_fd, new=False, program="sessionrun.cluster.node")
     except (StoreError, OSError) as error:
         sys.exit(str(error))
-
-
-LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
-"""In a program that a verb of `cluster` starts again and again: the verb's process, and its lock."""
-
-LOOK_S: Final = 0.5
-CLOSE_TIMEOUT_S: Final = 2.0
-
-
-def name_loop(verb_lock: Path) -> str:
-    """The value of `LOOP_VARIABLE` for the programs of this process, which is a verb."""
-    return f"{os.getpid()}:{verb_lock}"
-
-
-def is_succeeded(environ: Mapping[str, str]) -> bool:
-    """Whether the verb that started this program is gone, and another one has come."""
-    verb, _, lock = environ[LOOP_VARIABLE].partition(":")
-    return verb != str(os.getppid()) and locks.is_held(Path(lock))
-
-
-async def give_way(close: Callable[[], Awaitable[object]]) -> None:
-    """End this program when it is succeeded; if no verb started it, return."""
-    if LOOP_VARIABLE not in os.environ:
-        return
-    while not is_succeeded(os.environ):
-        await asyncio.sleep(LOOK_S)
-    with suppress(Exception):
-        await asyncio.wait_for(close(), CLOSE_TIMEOUT_S)
-    os._exit(0)
 
 
 _REPLICAS: Final = "repositories"

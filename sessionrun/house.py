@@ -340,7 +340,6 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
         Step("worktrees", "worktrees.steps:check_environments", of_tasks=("environment",)),
-        Step("cluster", "cluster.address:check_walls", ("cluster",)),
         Step("walls", "walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.

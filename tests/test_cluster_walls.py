@@ -209,10 +209,6 @@ def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(se
         why = "can build its walls: thin: bwrap cannot build walls here: No permissions to create a new namespace"
         told = " ".join(sessionrun("explain", session_id, "w0").stdout.split())
         assert f"no node of the cluster {why}" in told
-        refused = sessionrun(*words)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        where = f"no node of the cluster at {cluster.address}"
-        assert refused.stderr.startswith(f"sessionrun: error: task 1 (ID: w0): {where} {why}")
         assert "project" in sessionrun("cluster", "status", cluster.address).stdout
         cluster.env["PATH"] = usual
         cluster.start_node("good", 2)

@@ -22,10 +22,9 @@ from sessionrun import __version__
 from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
 from sessionrun.git.repository import INCLUDE_FILE
-from sessionrun.model.asked import SLURM, Cluster, uses_replicas
+from sessionrun.model.asked import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.index import choose_directory, user_directory
 
@@ -192,25 +191,6 @@ def _join(cluster: Cluster) -> None:
         notify(OWN_CLUSTER.format(cluster.address))
     for worker, why in (failed or {}).items():
         notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
-
-
-def check_walls(spec: SessionSpec) -> None:
-    """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
-
-    Raises:
-        InputError: there are such walls, or the cluster does not answer.
-    """
-    cluster, templates = spec.cluster, () if spec.template is None else (spec.template,)
-    walled = any(task.sandbox is not None for task in (*spec.tasks, *templates))
-    if cluster is None or not uses_replicas(cluster) or not walled:
-        return
-    nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
-    for num, task in enumerate(spec.tasks, 1):
-        needs = task.sandbox.needs if task.sandbox is not None else ()
-        why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
-        if why and None not in why:
-            where = f"no node of the cluster at {cluster.address} can build its walls"
-            raise refuse_task(num, task, f"{where}: {nodes[0]['name']}: {why[0]}")
 
 
 # --- what it answers ---

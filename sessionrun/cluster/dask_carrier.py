@@ -27,9 +27,6 @@ from sessionrun.store.session import SessionDir
 Deed: TypeAlias = Callable[[Head], None]
 
 WAIT_S: Final = 5.0
-SOON_S: Final = 0.05
-"""So long after an end the supervisor may take to have something to say to it: until then no call waits."""
-
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
@@ -53,7 +50,6 @@ class Carrier:
         self.complaint: str | None = None
         self._cluster, self._head, self._keep = cluster, head, keep
         self._closing = False
-        self._told_end = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
 
@@ -94,11 +90,6 @@ class Carrier:
                 came, parked = parked.result(), None
             elif has_news:
                 came = await self._call(rpc, 0.0)
-            elif self._told_end:
-                self._told_end = False
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._poked.wait(), SOON_S)
-                continue
             else:
                 parked = parked or asyncio.create_task(self._call(rpc, WAIT_S))
                 poke = asyncio.create_task(self._poked.wait())
@@ -145,7 +136,6 @@ class Carrier:
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(news)
-        self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
         self.worker.tell(*heard, *([] if reply["nodes"] is None else [("nodes", {**self._head.nodes})]))
 
 

@@ -43,9 +43,6 @@ from sessionrun.walls.report import FILLED
 from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0
-LULL_S: Final = 0.02
-"""While all slots are in use a tick without news waits so long: most often a job of a moment has ended by then."""
-
 TRIAL: Final = "trial"
 """Folder in the node's directory in which it is tried whether walls can be built."""
 
@@ -88,7 +85,6 @@ class LinkProcess:
         self._alone_since = time.monotonic()
         self._flying: dict[int, float] = {}
         self._waiting: int | None = None
-        self._heard_at = float("-inf")
         self._has_news = False
 
     def _find_jobs(self, path: Path, offset: int) -> None:
@@ -157,7 +153,7 @@ class LinkProcess:
                 del self._flying[number]
                 self._has_news = True
         is_busy = any(number != self._waiting for number in self._flying)
-        if is_busy or (self._waiting in self._flying and not self._has_news) or self._find_lull(now):
+        if is_busy or (self._waiting in self._flying and not self._has_news):
             return
         wait_s = 0.0 if self._has_news else self._link.timers.tick
         ends = [job.end for job in self._jobs.values() if job.end is not None]
@@ -169,14 +165,6 @@ class LinkProcess:
         self._has_news = False
         bridge.send(b"%d" % tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
         bridge.flush()
-
-    def _find_lull(self, now: float) -> list[float]:
-        """Until when no tick has to be sent: nothing is to be told, and no order can come."""
-        ends_at = self._heard_at + LULL_S
-        if self._has_news or self._flying or self._bridge is None or now >= ends_at:
-            return []
-        is_full = sum(job.end is None for job in self._jobs.values()) >= self._site.slots
-        return [ends_at] if is_full else []
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
@@ -198,7 +186,6 @@ class LinkProcess:
         now = time.monotonic()
         times = [
             *self._flying.values(),
-            *self._find_lull(now),
             *self._find_end(),
             *self._rescues.look(self._jobs.values()),
             *([] if self._disks.look_at is None else [self._disks.look_at]),
@@ -244,7 +231,6 @@ class LinkProcess:
             return
         for number, content in frames:
             self._flying.pop(int(number), None)
-            self._heard_at = time.monotonic()
             answer = orjson.loads(content) if content else {"refused": None}
             if answer.get("refused"):
                 say(f"the cluster's scheduler refuses this node: {answer['refused']}")

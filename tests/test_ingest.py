@@ -65,19 +65,14 @@ def test_a_long_line_is_title_and_body() -> None:
     assert make_draft("short").body == ""
 
 
-def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: Command) -> None:
+def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> None:
     git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
-    git(Path(), "worktree", "add", "-q", "-b", "done", "../done")
-    side, done = repository.parent / "side", repository.parent / "done"
-    (done / SUGGESTIONS).write_text("Of a branch\nfix  THE login\n")
-    git(done, "add", SUGGESTIONS)
-    git(done, "commit", "-q", "-m", "work")
-    git(Path(), "branch", "same", "done")
+    side = repository.parent / "side"
     (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     open_queue().create([Draft("known")])
 
     would = sessionrun.load("ingest", "--dry-run")
-    assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 2)
+    assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None])
     assert (repository / SUGGESTIONS).exists()
     assert titles() == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
@@ -86,31 +81,25 @@ def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: 
     put_aside(find_place(side), side / SUGGESTIONS)  # as RELEASE does
     (side / SUGGESTIONS).write_text("Of an agent that still works\n")
     found = sessionrun("ingest", "--group", "next")
-    assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
-    assert found.stderr == "3 added, 3 in the queue already\n"
+    assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\n"
+    assert found.stderr == "2 added, 2 in the queue already\n"
     assert {task.group for task in find_ready(open_queue())} == {None, "next"}
     assert not (repository / SUGGESTIONS).exists() and (side / SUGGESTIONS).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
     for task in find_ready(open_queue()):
         open_queue().close(task.id)
-    open_queue().remove("task-4")
     (repository / SUGGESTIONS).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
-    assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
+    assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-4", "Fix the login")]
     assert [*shown] == ["schema_version", "dry_run", "added", "known", "kept"]
 
 
-def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:
-    for text, new in (("one\n", ["one"]), ("one\ntwo\n", ["two"])):
-        (repository / SUGGESTIONS).write_text(text)
-        git(Path(), "add", SUGGESTIONS)
-        git(Path(), "commit", "-q", "-m", "it")
-        assert added(ingest(maximum=0)) == []
-        assert added(ingest()) == new
-        assert added(ingest()) == []
-        open_queue().close(open_queue().load()[-1].id)
-        assert (repository / SUGGESTIONS).read_text() == text
+def test_a_file_that_git_tracks_is_taken_by_its_name_alone(repository: Path) -> None:
+    (repository / SUGGESTIONS).write_text("one\n")
+    git(Path(), "add", SUGGESTIONS)
+    assert added(ingest()) == [] and (repository / SUGGESTIONS).read_text() == "one\n"
+    assert added(ingest(files=[Path(SUGGESTIONS)])) == ["one"]
 
 
 def test_what_is_above_the_limit_waits(repository: Path, sessionrun: Command) -> None:
@@ -159,32 +148,7 @@ def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, session
     assert done.stderr == f"sessionrun: error: {own_place / 'more.txt'}: No such file or directory\n"
 
 
-@pytest.mark.slow
-def test_what_a_released_worktree_leaves(
-    repository: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """RELEASE commits the file to the task's branch, whatever became of the task; an ignored file is gone."""
-    plan = [
-        {"id": "left", "prompt": f"echo 'Of left' >> {SUGGESTIONS}"},
-        {"id": "committed", "prompt": f"echo 'Of committed' >> {SUGGESTIONS}; git add -A; git commit -qm work"},
-        {"id": "failed", "prompt": f"echo 'Of failed' >> {SUGGESTIONS}; exit 3"},
-        {"id": "ignored", "prompt": f"echo {SUGGESTIONS} > .gitignore; echo 'Of ignored' >> {SUGGESTIONS}"},
-    ]
-    for variable in ("AUTHOR", "COMMITTER"):
-        for name in ("SUGGESTIONS", "EMAIL"):
-            monkeypatch.setenv(f"GIT_{variable}_{name}", "a@b")
-    sessionrun.wait(sessionrun.start(plan, "--worktree"))
-    assert git(Path(), "worktree", "list").count("\n") == 0
-    found = ingest()
-    assert sorted((task["title"], task["source"]) for task in found.added) == [
-        ("Of committed", f"main-task-committed:{SUGGESTIONS}"),
-        ("Of failed", f"main-task-failed:{SUGGESTIONS}"),
-        ("Of left", f"main-task-left:{SUGGESTIONS}"),
-    ]
-    assert added(ingest()) == []
-
-
-LINES = {"one", "two", "three", "four", "five", "of a branch"}
+LINES = {"one", "two", "three", "four", "five"}
 
 
 def sweep_ingest(closes: str) -> None:
@@ -220,11 +184,6 @@ def sweep_ingest(closes: str) -> None:
 @pytest.mark.parametrize("closes", ["closes", ""])
 def test_killed_before_each_call_that_changes_a_file(repository: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""
-    git(Path(), "checkout", "-q", "-b", "side")
-    (repository / SUGGESTIONS).write_text("of a branch\n")
-    git(Path(), "add", SUGGESTIONS)
-    git(Path(), "commit", "-q", "-m", "it")
-    git(Path(), "checkout", "-q", "main")
     kills = run_watched(sweep_ingest, closes)
     assert int(kills.split()[0]) > 20
 

@@ -380,8 +380,8 @@ def take(
 ) -> None:
     """Take follow-ups into the queue, and empty their files.
 
-    Each line of suggested_tasks.txt is a task.  Taken are the file of the main checkout, those of tasks of the
-    queue that have ended, and those on branches.  A line that an open task says already is left out.
+    Each line of suggested_tasks.txt is a task.  Taken are the file of the main checkout, and those of tasks of
+    the queue that have ended.  A line that an open task says already is left out.
     """
     found = ingest(files=files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
     if as_json:

@@ -6,17 +6,15 @@ The shelf is a folder beside the lock of the queue.  A file is renamed onto it: 
 the task lives any more, that of the main checkout when follow-ups are taken.  A process that opens it by its old
 name from then on makes a new one.
 
-They come from the shelf, from the main checkout, and from branches.  RELEASE puts the file of a task of the queue
-onto the shelf.  In any other session it commits it to the branch of the task, as far as git does not ignore it.
-These files are on the shelf:
+They come from the shelf and from the main checkout.  RELEASE puts the file of a task of the queue onto the shelf.
+In any other session it is work as any other file.  These files are on the shelf:
 
     lock       the process that takes follow-ups holds it
     *.txt      a file that waits
     *.taken    a file whose lines are on their way into the queue; without a holder of the lock: it was killed
-    read       the objects of git that were read, one on a line, for a branch cannot be emptied
 
 A line adds no task if an open task has its title.  Closed tasks count, too, where the line may have been taken
-before: in a `.taken` file, and on a branch.
+before: in a `.taken` file.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -162,14 +160,6 @@ COUNT: Final = "ingested"
 LOCK_TIMEOUT_S: Final = 60.0
 
 
-class _Committed(NamedTuple):
-    """What is said in a commit: the object of git, which branch has it, and the text."""
-
-    name: str
-    source: str
-    content: bytes
-
-
 def take_follow_ups(
     feed: Feed,
     place: QueuePlace,
@@ -183,16 +173,15 @@ def take_follow_ups(
     """Take follow-ups into the queue, and empty the files that have them.
 
     Args:
-        files: take these, beside what lies on the shelf; none: that of the main checkout, and those on branches.
+        files: take these, beside what lies on the shelf; none: that of the main checkout.
         warn: gets a line for each file that cannot be taken: it is a link, or too large.
 
     Raises:
         InputError: the queue refuses the tasks; no line is lost.
         StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
     """
-    git = Git(place.top) if (place.top / ".git").exists() else None
-    sources = {}
-    for file in files or _find_own(place.top, git):
+    shelf, sources = find_shelf(place), dict[Path, str]()
+    for file in files or _find_own(place.top):
         try:
             if dry_run:
                 read_regular(file, LIMIT)
@@ -201,63 +190,13 @@ def take_follow_ups(
             pass
         except OSError as error:
             warn(f"{file}: {error.strerror or error}; nothing was taken from it")
-    committed = [] if files or git is None else [*_find_committed(git, _load_read(place))]
-    return _take(feed, place, sources, committed, maximum=maximum, group=group, dry_run=dry_run)
-
-
-def _find_own(top: Path, git: Git | None) -> list[Path]:
-    """The file of the main checkout.  What git tracks stays: to empty it would show as a change."""
-    return [] if git is not None and git.names("ls-files", "-z", "--", SUGGESTIONS) else [top / SUGGESTIONS]
-
-
-def _find_committed(git: Git, read: set[str]) -> Iterator[_Committed]:
-    """What stands on branches in a file that was not read, unless it is too large."""
-    branches = git.line("for-each-ref", "--format=%(refname)", "refs/heads/").split()
-    names = "".join(f"{branch}:{SUGGESTIONS}\n" for branch in branches).encode("utf-8", "surrogateescape")
-    shown = git("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=names).decode()
-    for branch, line in zip(branches, shown.splitlines(), strict=True):
-        name, kind, size = [*line.split(" "), "", ""][:3]
-        if kind == "blob" and int(size) <= LIMIT and name not in read:
-            read.add(name)
-            source = f"{branch.removeprefix('refs/heads/')}:{SUGGESTIONS}"
-            yield _Committed(name, source, git("cat-file", "blob", name))
-
-
-def _load_read(place: QueuePlace) -> set[str]:
-    """Return the objects of git of which all lines have come into the queue."""
-    try:
-        return {*read_regular(find_shelf(place) / "read").decode("ascii", "replace").split()}
-    except FileNotFoundError:
-        return set()
-
-
-def _take(
-    feed: Feed,
-    place: QueuePlace,
-    sources: Mapping[Path, str],
-    committed: Sequence[_Committed],
-    *,
-    maximum: int,
-    group: str | None,
-    dry_run: bool,
-) -> Ingested:
-    """Take what lies on the shelf, and what is committed, into the queue.
-
-    Args:
-        sources: where files on the shelf lay before, as far as that is known; in a dry run also files elsewhere.
-        committed: what stands on branches and was not read yet.
-    """
-    shelf = find_shelf(place)
     if not dry_run:
         make_directories(shelf, 0o700)
     with nullcontext() if dry_run else locks.holding(shelf / "lock", LOCK_TIMEOUT_S):
-        waiting = _list_waiting(shelf)
-        lines = Lines(feed.load(), maximum, group)
-        rests = {}
-        for path in dict.fromkeys([*waiting, *sources] if dry_run else waiting):
+        lines, rests = Lines(feed.load(), maximum, group), {}
+        for path in dict.fromkeys([*_list_waiting(shelf), *(sources if dry_run else ())]):
             source = sources.get(path, str(place.top / SUGGESTIONS))
             rests[path] = lines.choose(read_regular(path), source, was_taken=path.suffix == ".taken")
-        read = {one.name for one in committed if not lines.choose(one.content, one.source, was_taken=True)}
         if dry_run:
             return lines.report([None] * len(lines.chosen))
         # first: were we killed behind the next step, a task that is closed meanwhile has to count for its line
@@ -266,21 +205,22 @@ def _take(
         made = feed.create(drafts) if drafts else []
         for path, rest in taken.items():
             if rest:
-                replace_file(shelf / f"{uuid4()}.txt", _join(rest), durable=True)
+                content = "".join(f"{line}\n" for line in rest).encode()
+                replace_file(shelf / f"{uuid4()}.txt", content, durable=True)
             path.unlink()
-        if read:
-            replace_file(shelf / "read", _join(sorted(read | _load_read(place))), durable=False, sweeps=True)
     return lines.report([None if task is None else task.id for task in made])
+
+
+def _find_own(top: Path) -> list[Path]:
+    """The file of the main checkout.  What git tracks stays: to empty it would show as a change."""
+    is_tracked = (top / ".git").exists() and Git(top).names("ls-files", "-z", "--", SUGGESTIONS)
+    return [] if is_tracked else [top / SUGGESTIONS]
 
 
 def _list_waiting(shelf: Path) -> list[Path]:
     """The files on the shelf, those first that were on their way, then the oldest."""
     found = [*shelf.glob("*.taken"), *shelf.glob("*.txt")]
     return sorted(found, key=lambda path: (path.suffix, path.stat().st_mtime_ns))
-
-
-def _join(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:

@@ -131,7 +131,7 @@ def ingest(
     """Take follow-ups into the queue of the repository around us, and empty the files that have them.
 
     Args:
-        files: take these, and those of tasks that have ended; else also that of the main checkout and of branches.
+        files: take these, and those of tasks that have ended; else also that of the main checkout.
         maximum: make no more tasks than this; what is above waits for the next call.
         group: put the tasks into this group, which is made if there is none.
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import signal
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -30,20 +30,18 @@ _NEW: Final = ".sessionrun-{}-{}"
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @frozen
 class _Change:
-    """One file to be written: its place, links resolved; the new file's name; what stood there (None: nothing)."""
+    """One file to be written: its place, links resolved, and the new file's name."""
 
     path: str
     folder: str
     name: str
     new: str
     content: bytes
-    before: tuple[bytes, int] | None = None
 
 
 class _Folders:
@@ -90,7 +88,7 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
     Raises:
         Unclear: the answer does not say what to write, or too much.
         BriefProblem: it would write where it must not.
-        OSError: a file cannot be written; no file was changed.
+        OSError: a file cannot be written; none was changed, unless a rename was refused.
     """
     files = _read_answer(brief, directory, answer)
     lines = {path: count_lines(text) for path, text in files.items()}
@@ -117,10 +115,9 @@ def finish_answer(directory: str, record: Path) -> dict[str, int]:
     written = orjson.loads(read_regular(record))
     with ExitStack() as stack:
         folders = _Folders(directory, stack)
-        for folder, new, name in written["moves"]:
+        for move in written["moves"]:
             with suppress(FileNotFoundError):  # it is in its place
-                fd = folders.find(folder)
-                os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+                _rename_all([move], folders)
     return dict(written["lines"])
 
 
@@ -169,12 +166,14 @@ def _refuse_twice(changes: Sequence[_Change]) -> None:
 
 def _write_all(changes: Sequence[_Change], folders: _Folders, record: Path, lines: Mapping[str, int]) -> None:
     try:
-        written = [_write_new(change, folders) for change in changes]
-        moves = [(change.folder, change.new, change.name) for change in written]
+        for change in changes:
+            _write_new(change, folders)
+        moves = [(change.folder, change.new, change.name) for change in changes]
         with _undisturbed():
             replace_file(record, orjson.dumps({"lines": lines, "moves": moves}), durable=False)
-            _rename_all(written, folders, record)
+            _rename_all(moves, folders)
     except (OSError, BriefProblem):
+        record.unlink(missing_ok=True)
         for change in changes:
             with suppress(OSError):
                 os.unlink(change.new, dir_fd=folders.find(change.folder))
@@ -182,35 +181,39 @@ def _write_all(changes: Sequence[_Change], folders: _Folders, record: Path, line
         raise
 
 
-def _write_new(change: _Change, folders: _Folders) -> _Change:
-    """Write the new file beside the old one; the change with the old content."""
+def _rename_all(moves: Iterable[Sequence[str]], folders: _Folders) -> None:
+    """Rename each new file, named with its directory, to its place."""
+    for folder, new, name in moves:
+        fd = folders.find(folder)
+        os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+
+
+def _write_new(change: _Change, folders: _Folders) -> None:
+    """Write the new file beside the old one, with its mode."""
     try:
         fd = folders.find(change.folder, create=True)
     except NotADirectoryError:
         raise BriefProblem(
             change.path, f"{change.path}: a file or a link is where its directory should be"
         ) from None
-    before = _load_before(change, fd)
+    mode = _find_mode(change, fd)
     with suppress(FileNotFoundError):
         os.unlink(change.new, dir_fd=fd)  # left by a writing that was broken off
     with os.fdopen(os.open(change.new, _CREATE, 0o666, dir_fd=fd), "wb") as stream:
         stream.write(change.content)
-        if before is not None:
-            os.fchmod(stream.fileno(), before[1])
-    return _Change(change.path, change.folder, change.name, change.new, change.content, before)
+        if mode is not None:
+            os.fchmod(stream.fileno(), mode)
 
 
-def _load_before(change: _Change, folder: int) -> tuple[bytes, int] | None:
-    """The bytes and the mode of the file that is there."""
+def _find_mode(change: _Change, folder: int) -> int | None:
+    """The mode of the file that is there; None: there is none."""
     try:
-        fd = os.open(change.name, _READ, dir_fd=folder)
+        mode = os.stat(change.name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as stream:
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode):
-            raise BriefProblem(change.path, f"{change.path} is not a regular file")
-        return stream.read(), mode & 0o7777
+    if not stat.S_ISREG(mode):
+        raise BriefProblem(change.path, f"{change.path} is not a regular file")
+    return mode & 0o7777
 
 
 @contextmanager
@@ -221,32 +224,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _rename_all(changes: Sequence[_Change], folders: _Folders, record: Path) -> None:
-    """One rename after the other; the first that fails undoes them."""
-    done: list[_Change] = []
-    try:
-        for change in changes:
-            fd = folders.find(change.folder)
-            os.replace(change.new, change.name, src_dir_fd=fd, dst_dir_fd=fd)
-            done.append(change)
-    except OSError:
-        record.unlink()
-        for change in reversed(done):
-            _undo(change, folders.find(change.folder))
-        raise
-
-
-def _undo(change: _Change, fd: int) -> None:
-    if change.before is None:
-        os.unlink(change.name, dir_fd=fd)
-        return
-    content, mode = change.before
-    with os.fdopen(os.open(change.new, _CREATE, mode, dir_fd=fd), "wb") as stream:
-        stream.write(content)
-        os.fchmod(stream.fileno(), mode)
-    os.replace(change.new, change.name, src_dir_fd=fd, dst_dir_fd=fd)
 
 
 def describe_written(lines: Mapping[str, int]) -> str:

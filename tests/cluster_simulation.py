@@ -23,7 +23,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.ends import Head, Link, Opened, Tasks
+from sessionrun.cluster.ends import Head, Link, Opened, find_lease
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import BRIDGE_SLACK_S, ROOT_SLACK_S, Timers
@@ -297,33 +297,32 @@ class SimulatedNode:
                     0.3, lambda: self._hear(life, answer)
                 )  # a stopped process hears it when it goes on
             return
-        tasks = self.link.take(answer)
-        if tasks is not None:
-            self._obey(tasks)
+        if self.link.take(answer):
+            self._obey(answer)
 
-    def _obey(self, tasks: Tasks) -> None:
+    def _obey(self, answer: Message) -> None:
         news = False
-        if tasks.until_ns is not None:
-            self.lease.renew(tasks.until_ns, tasks.grace_ns, self.clock())
+        if (lease := find_lease(answer)) is not None:
+            self.lease.renew(*lease, self.clock())
         life = self._life
-        for job, order in tasks.orders.items():
+        for job, order in answer["orders"].items():
             if life == self._life:
                 news |= self._start(job, order)
-        for job, level in tasks.stop:
+        for job, level in answer["stop"]:
             process = self.jobs.get(job)
             if process is not None and process.end is None:
                 process.over = process.over or level == ABANDON
                 self._finish(process, "stopped", after=self.world.random.uniform(0, 0.3) if level == TERM else 0.0)
-        for job in tasks.void:
+        for job in answer["void"]:
             if (process := self.jobs.get(job)) is not None:
                 self._finish(process, "stopped")
                 if process.end is not None:
                     del self.jobs[job]
-        for job, _, size in tasks.wrote:
+        for job, _, size in answer["wrote"]:
             if job in self.jobs and size > self.jobs[job].wrote:
                 self.jobs[job].wrote = size
                 news = True
-        for job in tasks.forget:
+        for job in answer["ack"]:
             if job in self.jobs and self.jobs[job].end is not None:
                 del self.jobs[job]
         if news:
@@ -503,14 +502,14 @@ class SimulatedSession:
             return
         heard.append(reply)
         self._calling = self._calling and parked
-        news = head.take(call, reply)
-        for chunk in news.out:
+        head.take(call, reply)
+        for chunk in reply["out"]:
             at = self.written.get(chunk["job"], 0)
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        heard_all = [*((self._take_end, end) for end in (*self.early.values(), *news.ends))]
-        for take, about in (*heard_all, *((self._take_death, dead) for dead in news.dead)):
+        heard_all = [*((self._take_end, end) for end in (*self.early.values(), *reply["ends"]))]
+        for take, about in (*heard_all, *((self._take_death, dead) for dead in reply["dead"])):
             if gen == self._gen:
                 take(about)
 

@@ -89,15 +89,15 @@ class NodeUnderTest:
         call, now = self.head.make_call(0.0), time.monotonic()
         state = self.permits.take_call(now, call)
         reply = self.permits.reply(now, SID) if state == "ok" else self.permits.reply_nothing(state)
-        news = self.head.take(call, reply)
-        for chunk in news.out:
+        self.head.take(call, reply)
+        for chunk in reply["out"]:
             key = f"{chunk['job']}:{chunk['name']}"
             known = self.output.setdefault(key, b"")
             if chunk["at"] == len(known):
                 self.output[key] = known + base64.b64decode(chunk["content"])
             self.head.wrote(chunk["job"], chunk["name"], len(self.output[key]))
-        self.ends |= {end["job"]: end for end in news.ends}
-        self.dead |= {dead["job"]: dead for dead in news.dead}
+        self.ends |= {end["job"]: end for end in reply["ends"]}
+        self.dead |= {dead["job"]: dead for dead in reply["dead"]}
         for job, end in self.ends.items():
             if self.drops and job in self.head.opened and self._is_whole(job, end):
                 self.head.drop(job)

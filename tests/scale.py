@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from cluster_simulation import Scheduler, Truth, World
 
 from sessionrun.cluster.dask_executor import DaskExecutor
-from sessionrun.cluster.ends import Head, Link, News, Tasks
+from sessionrun.cluster.ends import Head, Link, find_lease
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.node_jobs import LEASE_WORDS
 from sessionrun.cluster.timers import Timers
@@ -102,18 +102,18 @@ class ScaleNode:
         self.world.after(wait_s + 3.0, again)
 
     def _hear(self, answer: Message) -> None:
-        tasks = None if self.is_dead else self.link.take(answer)
-        if tasks is not None:
-            self._obey(tasks)
+        if not self.is_dead and self.link.take(answer):
+            self._obey(answer)
             self.tick(TIMERS.tick)
 
-    def _obey(self, tasks: Tasks) -> None:
-        if tasks.until_ns is not None and self.lease.renew(tasks.until_ns, tasks.grace_ns, self.clock()):
-            until = tasks.until_ns
+    def _obey(self, answer: Message) -> None:
+        lease = find_lease(answer)
+        if lease is not None and self.lease.renew(*lease, self.clock()):
+            until = lease[0]
             self.world.after((until - self.clock()) / 1e9, lambda: self._check_lease(until))
-        for job, order in tasks.orders.items():
+        for job, order in answer["orders"].items():
             self._start(job, order)
-        for job in (*tasks.forget, *tasks.void):
+        for job in (*answer["ack"], *answer["void"]):
             self.ends.pop(job, None)
 
     def _start(self, job: str, order: Message) -> None:
@@ -152,7 +152,7 @@ class ScaleCarrier:
     """The carrier's work, in the virtual time."""
 
     def __init__(
-        self, world: World, scheduler: Scheduler, fate: Fate, head: Head, keep: Callable[[News], list[Any]]
+        self, world: World, scheduler: Scheduler, fate: Fate, head: Head, keep: Callable[[Message], list[Any]]
     ):
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
         self.worker: Worker[None, Any] = Worker("none", lambda _: None)
@@ -186,7 +186,8 @@ class ScaleCarrier:
 
     def _hear(self, call: Message, reply: Message, kind: str) -> None:
         epoch = self.head.epoch
-        heard = self._keep(self.head.take(call, reply))
+        self.head.take(call, reply)
+        heard = self._keep(reply)
         if self.head.epoch != epoch:
             heard.append(("epoch", self.head.epoch))
         if reply["nodes"] is not None:
@@ -278,7 +279,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
     machines = [ScaleNode(world, scheduler, f"n{number}@x", fate) for number in range(nodes)]
     local = ScaleLocal(world)
 
-    def connect(cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> Any:
+    def connect(cluster: Cluster, head: Head, keep: Callable[[Message], list[Any]]) -> Any:
         local.carrier = ScaleCarrier(world, scheduler, fate, head, keep)
         return local.carrier
 

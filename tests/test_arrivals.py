@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sessionrun.cluster.arrivals import ALL, Arrivals
-from sessionrun.cluster.ends import Head, News, Opened
+from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import Message
 from sessionrun.store.session import SessionDir
 
@@ -37,8 +37,11 @@ class Home:
     def take(self, *chunks: Message, **files: int) -> list[Message]:
         left = {NAMES[name]: size for name, size in files.items()}
         end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": left}
-        heard = self.arrivals.keep(News(out=chunks, ends=(end,) if files else ()))
+        heard = self.keep(*chunks, ends=[end] if files else ())
         return [about for kind, about in heard if kind == "end"]
+
+    def keep(self, *chunks: Message, ends: Iterable[Message]) -> list[tuple[str, Message]]:
+        return self.arrivals.keep({"begun": (), "dead": (), "out": chunks, "ends": ends})
 
     @property
     def wrote(self) -> Mapping[str, int]:
@@ -119,7 +122,7 @@ def test_no_end_waits_for_a_file_that_cannot_be_here(home: Home, way: str) -> No
     if way == "too long":
         name = f"jobs/t/{'x' * 300}"
     end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": {name: 3, OWN: 2}}
-    heard = home.arrivals.keep(News(out=(chunk(name, 0, b"abc"), chunk(OWN, 0, b"ok")), ends=(end,)))
+    heard = home.keep(chunk(name, 0, b"abc"), chunk(OWN, 0, b"ok"), ends=[end])
     assert [kind for kind, _ in heard] == ["end"]
     assert home.wrote == {name: ALL, OWN: 2}
     assert len(home.said) == 1 and "does not come home" in home.said[0]

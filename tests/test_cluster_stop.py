@@ -28,13 +28,13 @@ def test_a_node_without_jobs_goes_when_it_has_been_quiet() -> None:
     cluster.call()
     assert not cluster.head.nodes["a"]["lives"]
     cluster.now += QUIET_S
-    assert not cluster.tick().leave
+    assert not cluster.tick()["leave"]
     cluster.now += 0.1
-    assert cluster.tick().leave
+    assert cluster.tick()["leave"]
     cluster.now += AWAY_S + 0.1
     assert stop_nodes(cluster.permits, cluster.now, force=False)["nodes"][0]["state"] == "left"
     cluster.links.clear()  # it is started again by a person
-    assert not cluster.tick().leave
+    assert not cluster.tick()["leave"]
     cluster.call()
     assert cluster.head.nodes["a"]["lives"]
 
@@ -44,30 +44,30 @@ def test_jobs_are_named_and_their_node_stays_unless_it_is_forced() -> None:
     cluster.submit()
     told = stop_nodes(cluster.permits, cluster.now, force=False)
     assert not told["begun"] and told["busy"] == [{"job": JOB, "node": "a"}]
-    assert cluster.tick().orders and told["nodes"][0]["state"] == "up"
+    assert cluster.tick()["orders"] and told["nodes"][0]["state"] == "up"
     cluster.tick(held=[JOB])
     assert not stop_nodes(cluster.permits, cluster.now, force=False)["begun"]
     assert stop_nodes(cluster.permits, cluster.now, force=True)["begun"]
-    assert cluster.tick(held=[JOB]).stop == [(JOB, ABANDON)]
+    assert cluster.tick(held=[JOB])["stop"] == [[JOB, ABANDON]]
     cluster.tick(ends=[{**end(), "kind": "lease"}])
-    (told_end,) = cluster.call().ends
+    (told_end,) = cluster.call()["ends"]
     assert told_end["reason"] == NODE_STOPPED
     cluster.now += QUIET_S + 1
-    assert not cluster.tick(ends=[end()]).leave  # its session has not taken the end
+    assert not cluster.tick(ends=[end()])["leave"]  # its session has not taken the end
     cluster.head.drop(JOB)
     cluster.submit(RELEASE)  # the work of the task comes home first
     cluster.now += QUIET_S + 1
     answer = cluster.tick()
-    assert answer.orders.keys() == {RELEASE} and not answer.leave
+    assert answer["orders"].keys() == {RELEASE} and not answer["leave"]
     cluster.now += LONGEST_S
-    assert cluster.tick(held=[RELEASE]).leave
+    assert cluster.tick(held=[RELEASE])["leave"]
 
 
 def test_an_order_that_waits_at_a_node_that_goes_starts_anew_elsewhere() -> None:
     cluster = Cluster()
     cluster.submit()
     stop_nodes(cluster.permits, cluster.now, force=True)
-    (dead,) = cluster.call().dead
+    (dead,) = cluster.call()["dead"]
     assert (dead["reason"], dead["ran"]) == (NEVER_DELIVERED, False)
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessionrun.cluster.ends import Head, News
+from sessionrun.cluster.ends import Head
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.rescues import drop_older
 from sessionrun.model.keys import JobKey
@@ -49,22 +49,22 @@ class Arrivals:
         self._log = log
         self._jobs: dict[str, _Arriving] = {}
 
-    def keep(self, news: News) -> list[tuple[str, Message]]:
-        """Write what came; what has begun, what is dead, and the ends whose files are whole."""
+    def keep(self, reply: Message) -> list[tuple[str, Message]]:
+        """Write what a reply brought; what has begun, what is dead, and the ends whose files are whole."""
         heard: list[tuple[str, Message]] = [
-            ("begun", about) for about in news.begun if self._is_open(about["job"])
+            ("begun", about) for about in reply["begun"] if self._is_open(about["job"])
         ]
         grown: set[str] = set()
-        for chunk in news.out:
+        for chunk in reply["out"]:
             if self._is_open(chunk["job"]) and self._keep_chunk(chunk):
                 grown.add(chunk["job"])
-        for end in news.ends:
+        for end in reply["ends"]:
             if self._is_open(end["job"]):
                 self._find(end["job"]).end = end
                 grown.add(end["job"])
         whole = [job for job in sorted(grown) if self._is_whole(job)]
         heard += [("end", self._jobs.pop(job).end or {}) for job in whole]
-        for dead in news.dead:
+        for dead in reply["dead"]:
             if self._is_open(dead["job"]):
                 self._jobs.pop(dead["job"], None)
                 heard.append(("dead", dead))

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from sessionrun.cluster.ends import Head, News
+from sessionrun.cluster.ends import Head
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.timers import CALL_SLACK_S, lease_of
 from sessionrun.model.asked import Cluster
@@ -45,7 +45,7 @@ class Carrier:
     contact: Contact | None = None
     """Set before it starts."""
 
-    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
+    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[Message], list[Any]]) -> None:
         self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
         self.complaint: str | None = None
         self._cluster, self._head, self._keep = cluster, head, keep
@@ -125,7 +125,7 @@ class Carrier:
 
     def _take(self, call: Message, reply: Message) -> None:
         epoch = self._head.epoch
-        news = self._head.take(call, reply)
+        self._head.take(call, reply)
         if self._head.superseded:
             self.worker.fail("another supervisor of this session speaks with the cluster")
             return
@@ -135,7 +135,7 @@ class Carrier:
             self.contact.heard({at.node for at in self._head.opened.values()})
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
-        heard = self._keep(news)
+        heard = self._keep(reply)
         self.worker.tell(*heard, *([] if reply["nodes"] is None else [("nodes", {**self._head.nodes})]))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sessionrun import __version__
 from sessionrun.cluster.arrivals import Arrivals
 from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
-from sessionrun.cluster.ends import Head, News, Opened
+from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.orders import find_prepare, find_workspace, make_order
 from sessionrun.cluster.replica import ObjectsMissing
@@ -63,7 +63,7 @@ class DaskExecutor:
         held: Iterable[str],
         log: Callable[[object], None],
         *,
-        connect: Callable[[Cluster, Head, Callable[[News], list[Any]]], Carrier] = Carrier,
+        connect: Callable[[Cluster, Head, Callable[[Message], list[Any]]], Carrier] = Carrier,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session

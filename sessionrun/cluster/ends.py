@@ -12,8 +12,7 @@ lease of today.  What an answer that was dropped said is said again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping
 
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.timers import Timers
@@ -26,16 +25,6 @@ class Opened:
 
     node: str
     epoch: str
-
-
-@frozen
-class News:
-    """What a reply brought: jobs that have begun, ends, jobs that are dead, and chunks of output."""
-
-    begun: tuple[Message, ...] = ()
-    ends: tuple[Message, ...] = ()
-    dead: tuple[Message, ...] = ()
-    out: tuple[Message, ...] = ()
 
 
 class Head:
@@ -124,19 +113,15 @@ class Head:
             "close": self._closing,
         }
 
-    def take(self, call: Message, reply: Message) -> News:
-        """Take in the reply to a call."""
+    def take(self, call: Message, reply: Message) -> None:
+        """Take in the reply to a call; what it brings of jobs is for others."""
         if reply["state"] == "superseded":
             self.superseded = True
-            return News()
         if reply["state"] == "open":
             self.epoch, self._asked_to_open = reply["epoch"], True
-            return News()
-        if reply["state"] == "stale":
-            return News()
-        self._has_taken(call)
-        self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
-        return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
+        if reply["state"] == "ok":
+            self._has_taken(call)
+            self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
 
     def _has_taken(self, call: Message) -> None:
         """The lists of this call need not be said again; what came since is not in it."""
@@ -161,29 +146,11 @@ class Head:
         self._again = True
 
 
-@frozen
-class Tasks:
-    """What an answer has the node do.
-
-    Attributes:
-        until_ns: when its lease ends now (CLOCK_BOOTTIME); None: it is not renewed.
-        grace_ns: so long before that the node ends its jobs.
-        orders: jobs to start, by name.
-        stop: jobs to end, and how (see `messages`).
-        void: jobs that no session wants: they are killed, and their ends forgotten.
-        forget: jobs whose end is known at the other end.
-        wrote: how much of a file has arrived (bytes), by job and name.
-        leave: the node's processes are to end.
-    """
-
-    until_ns: int | None = None
-    grace_ns: int = 0
-    orders: Mapping[str, Message] = field(default_factory=dict)
-    stop: Sequence[tuple[str, int]] = ()
-    void: Sequence[str] = ()
-    forget: Sequence[str] = ()
-    wrote: Sequence[tuple[str, str, int]] = ()
-    leave: bool = False
+def find_lease(answer: Message) -> tuple[int, int] | None:
+    """Until when an answer renews the node's lease (CLOCK_BOOTTIME, ns), and the grace before that; None: not."""
+    times = answer["times"]
+    until_ns = answer["seq"] + round(times["lease"] * 1e9)
+    return (until_ns, round(times["grace"] * 1e9)) if answer["renew"] else None
 
 
 class Link:
@@ -216,20 +183,11 @@ class Link:
         lists = {"held": list(held), "ends": list(ends), "out": list(out)}
         return {**self._about, "seq": self._last, "epoch": self.epoch, "wait": wait_s, **lists}
 
-    def take(self, answer: Message) -> Tasks | None:
-        """What an answer has the node do; None: another tick was sent since, so it counts for nothing."""
+    def take(self, answer: Message) -> bool:
+        """Whether an answer counts: another tick may have been sent since."""
         if answer["seq"] != self._last:
-            return None
+            return False
         self.epoch = answer["epoch"]
         times = answer["times"]
         self.timers = Timers(times["tick"], times["lease"], times["grace"], self.timers.margin)
-        return Tasks(
-            until_ns=answer["seq"] + round(times["lease"] * 1e9) if answer["renew"] else None,
-            grace_ns=round(times["grace"] * 1e9),
-            orders={order["job"]: order["order"] for order in answer["orders"]},
-            stop=[(job, level) for job, level in answer["stop"]],
-            void=answer["void"],
-            forget=answer["ack"],
-            wrote=[(job, name, size) for job, name, size in answer["wrote"]],
-            leave=answer.get("leave", False),
-        )
+        return True

@@ -8,9 +8,9 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
                                    ticks of one boot; boot: their number; node, name, slots, walls; epoch: of the
                                    last answer; wait: seconds; held: jobs that it has, but for those in ends; ends;
                                    out
-    answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
-                                   void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
-                                   leave: the node is to end
+    answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders, by job; stop: job,
+                                   level; void: jobs to kill and forget; ack: ends to forget; wrote: job, name,
+                                   bytes; leave: the node is to end
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
                                    asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
                                    waits: also for a node that is gone;
@@ -35,7 +35,7 @@ from typing import Any, Final, Literal, TypeAlias
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, parse_job_key
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]

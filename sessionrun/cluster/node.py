@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 import orjson
 
 from sessionrun import __version__
-from sessionrun.cluster.ends import Link, Tasks
+from sessionrun.cluster.ends import Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.cluster.node_directory import JOBS, LEFT, SOCKET, NodeSite, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
@@ -234,33 +234,32 @@ class LinkProcess:
             answer = orjson.loads(content) if content else {"refused": None}
             if answer.get("refused"):
                 say(f"the cluster's scheduler refuses this node: {answer['refused']}")
-            tasks = None if "refused" in answer else self._link.take(answer)
-            if tasks is not None:
-                self._obey(tasks)
+            if "refused" not in answer and self._link.take(answer):
+                self._obey(answer)
 
-    def _obey(self, tasks: Tasks) -> None:
-        if tasks.leave:
+    def _obey(self, answer: Message) -> None:
+        if answer["leave"]:
             replace_file(self._site.path / LEFT, b"", durable=False)
             self._end()
-        if tasks.until_ns is not None:
-            self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
-        for name, order in tasks.orders.items():
+        if (lease := find_lease(answer)) is not None:
+            self._keeper.send(b"V", *(b"%d" % time_ns for time_ns in lease))
+        for name, order in answer["orders"].items():
             self._start(name, order)
-        for name, level in tasks.stop:
+        for name, level in answer["stop"]:
             job = self._jobs.get(name)
             if job is not None and job.end is None:
                 if level == ABANDON:
                     self._keeper.send(b"O", name.encode())
                 else:
                     self._keeper.send(b"T", name.encode(), b"1" if level == KILL else b"0")
-        for name in tasks.void:
+        for name in answer["void"]:
             if name in self._jobs:
                 self._keeper.send(b"T", name.encode(), b"1")
-        for name, file, size in tasks.wrote:
+        for name, file, size in answer["wrote"]:
             if name in self._jobs:
                 self._jobs[name].note_written(file, size)
                 self._has_news = self._has_news or self._jobs[name].has_more
-        known = [job for name in tasks.forget if (job := self._jobs.pop(name, None)) is not None]
+        known = [job for name in answer["ack"] if (job := self._jobs.pop(name, None)) is not None]
         for job in known:
             self._keeper.send(b"A", job.job.encode())
         self._keeper.flush()

@@ -163,9 +163,9 @@ class Permits:
         node = self.nodes[node_id]
         # leases go on once one session is there, or has had the time to come
         renews = self._renews or self._is_settled(now)
-        orders = []
+        orders = {}
         for permit in node.choose_offers() if renews else ():
-            orders.append({"job": permit.job, "order": permit.order})
+            orders[permit.job] = permit.order
             permit.state = "delivered"
         void, ends, abandoned = self._find_strange(node, now)
         stop = [[job, ABANDON] for job in abandoned]
@@ -180,7 +180,7 @@ class Permits:
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
-        lists: Message = {name: [] for name in ("orders", "stop", "void", "ack", "wrote")}
+        lists: Message = {"orders": {}, **{name: [] for name in ("stop", "void", "ack", "wrote")}}
         return {"seq": seq, "epoch": self.epoch, "renew": False, "times": times, "leave": False, **lists}
 
     @property

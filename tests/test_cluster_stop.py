@@ -14,7 +14,7 @@ from test_cluster import make_repository, start
 from test_cluster_protocol import JOB, Cluster, end
 
 from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED, QUIET_S
-from sessionrun.cluster.stopping import AWAY_S, LONGEST_S, stop_nodes
+from sessionrun.cluster.permits import AWAY_S, LONGEST_S, stop_nodes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -38,8 +38,20 @@ from sessionrun.queue import feeder
 from sessionrun.queue.claims import Gone, _judge
 from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
-from sessionrun.queue.snapshot import UNDONE, Snapshot, Snapshots, Standing, find_standing
-from sessionrun.queue.sync import Step, choose_id, choose_next, fill_frame, find_changes, find_news, make_task
+from sessionrun.queue.sync import (
+    UNDONE,
+    Snapshot,
+    Snapshots,
+    Standing,
+    Step,
+    choose_id,
+    choose_next,
+    fill_frame,
+    find_changes,
+    find_news,
+    find_standing,
+    make_task,
+)
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker, find_place, read_signature
 from sessionrun.session.history import begin
 from sessionrun.store.files import replace_file

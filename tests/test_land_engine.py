@@ -30,7 +30,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
-from sessionrun.queue.snapshot import find_mender
+from sessionrun.queue.sync import find_mender
 
 MOST_STEPS = 400
 Draw = Callable[[int], int]

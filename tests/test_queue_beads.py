@@ -16,8 +16,7 @@ from queue_contract import ANN, BOB, check_feed, create, find_ready
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads, file
-from sessionrun.queue.beads import BeadsFeed
-from sessionrun.queue.beads_program import PROGRAMS, Program
+from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import BACKENDS
 from sessionrun.queue.task import Draft, QueuePlace, Worker, find_place
 

@@ -20,6 +20,7 @@ from sessionrun.cluster.ends import Head
 from sessionrun.cluster.findings import check_replicas, find_named
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
+from sessionrun.cluster.orders import Replicas
 from sessionrun.cluster.replica import (
     WORK,
     ReplicaWish,
@@ -31,7 +32,6 @@ from sessionrun.cluster.replica import (
     send,
     take_work,
 )
-from sessionrun.cluster.replicas import Replicas
 from sessionrun.git.git import Git
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey

@@ -19,9 +19,8 @@ from sessionrun.cluster.arrivals import Arrivals
 from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
 from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
-from sessionrun.cluster.orders import find_prepare, find_workspace, make_order
+from sessionrun.cluster.orders import Replicas, find_prepare, find_workspace, make_order
 from sessionrun.cluster.replica import ObjectsMissing
-from sessionrun.cluster.replicas import Replicas
 from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted

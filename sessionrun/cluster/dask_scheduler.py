@@ -17,8 +17,7 @@ import orjson
 
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, stay_with_verb
-from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.stopping import stop_nodes
+from sessionrun.cluster.permits import Permits, stop_nodes
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"

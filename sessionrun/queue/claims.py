@@ -15,7 +15,7 @@ from sessionrun.git.git import Git
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.snapshot import Kind, find_standing
+from sessionrun.queue.sync import Kind, find_standing
 from sessionrun.queue.task import QueueTask
 from sessionrun.session.history import replay
 from sessionrun.store.lookup import find_session

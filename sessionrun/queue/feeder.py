@@ -27,8 +27,18 @@ from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id
 from sessionrun.queue.ingest import take_for_session
-from sessionrun.queue.snapshot import Snapshot, Snapshots, Standing
-from sessionrun.queue.sync import Step, choose_id, choose_next, find_changes, find_claims, find_news, make_task
+from sessionrun.queue.sync import (
+    Snapshot,
+    Snapshots,
+    Standing,
+    Step,
+    choose_id,
+    choose_next,
+    find_changes,
+    find_claims,
+    find_news,
+    make_task,
+)
 from sessionrun.queue.task import QueueTask, Signature, find_place, read_signature
 from sessionrun.queue.task import Worker as QueueWorker
 from sessionrun.session.worker import Worker

@@ -57,14 +57,15 @@ def test_the_marker_makes_a_member() -> None:
             process.kill()
 
 
-def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("clear", "dies_with_us"), [("", False), ("", True), ("env -i", True)])
+def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str, dies_with_us: bool) -> None:
     """It has left the script's session and lost its parent; what runs beside the script is not its."""
-    script = (
-        "(setsid sh -c 'echo $$ >pid; exec sleep 600' </dev/null >/dev/null 2>&1 &); until [ -s pid ]; do :; done"
-    )
+    daemon = "sh -c 'echo $$ >pid; exec sleep 600' </dev/null >/dev/null 2>&1"
+    script = f"({clear} setsid {daemon} &); until [ -s pid ]; do :; done; exit 3"
     with subprocess.Popen(["sleep", "600"]) as other, open(os.devnull, "wb") as output:
         try:
-            assert run_script(script, tmp_path, os.environ, output, None).code == 0
+            ended = run_script(script, tmp_path, os.environ, output, None, dies_with_us=dies_with_us)
+            assert ended.code == 3
             assert identify(int((tmp_path / "pid").read_text())) is None
             assert other.poll() is None
         finally:

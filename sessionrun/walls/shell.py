@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ SHELL: Final = "/bin/sh"
 END_S: Final = 30.0
 """How long what was killed is waited for: it may write for a moment, inside of walls, too."""
 
-DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
-"""Runs the script `$1` in a group that ends when its standard input does: when we are killed."""
+ALONE: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "alone.py")
+"""The program that runs a script and ends all of it when its standard input ends: when we are killed."""
 
 
 class Ended(NamedTuple):
@@ -54,14 +55,16 @@ def run_script(
     Args:
         script: what a shell runs to the first command that fails.
         limit_s: how long it may take (seconds); None: as long as it needs.
-        dies_with_us: whether it ends when this process is killed.
+        dies_with_us: whether it ends when this process is killed, and all that it started with it.
         walls: of the task; with them it ends when this process is killed, too.
 
     Raises:
         OSError: the shell cannot be started.
     """
     dies_with_us = dies_with_us and walls is None
-    argv: Sequence[str] = (SHELL, "-c", DIES_WITH_US, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
+    argv: Sequence[str] = (
+        (sys.executable, "-I", "-S", ALONE, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
+    )
     argv = argv if walls is None else walls.at(os.fspath(directory)).wrap(*argv)
     stdin = subprocess.PIPE if dies_with_us else subprocess.DEVNULL
     code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)

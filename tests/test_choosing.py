@@ -1,4 +1,4 @@
-"""One of several attempts at the same task lands: ranking, choosing, and rounds of landings on real git."""
+"""One of several attempts at the same task lands: ranking and choosing, and the forecast, on real git."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from landings import CHECK, MAIN, Yard, make_yard
 
 from sessionrun.client.reading.comparison import rank_attempts
-from sessionrun.landing.choosing import Chosen, forecast, land_chosen
+from sessionrun.landing.forecast import forecast
+from sessionrun.landing.records import Report
 from sessionrun.landing.turn import land
 
 
@@ -61,13 +62,13 @@ def test_a_task_without_the_label_is_a_group_of_its_own() -> None:
 # --- on real git ---
 
 
-def choose(yard: Yard, *gates: str, groups: dict[str, list[str]], dry_run: bool = False) -> Chosen:
-    request = yard.request(*gates)
-    return land_chosen(request, groups, forecast if dry_run else land, dry_run=dry_run)
+def choose(yard: Yard, *gates: str, groups: dict[str, list[str]], dry_run: bool = False) -> Report:
+    request = yard.request(*gates, groups=tuple(map(tuple, groups.values())))
+    return forecast(request) if dry_run else land(request)
 
 
-def reasons(chosen: Chosen) -> dict[str, tuple[str, str]]:
-    return {fate.task: (fate.status, fate.reason) for fate in chosen.report.fates}
+def reasons(report: Report) -> dict[str, tuple[str, str]]:
+    return {fate.task: (fate.status, fate.reason) for fate in report.fates}
 
 
 @pytest.mark.slow
@@ -89,13 +90,12 @@ def test_the_next_best_is_tried_when_the_best_is_bounced(yard: Yard) -> None:
     told = reasons(chosen)
     assert (told["x1"][0], told["x2"], told["y2"]) == ("bounced", ("landed", ""), ("landed", ""))
     assert (told["x3"], told["y1"]) == (("none", "x2 landed"), ("none", "y2 landed"))
-    assert chosen.tried == {"x1", "x2", "y2"}
-    assert (chosen.report.old, chosen.report.new) == (before, yard.git("rev-parse", "main"))
+    assert (chosen.old, chosen.new) == (before, yard.git("rev-parse", "main"))
     assert yard.examine(["x2", "y2"]) == []
 
     again = choose(yard, CHECK, groups=groups)
-    assert again.report.new == chosen.report.new, "a group that has landed one lands no other"
-    assert reasons(again)["x1"] == ("none", "x2 landed") and again.tried == {"x2", "y2"}
+    assert again.new == chosen.new, "a group that has landed one lands no other"
+    assert reasons(again)["x1"] == ("none", "x2 landed")
 
 
 def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(yard: Yard) -> None:
@@ -103,7 +103,7 @@ def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(y
     yard.add("x2", {"x.txt": "2"})
     yard.git("update-ref", MAIN, first.tip)
     chosen = choose(yard, groups={"x": ["x2", "x1"]})
-    assert reasons(chosen) == {"x2": ("none", "x1 landed")} and not chosen.tried
+    assert reasons(chosen) == {"x2": ("none", "x1 landed")}
 
 
 @pytest.mark.slow
@@ -112,15 +112,15 @@ def test_of_a_group_nothing_is_left(yard: Yard) -> None:
     yard.add("x2", {"x.txt": "BAD too"})
     chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
     assert {status for status, _ in reasons(chosen).values()} == {"bounced"}
-    assert chosen.report.old == chosen.report.new
+    assert chosen.old == chosen.new
 
 
-def test_a_hold_ends_the_rounds(yard: Yard) -> None:
+def test_a_hold_ends_the_choice(yard: Yard) -> None:
     yard.git("update-ref", MAIN, yard.commit({"a.txt": "BAD"}))
     yard.add("x1", {"x.txt": "1"})
     yard.add("x2", {"x.txt": "2"})
     chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
-    assert chosen.report.hold is not None and chosen.report.hold.reason_class == "target_red"
+    assert chosen.hold is not None and chosen.hold.reason_class == "target_red"
     told = reasons(chosen)
     assert (told["x1"][0], told["x2"]) == ("held", ("none", "x1 was chosen, and is held"))
 

@@ -178,7 +178,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str
     task.landing = LandEntry("held", "dirty", "a file is in the way")
     session = SessionDir(made.root / "session-s")
     with open_log(session.path / LANDING_FOLDER / "main") as log:
-        log.note_landed((Taken("t", tip),), "c9", "refs/heads/main")
+        log.note_moved((Taken("t", tip),), "c8", "c9", "refs/heads/main")
     found = _judge(Gone(session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 

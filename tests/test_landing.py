@@ -16,7 +16,7 @@ from conftest import eventually
 from landings import CHECK, MAIN, Yard, make_yard
 
 from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
-from sessionrun.landing.records import Entry, Gates, follow_branches
+from sessionrun.landing.records import Entry, Gates
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 from sessionrun.model.errors import SessionrunError
@@ -47,6 +47,7 @@ def test_a_batch_lands_as_one_merge_over_a_chain(yard: Yard) -> None:
         yard.git("merge-base", "--is-ancestor", entry.tip, "main")
     assert yard.examine(["one", "two", "three"]) == []
     assert yard.git("status", "--porcelain") == "", "the user's checkout was not touched"
+    assert yard.git("for-each-ref", "refs/sessionrun") == "", "nothing is left that needs the pin"
 
 
 def test_one_task_lands_by_its_own_merge_and_is_reverted_by_itself(yard: Yard) -> None:
@@ -284,10 +285,11 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
     more = yard.commit({"more.txt": "1"}, entries[3].tip)
     yard.git("branch", "-qf", "main-task-ahead", more)
-    branches = {entry.task: f"main-task-{entry.task}" for entry in (*entries, needs)} | {"none": None}
-    request = yard.request()
-    followed = follow_branches(request.repository, request.entries, branches)
-    report = land(replace(request, entries=followed))
+    yard.entries = [
+        replace(entry, branch="" if entry.task == "none" else f"main-task-{entry.task}")
+        for entry in (*entries, needs)
+    ]
+    report = yard.land()
     assert yard.statuses(report) == {
         "landed": "landed",
         "lost": "held",
@@ -298,8 +300,18 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     }
     reasons = {fate.task: fate.reason for fate in report.fates}
     assert f"git branch main-task-lost {entries[1].tip[:12]}" in reasons["lost"]
-    assert "git merge main-task-amended lands it" in reasons["amended"]
+    assert "sessionrun merge 5e551011 amended --take-branches" in reasons["amended"]
     assert {"more.txt", "none.txt"} <= set(yard.files()) and not {"lost.txt", "amended.txt"} & set(yard.files())
+    yard.git("gc", "-q", "--prune=now")
+    assert yard.statuses(yard.land(take="branches")) | {"landed": ""} == {
+        **dict.fromkeys(("amended", "ahead", "none"), "landed"),
+        "landed": "",
+        "lost": "held",
+        "needs": "waiting",
+    }
+    assert yard.read("amended.txt") == "2"
+    report = yard.land(take="recorded")
+    assert (report.fates[1].status, report.fates[-1].status) == ("landed", "landed") and "lost.txt" in yard.files()
 
 
 def test_a_new_link_to_another_repository_never_lands(yard: Yard) -> None:

@@ -12,9 +12,10 @@ from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
 from sessionrun.git.private import open_fence
-from sessionrun.landing.checkout import Tree, follow
-from sessionrun.landing.records import Checkout, Report, SlotRecord
+from sessionrun.landing.moving import begin_record, look_after
+from sessionrun.landing.records import Report, SlotRecord
 from sessionrun.landing.target import Slot
+from sessionrun.landing.turn import land
 
 CHANGES = {
     "a.txt": "new\n",
@@ -186,26 +187,36 @@ def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> N
     yard.git("update-ref", MAIN, new)
     if came_later:
         yard.git("checkout", "-q", "main")
+    slot = Slot(request.repository, MAIN)
     with open_fence(request.repository) as fence:
-        place = Checkout(str(yard.top), str(yard.top / ".git"))
-        assert follow(Tree(Slot(request.repository, MAIN), fence, place, old, new)) is None
+        begin = begin_record(slot, SlotRecord("s", request.folder, MAIN, old, new))
+        assert look_after(slot, fence, old, new, 0.0, begin) == []
+        slot.clear_record()
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
     assert yard.examine() == []
 
 
-def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard) -> None:
-    """The switch has read the old commit, and says in HEAD only at its end where it is."""
+@pytest.mark.parametrize("window", ["smudge", pytest.param("hook", marks=pytest.mark.slow), "hook, staged"])
+def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard, window: str) -> None:
+    """It has read the old commit, and says in HEAD only at its end where it is; a hook runs with its lock free."""
     go, begun = yard.top.parent / "go", yard.top.parent / "begun"
-    slow = yard.top.parent / "slow.sh"
-    slow.write_text(f"#!/bin/sh\ntouch {begun}\nwhile [ ! -e {go} ]; do sleep 0.02; done\ncat\n")
-    slow.chmod(0o755)
     yard.git("switch", "-q", "-c", "other")
     yard.git("rm", "-q", "b.txt")
     yard.git("commit", "-q", "-m", "other")
-    (yard.top / ".git/info/attributes").write_text("b.txt filter=slow\n")
-    yard.git("config", "filter.slow.smudge", str(slow))
     yard.add("one", {"one.txt": "1\n"})
-    switch = subprocess.Popen(["git", "switch", "-q", "main"], cwd=yard.top)
+    if "staged" in window:
+        (yard.top / "mine.txt").write_text("mine\n")
+        yard.git("add", "mine.txt")
+    slow = yard.top / ".git/hooks/post-index-change" if "hook" in window else yard.top.parent / "slow.sh"
+    slow.parent.mkdir(exist_ok=True)
+    slow.write_text(
+        f"#!/bin/sh\n[ -e {begun} ] || {{ touch {begun}; while [ ! -e {go} ]; do sleep 0.02; done; }}\ncat\n"
+    )
+    slow.chmod(0o755)
+    if window == "smudge":
+        (yard.top / ".git/info/attributes").write_text("b.txt filter=slow\n")
+        yard.git("config", "filter.slow.smudge", str(slow))
+    switch = subprocess.Popen(["git", "switch", "-q", "main"], cwd=yard.top, stdin=subprocess.DEVNULL)
     try:
         eventually(begun.exists)
         reports: list[Report] = []
@@ -220,7 +231,33 @@ def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard) -> N
     if reports[0].hold is not None:  # on a machine that stood still for ten seconds
         reports.append(yard.land())
     assert yard.statuses(reports[-1]) == {"one": "landed"}
-    assert status(yard) == "" and (yard.top / "one.txt").read_text() == "1\n"
+    assert status(yard) == ("A  mine.txt" if "staged" in window else "")
+    assert (yard.top / "one.txt").read_text() == "1\n"
+
+
+def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard) -> None:
+    """And what a person has staged since then is their wish: the landing is taken back, and that is said."""
+    yard.git("switch", "-q", "--detach")
+    yard.add("one", {"one.txt": "1\n"})
+    index = (yard.top / ".git/index").read_bytes()
+    for is_staged in (False, True):
+        assert yard.statuses(yard.land()) == {"one": "landed"}
+        new = yard.git("rev-parse", "main")
+        (yard.top / ".git/index").write_bytes(index)
+        (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # files and index are those of the old commit
+        if is_staged:
+            (yard.top / "mine.txt").write_text("mine\n")
+            yard.git("add", "mine.txt")
+            yard.git("commit", "-q", "-m", "mine")
+            break
+        assert yard.statuses(yard.land()) == {"one": "landed"}
+        assert status(yard) == "" and (yard.top / "one.txt").exists()
+        yard.git("switch", "-q", "--detach", "main^1")
+        yard.git("update-ref", MAIN, "HEAD")
+    taker, told = yard.git("rev-parse", "--short=12", "main"), list[str]()
+    report = land(yard.request(), told.append)
+    assert (report.fates[0].status, report.fates[0].reason) == ("landed", f"then taken back by {taker}")
+    assert told == [f"what landed with {new[:12]} was taken back by {taker}"]
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -230,7 +267,7 @@ def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(
     yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
     request, new = yard.request(), yard.entries[0].tip
     slot = Slot(request.repository, MAIN)
-    slot.write_record(SlotRecord("landing", "s", request.folder, MAIN, old, new, (), None))
+    slot.write_record(SlotRecord("s", request.folder, MAIN, old, new))
     yard.git("update-ref", MAIN, new)
     (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
     if staged:

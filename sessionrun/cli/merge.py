@@ -14,7 +14,7 @@ from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, each_session
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.reading.telling import read_section
-from sessionrun.landing.merge import AskedLanding, Choice, merge
+from sessionrun.landing.merge import AskedLanding, Choice, Take, merge
 from sessionrun.model.asked import POLICIES, Policy
 from sessionrun.store.session import SessionDir
 
@@ -47,6 +47,18 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
     metavar="POLICY",
     help="Walls around the gates: none, project, strict.  [default: the session's]",
 )
+@click.option(
+    "--take-branches",
+    "take",
+    flag_value="branches",
+    help="Land branches as they are now, amended or reset ones too; not what was deleted.",
+)
+@click.option(
+    "--take-recorded",
+    "take",
+    flag_value="recorded",
+    help="Land what the tasks left, whatever became of the branches.",
+)
 @click.option("--no-trailers", is_flag=True, help="Do not say in the merges whose work they are.")
 @click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
 @json_option
@@ -62,6 +74,7 @@ def command(
     batch: int | None,
     choose: Choice | None,
     sandbox: Policy | None,
+    take: Take | None,
     no_trailers: bool,
     dry_run: bool,
     as_json: bool,
@@ -74,7 +87,7 @@ def command(
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox)
+    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox, take)
     record = merge(session, tasks, asked, _tell)
     if as_json:
         print_json(record)

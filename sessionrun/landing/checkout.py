@@ -1,12 +1,11 @@
 """Lands in a work tree in which the target is checked out: the files first, then the ref, then the index.
 
 All this time git's own lock of the index keeps the user's commands out.  The lock bears our mark from its first
-moment, so that after a crash it is known whose it is, and how far we came.  If the ref were moved first, a crash
-would show the landing as staged changes that take it back, and a ``git commit -a`` would do so.
+moment, so that after a crash it is known whose it is, and how far we came: the mark gets a line "writing" before
+the first file changes.  The mark is also there when a person has removed git's lock, as git advises.  If the ref
+were moved first, a crash would show the landing as staged changes that take it back, and a ``git commit -a`` would
+do so.
 
-    <admin>/index.lock          "sessionrun landing OLD NEW", and a line "writing" before the first file changes
-    <admin>/sessionrun-lock     the same file by another name: it still tells how far we came when a person has
-                                removed git's lock, as git advises
     <admin>/sessionrun-index    the index as it is to be
 """
 
@@ -16,7 +15,7 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,15 +23,14 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
+from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, is_main, take_lock
 from sessionrun.landing.records import Checkout, Hold
-from sessionrun.landing.target import LOCK, Moved, Slot, explain_lock, is_main, show_head, update_ref
+from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.store.files import is_folder, open_regular, remove_empty
 
-BESIDE: Final = "sessionrun-lock"
 INDEX: Final = "sessionrun-index"
-MARK: Final = "sessionrun landing "
 WRITING: Final = "writing"
 
 _BUSY: Final = {
@@ -87,8 +85,8 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
     Raises:
         GitError, OSError: git failed for another reason; what was begun is undone.
     """
-    if not _take_lock(tree):
-        return explain_lock(tree.path(LOCK))
+    if not take_lock(tree.checkout, tree.slot.mark_path):
+        return "again"
     try:
         return _land_locked(tree)
     except BaseException:
@@ -99,28 +97,24 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
 def follow(tree: Tree) -> Hold | None:
     """Let files and index follow a target that was checked out in the very moment in which it moved.
 
-    If they are not those of the old commit, the user's git came later, and has done so itself.
-
     Raises:
         GitError, OSError: git failed; the next landing mends it.
     """
-    if not _take_lock(tree):
+    if not take_lock(tree.checkout, tree.slot.mark_path):
         return explain_lock(tree.path(LOCK))
-    is_behind = _is_behind(tree)
-    hold = _prepare_index(tree) if is_behind else None
-    if is_behind and hold is None:
+    hold = (_find_unfinished(tree) or _prepare_index(tree)) if is_behind(tree, tree.git()) else None
+    if hold is None and tree.path(INDEX).exists():
         _write_files(tree)
-        mend(tree, has_landed=True)
-    else:
-        release(tree)
+        os.replace(tree.path(INDEX), tree.path("index"))
+    release(tree)
     return hold
 
 
-def _is_behind(tree: Tree) -> bool:
-    """Whether the index has the old commit's entry of each path that the landing changes."""
-    changed = set(tree.git().names("diff-tree", "-r", "-z", "--no-renames", "--name-only", tree.old, tree.new))
-    others = tree.git().names("diff-index", "--cached", "-z", "--no-renames", "--name-only", tree.old)
-    return changed.isdisjoint(others)
+def is_behind(tree: Tree, git: Git) -> bool:
+    """Whether an index has the old commit's entry of each path that the landing changes."""
+    changed = set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", tree.old, tree.new))
+    others = git.names("diff-index", "--cached", "-z", "--no-renames", "--name-only", tree.old)
+    return bool(changed) and changed.isdisjoint(others)
 
 
 def _land_locked(tree: Tree) -> Moved | Hold:
@@ -139,8 +133,13 @@ def _land_locked(tree: Tree) -> Moved | Hold:
         release(tree)
         return hold
     _write_files(tree)
+    # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
     moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
-    mend(tree, has_landed=moved == "moved")
+    if moved == "moved":
+        os.replace(tree.path(INDEX), tree.path("index"))
+        release(tree)
+    else:
+        mend(tree, has_landed=False)
     return moved
 
 
@@ -149,18 +148,6 @@ def _find_unfinished(tree: Tree) -> Hold | None:
         if os.path.lexists(tree.path(name)):
             return Hold("checkout_busy", f"{tree.top} is in {what}", tree.hint(*ending.split()))
     return None
-
-
-def _take_lock(tree: Tree) -> bool:
-    """Take git's lock of the index, so that it is never without our mark."""
-    beside = tree.path(BESIDE)
-    _write(beside, f"{MARK}{tree.old} {tree.new}\n", os.O_CREAT | os.O_TRUNC)
-    try:
-        os.link(beside, tree.path(LOCK))
-    except FileExistsError:
-        beside.unlink()
-        return False
-    return True
 
 
 def _prepare_index(tree: Tree) -> Hold | None:
@@ -250,33 +237,29 @@ def _has_changed(tree: Tree, git: Git, name: str) -> bool:
 
 
 def _write_files(tree: Tree) -> None:
-    _write(tree.path(LOCK), f"{WRITING}\n", os.O_APPEND)
+    with os.fdopen(open_regular(tree.slot.mark_path, os.O_WRONLY | os.O_APPEND), "w") as mark:
+        mark.write(f"{WRITING}\n")
+        mark.flush()
+        os.fsync(mark.fileno())
     tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
 
 
-def _write(path: Path, text: str, flags: int) -> None:
-    with os.fdopen(open_regular(path, os.O_WRONLY | flags, 0o644), "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def mend(tree: Tree, *, has_landed: bool) -> list[str]:
-    """Bring a work tree that bears our mark to an end: to the new commit if that has landed, else back to the old.
+    """End what a landing began in a work tree: go on to the new commit if that has landed, else back to the old.
 
     Returns the files that were to be put back, and hold something that is not ours.
     """
-    is_locked = find_mark(tree.path(LOCK)) is not None
-    mark = find_mark(tree.path(LOCK if is_locked else BESIDE))
-    if mark is None or [*mark[:2]] != [tree.old, tree.new]:
+    mark = find_mark(tree.slot.mark_path)
+    if mark is None:
         return []  # it came to its end
     foreign = []
-    if has_landed and not is_locked:
-        if _is_behind(tree):  # what the person has staged since stays
+    is_made = tree.path(INDEX).exists() and not is_behind(tree, tree.private())
+    if has_landed and not is_locked_by(tree.checkout, tree.slot.mark_path):
+        if is_behind(tree, tree.git()):  # what the person has staged since stays
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
-    elif has_landed and tree.path(INDEX).exists():
+    elif has_landed and is_made:
         os.replace(tree.path(INDEX), tree.path("index"))
-    elif not has_landed and WRITING in mark[2:]:
+    elif WRITING in mark[2:] and (tree.path(INDEX).exists() or not has_landed):
         foreign = put_back(tree.git(), tree.old, tree.new)
     release(tree)
     return foreign
@@ -284,18 +267,9 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
 
 def release(tree: Tree) -> None:
     """Give the index free; it is as it was."""
-    names = (f"{INDEX}.lock", INDEX, *([LOCK] if find_mark(tree.path(LOCK)) is not None else []), BESIDE)
-    for name in names:
+    for name in (f"{INDEX}.lock", INDEX):
         tree.path(name).unlink(missing_ok=True)
-
-
-def find_mark(lock: Path) -> Sequence[str] | None:
-    """The words of our mark in the lock of an index: old, new, perhaps `WRITING`; None: the lock is not ours."""
-    try:
-        text = lock.read_text(errors="replace")
-    except OSError:
-        return None
-    return text.removeprefix(MARK).split() if text.startswith(MARK) else None
+    give_back(tree.checkout, tree.slot.mark_path)
 
 
 _NOTHING: Final = "000000"

@@ -27,9 +27,11 @@ from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
 from sessionrun.git.private import Fence
 from sessionrun.git.repository import ignore_words
-from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest, room_path
+from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
 from sessionrun.model.frozen import frozen
 from sessionrun.session.launch import CALLER_S_REPOSITORY
+from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_interpreter import EnvironmentProblem
@@ -60,10 +62,10 @@ class GateRoom:
     """
 
     fence: Fence
-    session_id: str
     target: str
     gates: Gates
-    walls: GateWalls
+    walls: Enclosure | None
+    build_walls: Enclosure | None
     folder: Path
     files: dict[str, str]
     digest: str
@@ -118,7 +120,7 @@ class GateRoom:
         try:
             clear(target)  # of a landing that was killed
             with _print_into(stream):
-                variables = provide_environment(replace(wish, commit=commit), work, self.walls.build)
+                variables = provide_environment(replace(wish, commit=commit), work, self.build_walls)
                 return self._run_commands(variables, stream)
         except EnvironmentProblem as error:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
@@ -127,7 +129,7 @@ class GateRoom:
             clear(target)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
-        walls = self.walls.commands
+        walls = self.walls
         outer = os.environ if walls is None else walls.env
         environ = {name: value for name, value in outer.items() if name not in CALLER_S_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
@@ -143,22 +145,22 @@ class GateRoom:
         return None
 
 
-def open_gates(fence: Fence, request: LandRequest, target: str, old: str, walls: GateWalls) -> GateRoom:
-    """The gates of a target that is at the commit `old`.
+def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
+    """The gates of a target that is at the commit `old`, with the walls that they wish for.
 
     Raises:
-        GitError: git failed.
+        SessionrunError, OSError: git failed, or the walls cannot be had here.
     """
     gates = request.gates
-    if gates.walls is not None and walls.commands is None:
-        raise ValueError("walls that are only wished for hold nothing")
+    walls = raise_if_any(gates.walls)
+    build_walls = None if gates.environment is None else raise_if_any(gates.environment.walls, builds=True)
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
     parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
     parts += "" if gates.sandbox is None else f" walls {gates.sandbox}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return GateRoom(fence, request.session_id, target, gates, walls, Path(request.folder), files, digest)
+    return GateRoom(fence, target, gates, walls, build_walls, Path(request.folder), files, digest)
 
 
 def list_gate_files(commands: Sequence[str]) -> list[str]:

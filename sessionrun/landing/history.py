@@ -10,7 +10,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from datetime import datetime, timezone
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.landing.records import RED, Fate, Taken, Verdict
+from sessionrun.landing.records import RED, Fate, Landed, Taken, Verdict
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.store.codec import build
@@ -30,15 +30,15 @@ LOG: Final = "log"
 MAX_BYTES: Final = 64 * 2**20
 """A longer log is not read to show something."""
 
-_STATUSES: Final = {"landed": "landed", "bounced": "bounced"}
+KEPT: Final = 8
+"""Of so many landings it is looked whether they are still in the branch."""
 
 
 @frozen
 class End:
     """What became of a task's work at last: as in its `Fate`, but what is not known is None.
 
-    `target` is the full name of the branch, which older logs say only of what landed; `mend` is the command that
-    ends a hold, `at` a time as UTC.
+    `target` is the full name of the branch; `mend` is the command that ends a hold, `at` a time as UTC.
     """
 
     task: str
@@ -65,6 +65,7 @@ class History:
         decided: how many tasks the gates let land or bounced.
         red: how many of them they bounced.
         ends: by task, what became of its work at last.
+        moves: the last landings: the commits of the target before and after, and when that was.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
@@ -73,31 +74,38 @@ class History:
     decided: int = 0
     red: int = 0
     ends: dict[str, End] = field(default_factory=dict)
+    moves: list[Landed] = field(default_factory=list)
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; unknown kinds are those of a later version."""
         kind = record["kind"]
-        status = record["status"] if kind == "fate" else _STATUSES.get(kind)
-        if status is not None:
-            given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
-            self.ends[record["task"]] = build(End, {**given, "status": status})
-        if kind == "verdict":
+        if kind == "fate":
+            self._apply_fate(record)
+        elif kind == "verdict":
             key = record["tree"], record["gates"]
             before = self.verdicts.get(key, Verdict())
             passed = record["passed"]
             why, output = (before.why, before.output) if passed else (record["why"], record["output"])
             self.verdicts[key] = Verdict(before.green + passed, before.red + (not passed), why, output)
-        elif kind == "landed":
-            self.decided += self.landed.get(record["task"], ("",))[0] != record["tip"]
-            self.landed[record["task"]] = record["tip"], record["commit"]
-        elif kind == "bounced":
-            self.bounced.add(record["task"])
-            self.decided += record["reason_class"] == RED
-            self.red += record["reason_class"] == RED
+        elif kind == "moved":
+            at = datetime.fromisoformat(record["at"]).timestamp()
+            self.moves = [*self.moves, Landed(record["old"], record["new"], at)][-KEPT:]
         elif kind == "ended":  # what made a gate red may be mended outside of the repository
             self.verdicts = {
                 key: Verdict(one.green, 0, one.why, one.output) for key, one in self.verdicts.items() if one.green
             }
+
+    def _apply_fate(self, record: dict[str, Any]) -> None:
+        task, tip, status = record["task"], record["tip"], record["status"]
+        given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
+        self.ends[task] = build(End, given)
+        if status == "landed" and tip:
+            self.decided += self.landed.get(task, ("",))[0] != tip
+            self.landed[task] = tip, record["commit"]
+        elif status == "bounced":
+            self.bounced.add(task)
+            self.decided += record["reason_class"] == RED
+            self.red += record["reason_class"] == RED
 
 
 class LandingLog:
@@ -115,30 +123,29 @@ class LandingLog:
             {"kind": "verdict", "tree": tree, "gates": gates, "passed": why is None, "why": why, "output": output}
         )
 
-    def note_landed(self, entries: tuple[Taken, ...], commit: str, target: str) -> None:
-        """The work of these tasks is in the target, by this commit."""
+    def note_moved(self, entries: Sequence[Taken], old: str, new: str, target: str) -> None:
+        """The target has moved, and with its new commit the work of these tasks is in it."""
+        self._append({"kind": "moved", "old": old, "new": new})
         for entry in entries:
-            if self.history.landed.get(entry.task) != (entry.tip, commit):
-                self._append(
-                    {"kind": "landed", "task": entry.task, "tip": entry.tip, "commit": commit, "target": target}
-                )
+            if self.history.landed.get(entry.task) != (entry.tip, new):
+                self.note_fate(Fate(entry.task, "landed", commit=new), target, tip=entry.tip)
         self._log.sync()
 
-    def note_bounced(self, fate: Fate, tip: str, target: str) -> None:
-        """A task did not land, and waits for its mend."""
-        about = {"task": fate.task, "tip": tip, "reason_class": fate.reason_class, "reason": fate.reason}
-        self._append({"kind": "bounced", **about, **_name_files(fate), "target": target})
+    def note_fate(self, fate: Fate, target: str, mend: str = "", tip: str = "") -> None:
+        """What became of the work of a task; `tip` is the commit that was tried."""
+        about = {name: getattr(fate, name) for name in ("status", "commit", "reason_class", "reason", "output")}
+        files = {"files": list(fate.files), "against": list(fate.against)}
+        named = {"task": fate.task, "tip": tip, "target": target, "mend": mend}
+        self._append({"kind": "fate", **named, **about, **files})
 
-    def note_fate(self, fate: Fate, target: str, mend: str) -> None:
-        """What became of a task in this turn, for readers, if the log does not say that yet."""
-        known = self.history.ends.get(fate.task)
-        if fate.status == "landed" and (known is None or known.status == "landed"):
-            return
-        if known is not None and (known.status, known.reason) == (fate.status, fate.reason or None):
-            return
-        about = {"task": fate.task, "status": fate.status, "target": target, "commit": fate.commit, "mend": mend}
-        reason = {"reason_class": fate.reason_class, "reason": fate.reason}
-        self._append({"kind": "fate", **about, **reason, **_name_files(fate)})
+    def note_fates(self, fates: Iterable[Fate], target: str, mend: str) -> None:
+        """What became of tasks in this turn, for readers, if the log does not say that yet."""
+        for fate in fates:
+            known = self.history.ends.get(fate.task)
+            if known is not None and (known.status, known.reason) == (fate.status, fate.reason or None):
+                continue
+            if fate.status in ("bounced", "held") or (fate.status == "landed" and (fate.reason or known)):
+                self.note_fate(fate, target, mend if fate.status == "held" else "")
 
     def note_end(self) -> None:
         """The landing came to its end."""
@@ -153,10 +160,6 @@ class LandingLog:
         record = {**record, "at": datetime.now(timezone.utc).isoformat()}
         self._log.append([orjson.dumps(record)])
         self.history.apply(record)
-
-
-def _name_files(fate: Fate) -> dict[str, Any]:
-    return {"files": list(fate.files), "against": list(fate.against), "output": fate.output}
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.graph import measure_depths, walk
@@ -14,17 +13,18 @@ from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.comparison import name_group, rank_attempts
 from sessionrun.client.reading.view import load_view
 from sessionrun.landing.records import (
+    HEADS,
     Entry,
     Fate,
     Gates,
     LandRequest,
     Report,
     digest_target,
-    follow_branches,
     make_gates,
     word_trailers,
 )
-from sessionrun.landing.target import HEADS, find_target
+from sessionrun.landing.records import Take as Take
+from sessionrun.landing.target import find_target
 from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
@@ -54,6 +54,7 @@ class AskedLanding(NamedTuple):
         dry_run: only forecast what would land; nothing changes, and no gate runs.
         choose: which of several attempts at the same task lands: `best`; None: each of them.
         sandbox: the walls around the gates; None: those of the session.
+        take: what lands of a task whose branch was amended or reset; None: it is held.
     """
 
     into: str | None = None
@@ -64,6 +65,7 @@ class AskedLanding(NamedTuple):
     dry_run: bool = False
     choose: Choice | None = None
     sandbox: Policy | None = None
+    take: Take | None = None
 
 
 def merge(
@@ -83,6 +85,9 @@ def merge(
         InputError: the session has no worktrees, there is no such branch or task.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
+    from sessionrun.landing.forecast import forecast  # both import all that git needs, and `--help` needs none
+    from sessionrun.landing.turn import land
+
     asked = asked or AskedLanding()
     view, spec = load_view(session), load_spec_now(session)
     if spec.repository is None:
@@ -94,25 +99,15 @@ def merge(
     groups = rank_attempts(ready)
     _examine_choice(view, chosen, groups, asked.choose, tell)
     request = _make_request(session, view, spec, ready, chosen, asked)
+    if asked.choose is not None:
+        request = replace(request, groups=tuple(map(tuple, groups.values())))
     sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
     with enclose_request(session, spec, request, sandbox) as request:
-        report, tried = _carry_out(request, groups, asked, tell)
+        report = forecast(request) if asked.dry_run else land(request, tell)
     fates = {fate.task: fate for fate in report.fates}
     fates |= {task: fate for task, fate in reasons.items() if fate is not None}
-    tasks = [_describe(task, fates[task["id"]], tried) for task in view["tasks"] if task["id"] in chosen]
+    tasks = [_describe(task, fates[task["id"]], asked.choose) for task in view["tasks"] if task["id"] in chosen]
     return _describe_report(request, report, tasks, asked)
-
-
-def _carry_out(
-    request: LandRequest, groups: Mapping[str, list[str]], asked: AskedLanding, tell: Callable[[str], None]
-) -> tuple[Report, frozenset[str] | None]:
-    """What became of the work, and which attempts were tried; None: nothing was asked to choose."""
-    run = _forecast if asked.dry_run else partial(_land, tell=tell)
-    if asked.choose is None:
-        return run(request), None
-    from sessionrun.landing.choosing import land_chosen
-
-    return land_chosen(request, groups, run, dry_run=asked.dry_run)
 
 
 def _examine_choice(
@@ -148,23 +143,21 @@ def _make_request(
 ) -> LandRequest:
     assert spec.repository is not None
     target = find_target(spec.repository, asked.into)
-    entries = follow_branches(
-        spec.repository,
-        [
-            _make_entry(task, view, wanted=task["id"] in chosen, trailers=asked.trailers)
-            for task in _order_by_needs(ready, view["tasks"])
-        ],
-        {task["id"]: task["branch"] for task in ready},
-    )
+    walled = {task.id for task in spec.tasks if task.sandbox is not None}
+    entries = []
+    for task in _order_by_needs(ready, view["tasks"]):
+        wanted, is_walled = task["id"] in chosen, task["id"] in walled
+        entries.append(_make_entry(task, view, wanted=wanted, trailers=asked.trailers, walled=is_walled))
     return LandRequest(
         repository=spec.repository,
         session_id=view["session_id"],
         folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
         target=target,
-        entries=entries,
+        entries=tuple(entries),
         gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, session.path, target),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
+        take=asked.take,
     )
 
 
@@ -172,19 +165,6 @@ def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
     """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
     depths = measure_depths({task["id"]: task["needs"] for task in graph})
     return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
-
-
-def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
-    from sessionrun.landing.land import raise_gates
-    from sessionrun.landing.turn import land
-
-    return land(request, tell, walls=raise_gates(request.gates))
-
-
-def _forecast(request: LandRequest) -> Report:
-    from sessionrun.landing.choosing import forecast
-
-    return forecast(request)
 
 
 def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
@@ -209,7 +189,7 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
     return None
 
 
-def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool) -> Entry:
+def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool, walled: bool) -> Entry:
     graph = {node["id"]: node for node in view["tasks"]}
     cost = (task.get("usage") or {}).get("cost_usd")
     words = word_trailers(task["id"], view["session_id"], task["agent"], task["model"], cost)
@@ -221,6 +201,8 @@ def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: 
         needs=_find_needs(task, graph),
         wanted=wanted,
         trailers=words if trailers else (),
+        branch=task["branch"] or "",
+        walled=walled,
     )
 
 
@@ -239,9 +221,10 @@ def _find_needs(task: Task, graph: Mapping[str, Task]) -> tuple[str, ...]:
     return tuple(name for name in walk([task["id"]], next_of) if not is_without_work(name))
 
 
-def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str, Any]:
-    """A task of ``merge --json``; `tried` are those that were chosen, None: nothing was asked to choose."""
-    chosen = None if tried is None else task["id"] in tried
+def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:
+    """A task of ``merge --json``: `chosen` says whether the attempt was tried; null: nothing was to be chosen."""
+    is_left = fate.status == "none" or fate.reason_class == "not_ended"
+    chosen = None if choose is None else not is_left
     return {
         "id": task["id"],
         "num": task["num"],
@@ -254,7 +237,7 @@ def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str
         "files": list(fate.files),
         "against": list(fate.against),
         "output": fate.output or None,
-        "group": None if tried is None else name_group(task),
+        "group": None if choose is None else name_group(task),
         "chosen": chosen,
         "not_chosen": fate.reason or None if chosen is False else None,
     }

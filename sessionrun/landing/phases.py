@@ -16,7 +16,6 @@ from sessionrun.landing.records import (
     Fate,
     Gates,
     Hold,
-    LandOrder,
     LandRequest,
     Report,
     digest_target,
@@ -65,10 +64,10 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         gates=enclose_gates(site, gates, asked.target, asked.sandbox, key),
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
+        only_mend=whole.cancelled,
+        by_person=False,
     )
-    ended = [task for task in chosen if task.outcome == "succeeded"]  # a follow-up goes on with its branch
-    branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
-    return site.ask(key, LandOrder(request, branches, only_mend=whole.cancelled), cwd=repository.top)
+    return site.ask(key, request, cwd=repository.top)
 
 
 def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
@@ -135,7 +134,7 @@ def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | Non
 
 
 def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, TaskState]) -> Entry:
-    used = task.usage
+    used, has_ended = task.usage, task.outcome == "succeeded"  # a follow-up goes on with the branch
     agent, model = task.agent, task.last_model or task.asked_model
     return Entry(
         task=task.spec.id,
@@ -145,4 +144,6 @@ def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, T
         needs=tuple(name for name, _ in find_first(task, tasks)),
         wanted=task.landing is not None and task.landing.status == "ready",
         trailers=word_trailers(task.spec.id, site.spec.session_id, agent, model, used.cost_usd if used else None),
+        branch=(task.place.branch if task.place and has_ended else None) or "",
+        walled=task.spec.sandbox is not None,
     )

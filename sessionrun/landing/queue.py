@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom
-from sessionrun.landing.chain import find_unmet, sort_entries
+from sessionrun.landing.chain import Chain, find_unmet, sort_entries
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History
-from sessionrun.landing.records import ASTRAY, GONE, INSIDE, NEEDS, SETUP, Entry, Fate, Hold, LandRequest
+from sessionrun.landing.records import (
+    ASTRAY,
+    CONFLICT,
+    GONE,
+    INSIDE,
+    NEEDS,
+    NOT_CHOSEN,
+    SETUP,
+    Entry,
+    Fate,
+    Hold,
+    LandRequest,
+    is_ancestor,
+    shorten,
+)
+from sessionrun.model.phrases import name_some
 
 _LINK: Final = "160000"
 """Mode of a commit of another repository, which no object of this one need hold."""
+
+MAX_NAMED: Final = 5
+"""How many files of a conflict a reason names."""
+
+_CHOSEN: Final = {
+    "landed": "{} landed",
+    "ready": "{} would land",
+    "held": "{} was chosen, and is held",
+    "waiting": "{} was chosen, and waits",
+}
 
 
 class Queue:
@@ -28,38 +54,59 @@ class Queue:
         self._paths: dict[str, frozenset[str]] = {}
         self._repositories: dict[str, list[str]] = {}
         self._present: set[str] = set()
+        self._astray: dict[str, str] = {}
+        self.entries = self._follow_branches()
         self.landed: set[str] = set()
 
     @property
     def open(self) -> list[Entry]:
         """The entries that are wanted and not decided."""
-        return [entry for entry in self._request.entries if entry.wanted and entry.task not in self._fates]
+        return [entry for entry in self.entries if entry.wanted and entry.task not in self._fates]
 
     def tip_of(self, entry: Entry) -> str:
         """The commit that lands for an entry: its work, without what setups left."""
         return self._tips[entry.task]
 
-    def settle(self, old: str, room: MergeRoom | None = None) -> None:
+    def list_needed(self) -> set[str]:
+        """The commits that no collection of garbage may take: of what may land yet, now or later."""
+        needed = [entry for entry in self.entries if entry.wanted and entry.task not in self.landed]
+        left = {entry.tip for entry in needed if entry.tip in self._present}
+        return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
+
+    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything.
+
+        Args:
+            taken_back: by commits of landings, that which took it back.
 
         Raises:
             GitError: git failed.
         """
         entries = [
-            entry
-            for entry in self._request.entries
-            if entry.task not in self.landed and entry.task not in self._fates
+            entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
         ]
         for entry in self._find_tips(entries, old, room):
             known = self._history.landed.get(entry.task)
             commit = known[1] if known is not None and known[0] == entry.tip else None
-            self.decide(Fate(entry.task, "landed", commit=commit))
+            by = (taken_back or {}).get(commit or "")
+            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
         self._fates[fate.task] = fate
-        if fate.status == "landed":
+        if fate.status in ("landed", "ready"):
             self.landed.add(fate.task)
+
+    def bounce_conflicts(self, chain: Chain) -> list[tuple[Entry, Fate]]:
+        """What conflicts with the target itself is bounced, as the second of two that conflict is in the end."""
+        bounced, target = [], shorten(self._request.target)
+        for entry, files in chain.conflicts:
+            against = self.find_sharing(entry, files)
+            others = f", which {', '.join(against)} changed" if against else ""
+            reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
+            bounced.append((entry, Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against)))
+            self.decide(bounced[-1][1])
+        return bounced
 
     def choose(self, size: int | None) -> list[Entry]:
         """The next batch: entries whose needs have landed, or stand before them in it; empty: none is left.
@@ -67,53 +114,108 @@ class Queue:
         What needs a task that will not land in this turn waits.
         """
         for entry in self.open:
-            if entry.astray:
-                self.decide(Fate(entry.task, "held", ASTRAY, entry.astray))
+            if entry.task in self._astray:
+                self.decide(Fate(entry.task, "held", ASTRAY, self._astray[entry.task]))
             elif self.paths_of(entry) and (inside := self._repositories[entry.task]):
                 reason = f"{', '.join(inside)} is a repository of its own: the work has none of its files"
                 self.decide(Fate(entry.task, "bounced", INSIDE, reason, files=tuple(inside)))
         batch: dict[str, Entry] = {}
+        later = self._pass_over()
         for entry in sort_entries(self.open, self._history.bounced):
             unmet, is_lost = find_unmet(entry, self.landed, self._settled())
             if is_lost:
                 self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {', '.join(unmet)}, not landed"))
-            elif len(batch) != size and set(unmet) <= set(batch):
+            elif entry.task not in later and len(batch) != size and set(unmet) <= set(batch):
                 batch[entry.task] = entry
+        if not batch and self._pass_over() != later:
+            return self.choose(size)  # what was the best of its group waits: the others of it are decided with it
         return list(batch.values())
+
+    def _pass_over(self, hold: bool = False) -> set[str]:
+        """The attempts that are not tried now, since a better one is; of a group that is done they are decided.
+
+        With a `hold` the turn is over, and that better one is held.
+        """
+        later: set[str] = set()
+        for group in self._request.groups:
+            opened = {entry.task for entry in self.open}
+            waiting = [attempt for attempt in group if attempt in opened]
+            fates = {attempt: "landed" for attempt in group if attempt in self.landed}
+            fates |= {
+                one: fate.status for one in group if (fate := self._fates.get(one)) and fate.status in _CHOSEN
+            }
+            if not fates and hold and waiting:
+                fates = {waiting.pop(0): "held"}
+            for attempt in waiting if fates else ():
+                first, status = next(iter(fates.items()))
+                self.decide(Fate(attempt, "none", NOT_CHOSEN, _CHOSEN[status].format(first)))
+            later |= set(waiting[1:])
+        return later
 
     def find_sharing(self, entry: Entry, files: Collection[str] = ()) -> tuple[str, ...]:
         """The tasks that landed and changed these files, or any that the entry changes."""
         paths = frozenset(files) or self.paths_of(entry)
-        others = [other for other in self._request.entries if other.task in self.landed]
+        others = [other for other in self.entries if other.task in self.landed]
         return tuple(other.task for other in others if other is not entry and paths & self.paths_of(other))
 
     def list_fates(self, hold: Hold | None) -> tuple[Fate, ...]:
-        """What became of each entry that is wanted."""
-        fates = []
-        for entry in self._request.entries:
+        """What became of each entry that is wanted, or whose landing was taken back."""
+        if hold is not None:
+            self._pass_over(hold=True)
+        why, fates = hold or Hold("", ""), []
+        for entry in self.entries:
+            fate = self._fates.get(entry.task)
             if entry.wanted:
-                why = hold or Hold("", "")
-                fates.append(self._fates.get(entry.task) or Fate(entry.task, "held", why.reason_class, why.reason))
+                fates.append(fate or Fate(entry.task, "held", why.reason_class, why.reason))
+            elif fate is not None and fate.reason:
+                fates.append(fate)
         return tuple(fates)
 
     def _settled(self) -> dict[str, object]:
         """The tasks that have not landed and will not in this turn."""
         opened = {entry.task for entry in self.open}
-        needed = {need for entry in self._request.entries for need in entry.needs}
+        needed = {need for entry in self.entries for need in entry.needs}
         return {task: None for task in needed if task not in self.landed and task not in opened}
+
+    def _follow_branches(self) -> list[Entry]:
+        """The entries, each with the tip of its branch where that went on: a conflict is mended there.
+
+        A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is astray.
+        """
+        named = any(entry.branch for entry in self._request.entries)
+        tips = self._git.list_branches() if named else {}
+        return [self._follow(entry, tips) for entry in self._request.entries]
+
+    def _follow(self, entry: Entry, tips: Mapping[str, str]) -> Entry:
+        tip, take, left = tips.get(entry.branch), self._request.take, entry.tip[:12]
+        if not entry.branch or tip == entry.tip or take == "recorded":
+            return entry
+        if tip is not None and (take == "branches" or is_ancestor(self._git, entry.tip, tip)):
+            return replace(entry, tip=tip)
+        again = f"sessionrun merge {self._request.session_id[:8]} {entry.task}"
+        if tip is None:
+            why = f"its branch {entry.branch} was deleted; if that was a mistake: git branch {entry.branch} {left}"
+        else:
+            why = f"its branch {entry.branch} is no longer what the task left ({left}); if it was amended: {again}"
+            why += " --take-branches; to land what was left: --take-recorded"
+        self._astray[entry.task] = why
+        return entry
 
     def _find_tips(self, entries: Sequence[Entry], old: str, room: MergeRoom | None) -> list[Entry]:
         """Find what is to land for each entry; return those whose commit is an ancestor of `old`."""
-        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
-        if asked:
-            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
-            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
+        self._find_present(entry.tip for entry in entries if entry.task not in self._tips)
         present = [entry for entry in entries if self._find_tip(entry, old, room)]
         if not present:
             return []
         listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
         ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split())
         return [entry for entry in present if self._tips[entry.task] not in ahead]
+
+    def _find_present(self, tips: Iterable[str]) -> None:
+        asked = "".join(f"{tip}\n" for tip in tips).encode()
+        if asked:
+            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
+            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
 
     def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
         if entry.task in self._tips:

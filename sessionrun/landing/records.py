@@ -7,25 +7,29 @@ surroundings its gates run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.private import open_fence
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.env_request import EnvironmentRequest, Tenant, find_cache, find_target
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
 
-State = Literal["building", "gating", "landing"]
+Take = Literal["branches", "recorded"]
+"""What lands of a task whose branch is no longer what it left: the branch as it is now, or the recorded commit."""
+
+HEADS: Final = "refs/heads/"
+
+MARK: Final = "sessionrun landing "
+"""How the lock of an index begins that is a landing's; the commits follow."""
 
 CONFLICT: Final = "conflict"
 RED: Final = "gate_red"
@@ -63,7 +67,8 @@ class Entry:
         needs: the tasks that have to land before it.
         wanted: whether it is to land now; else it is only looked whether it has landed.
         trailers: lines for the end of the message.
-        astray: why its branch is not where its task left it, and the work does not land; empty: it is.
+        branch: the branch that holds the work, and may have gone on from it; empty: the commit itself lands.
+        walled: whether its task worked inside of walls.
     """
 
     task: str
@@ -73,7 +78,8 @@ class Entry:
     needs: tuple[str, ...] = ()
     wanted: bool = True
     trailers: tuple[str, ...] = ()
-    astray: str = ""
+    branch: str = ""
+    walled: bool = False
 
 
 @frozen
@@ -93,13 +99,6 @@ class Gates:
     sandbox: Sandbox | None = None
 
 
-class GateWalls(NamedTuple):
-    """The walls that gates wish for, around their commands and around the making of their environment."""
-
-    commands: Enclosure | None = None
-    build: Enclosure | None = None
-
-
 @frozen
 class LandRequest:
     """Work that is to land on one branch.
@@ -112,6 +111,10 @@ class LandRequest:
         batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
         setups: the commits of what setups left in the session: that does not land.
         late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).
+        groups: attempts at the same thing, in the order of their worth: of each group one lands.
+        take: see `Take`; None: such work is held.
+        only_mend: finish or put back what an earlier landing left, and land nothing new.
+        by_person: whether a person asks for it now; else the session lands by itself.
     """
 
     repository: Repository
@@ -123,6 +126,10 @@ class LandRequest:
     batch: int | None = None
     setups: tuple[str, ...] = ()
     late_s: float = 0.8
+    groups: tuple[tuple[str, ...], ...] = ()
+    take: Take | None = None
+    only_mend: bool = False
+    by_person: bool = True
 
 
 @frozen
@@ -182,7 +189,7 @@ class Taken:
 
 @frozen
 class Checkout:
-    """A work tree in which the target is checked out: its top, and its administrative directory."""
+    """A work tree: its top, and its administrative directory."""
 
     top: str
     git_dir: str
@@ -192,17 +199,25 @@ class Checkout:
 class SlotRecord:
     """What the holder of a slot is about to do; durable before it is done.
 
-    `new` is the commit that may land in place of `old`, with the work of `entries`; `folder` is the request's.
+    `new` is the commit that may land in place of `old`, with the work of `entries`; `folder` is the request's,
+    `checkout` the work tree that follows.
     """
 
-    state: State
     session_id: str
     folder: str
     target: str
     old: str
-    new: str = ""
+    new: str
     entries: tuple[Taken, ...] = ()
     checkout: Checkout | None = None
+
+
+class Landed(NamedTuple):
+    """A move of the target that is done, and when that was (seconds of the epoch)."""
+
+    old: str
+    new: str
+    at: float
 
 
 @frozen
@@ -276,60 +291,11 @@ def word_trailers(
     return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in trailers.items() if value)
 
 
-def follow_branches(
-    repository: Repository,
-    entries: Iterable[Entry],
-    branches: Mapping[str, str | None],
-    folder: Path | None = None,
-) -> tuple[Entry, ...]:
-    """The entries, each with the tip of its branch where that went on from the work: a conflict is mended there.
-
-    A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is `astray`.
-
-    Args:
-        entries: with the commit that holds the work as their tip.
-        branches: by task, the name of its branch; without one the commit itself lands.
-        folder: where a temporary directory may be made; None: among the system's.
-
-    Raises:
-        SessionrunError, OSError: git failed.
-    """
-    with open_fence(repository, folder) as fence:
-        git = fence.main()
-        listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
-        tips = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
-        return tuple(_follow(git, entry, branches.get(entry.task), tips) for entry in entries)
-
-
 def is_ancestor(git: Git, commit: str, of: str) -> bool:
     """Whether a commit is in the history of another one."""
     return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0
 
 
-def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str]) -> Entry:
-    tip = tips.get(branch or "", entry.tip if not branch else None)
-    if tip == entry.tip:
-        return entry
-    if tip is None:
-        restore = f"git branch {branch} {entry.tip[:12]}"
-        return replace(entry, astray=f"its branch {branch} was deleted; if that was a mistake: {restore}")
-    if is_ancestor(git, entry.tip, tip):
-        return replace(entry, tip=tip)
-    what = f"its branch {branch} does not hold what the task left, {entry.tip[:12]} (was it amended or rebased?)"
-    mends = f"git merge {branch} lands it; git branch -f {branch} {entry.tip[:12]} puts it back"
-    return replace(entry, astray=f"{what}: {mends}")
-
-
-@frozen
-class LandOrder:
-    """Work that is to land.
-
-    Attributes:
-        request: as the room of landing takes it; the tip of each entry is the commit that its task left.
-        branches: by task, the branch that may have gone on from there.
-        only_mend: finish or put back what an earlier LAND left, and land nothing new.
-    """
-
-    request: LandRequest
-    branches: Mapping[str, str]
-    only_mend: bool = False
+def shorten(target: str) -> str:
+    """The name of a branch for people."""
+    return target.removeprefix(HEADS)

@@ -1,8 +1,7 @@
 """Mends what a killed landing left, by its record and its marks; under the lock of the slot, and idempotent.
 
-    building, gating                      it is forgotten; what gates said stays in the log
-    landing, the target has the commit    it has landed: its work tree is finished, and the log gets it
-    landing, else                         its work tree is put back; the same work is landed anew
+    the target has the commit    it has landed: its work tree is finished, and the log gets it
+    else                         its work tree is put back; the same work is landed anew
 
 Only a lock that bears our mark, or holds what we were about to write, is taken away.
 """
@@ -16,10 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.private import Fence
-from sessionrun.landing.checkout import BESIDE, Tree, find_mark, follow, mend
+from sessionrun.landing.checkout import Tree, mend
 from sessionrun.landing.history import open_log
-from sessionrun.landing.records import Checkout, SlotRecord, is_ancestor
-from sessionrun.landing.target import LOCK, Slot, find_checkout, lock_path, record_path
+from sessionrun.landing.moving import begin_record, look_after
+from sessionrun.landing.places import LOCK, find_mark, give_back, list_places
+from sessionrun.landing.records import SlotRecord, is_ancestor
+from sessionrun.landing.target import Slot, lock_path, record_path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_record_if_any
@@ -43,9 +44,7 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
     record = slot.load_record()
     if record is None:
         return []
-    remarks: list[str] = []
-    if record.state == "landing":
-        remarks = _recover_landing(slot, fence, record)
+    remarks = _recover_landing(slot, fence, record)
     slot.clear_record()
     return remarks
 
@@ -58,10 +57,11 @@ def find_killed(repository: Repository, digest: str) -> Path | None:
     """
     path = record_path(repository, digest)
     record = load_record_if_any(path, SlotRecord)
-    if record is None or record.state != "landing" or is_held(lock_path(repository, digest)):
+    if record is None or is_held(lock_path(repository, digest)):
         return None
-    lock = None if record.checkout is None else Path(record.checkout.git_dir, LOCK)
-    return path if lock is None or find_mark(lock) is None else lock
+    ours = [record.old, record.new]
+    locks = [Path(place.git_dir, LOCK) for place in list_places(repository)]
+    return next((lock for lock in locks if [*(find_mark(lock) or ())][:2] == ours), path)
 
 
 def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
@@ -70,26 +70,19 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     remarks = _remove_locks(slot, record, admin)
     now = git.commit_of(slot.target)
     has_landed = now is not None and is_ancestor(git, record.new, now)
-    if record.checkout is None and now == record.new:  # it was killed while it looked for a late switch
-        late = find_checkout(slot.repository, slot.target)
-        if isinstance(late, Checkout):
-            hold = follow(Tree(slot, fence, late, record.old, record.new))
-            remarks += [hold.reason] if hold else []
     if record.checkout is not None and os.path.isdir(record.checkout.git_dir):
-        remarks += _mend_checkout(slot, fence, record, record.checkout, has_landed=has_landed)
-    if has_landed and Path(record.folder).parent.parent.is_dir():
-        with open_log(Path(record.folder)) as log:
-            log.note_landed(record.entries, record.new, record.target)
+        tree = Tree(slot, fence, record.checkout, record.old, record.new)
+        foreign = mend(tree, has_landed=has_landed)
+        what = "was changed while a landing was broken off; it stays"
+        remarks += [f"{record.checkout.top}: {name} {what}" for name in foreign]
+    for place in list_places(slot.repository):
+        give_back(place, slot.mark_path)
+    if has_landed:  # it may have been killed before it looked for late switches
+        remarks += look_after(slot, fence, record.old, record.new, 0.0, begin_record(slot, record))
+        if Path(record.folder).parent.parent.is_dir():
+            with open_log(Path(record.folder)) as log:
+                log.note_moved(record.entries, record.old, record.new, record.target)
     return remarks
-
-
-def _mend_checkout(
-    slot: Slot, fence: Fence, record: SlotRecord, checkout: Checkout, *, has_landed: bool
-) -> list[str]:
-    tree = Tree(slot, fence, checkout, record.old, record.new)
-    foreign = mend(tree, has_landed=has_landed)
-    tree.path(BESIDE).unlink(missing_ok=True)
-    return [f"{checkout.top}: {name} was changed while a landing was broken off; it stays" for name in foreign]
 
 
 def _remove_locks(slot: Slot, record: SlotRecord, admin: Path | None) -> list[str]:

@@ -2,44 +2,45 @@
 
     choose a batch -> chain of merges -> gates -> land the longest green prefix -> judge the entry after it
 
-Before each step a record says what it will be (see `target`), and after a crash the next turn mends by it (see
+Before the target moves a record says so (see `target`), and after a crash the next turn mends by it (see
 `recovery`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.chain import Chain, build_chain, choose_size, find_green_prefix, make_candidate
-from sessionrun.landing.checkout import Tree, follow, land_checked_out
+from sessionrun.landing.filters import find_filtered
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, open_log
+from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left
 from sessionrun.landing.queue import Queue
 from sessionrun.landing.records import (
-    CONFLICT,
     GIT_LIMIT_S,
     RED,
-    Checkout,
     Entry,
     Fate,
-    GateWalls,
     Hold,
+    Landed,
     LandRequest,
     Report,
     SlotRecord,
-    State,
     Taken,
     Verdict,
+    is_ancestor,
+    shorten,
 )
 from sessionrun.landing.recovery import recover
-from sessionrun.landing.target import Slot, await_indexes, find_checkout, find_late_checkout, move_ref
+from sessionrun.landing.target import Slot
 from sessionrun.model.errors import InputError
-from sessionrun.model.phrases import name_some
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
 
@@ -49,9 +50,6 @@ MOVES: Final = 50
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
 
-MAX_NAMED: Final = 5
-"""How many files of a conflict a reason names."""
-
 _HOW_TO_RUN: Final = (
     "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
     'install it, or give its folder to worktrees with "links"'
@@ -60,19 +58,12 @@ _HOW_TO_RUN: Final = (
 Tell = Callable[[str], None]
 
 
-def land(
-    request: LandRequest,
-    tell: Tell = lambda line: None,
-    *,
-    limit_s: float | None = None,
-    walls: GateWalls = GateWalls(),  # noqa: B008
-) -> Report:
+def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
     """Land what is wanted, as far as it goes.
 
     Args:
         tell: is given a line for a person when something takes long.
         limit_s: how long to wait for another landing at most (seconds); None: until it ends.
-        walls: those that the gates wish for.
 
     Raises:
         InputError: there is no such branch.
@@ -89,7 +80,7 @@ def land(
             with open_fence(request.repository, work, limit_s=GIT_LIMIT_S) as fence:
                 remarks = recover(slot, fence)
                 with open_log(folder) as log:
-                    report = Turn(request, slot, fence, log, tell, walls).run()
+                    report = Turn(request, slot, fence, log, tell).run()
         finally:
             remove_tree(work)
     return replace(report, remarks=(*remarks, *report.remarks))
@@ -98,54 +89,53 @@ def land(
 class Turn:
     """The turn of one holder of a slot; it ends with a report."""
 
-    def __init__(
-        self, request: LandRequest, slot: Slot, fence: Fence, log: LandingLog, tell: Tell, walls: GateWalls
-    ) -> None:
+    def __init__(self, request: LandRequest, slot: Slot, fence: Fence, log: LandingLog, tell: Tell) -> None:
         self._request = request
         self._slot = slot
         self._fence = fence
         self._log = log
         self._tell = tell
-        self._walls = walls
         self._git = fence.main()
         self._work = Path(request.folder, WORK)
         self._hold: Hold | None = None
         self._gate_runs = 0
         self._moves = 0
         self._remarks: list[str] = []
-        self._pinned: set[str] = set()
+        self._pinned: set[str] | None = None
         self._queue = Queue(request, self._git, log.history)
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
 
     def run(self) -> Report:
         """Land until nothing is left that could."""
-        begun = None
+        begun = self._find_target()
+        self._look_back()
+        taken_back = find_taken_back(self._git, self._log.history.moves, begun)
+        for commit, by in taken_back.items():
+            self._tell(f"what landed with {commit[:12]} was taken back by {by}")
         while True:
             old = self._find_target()
-            begun = begun or old
-            self._settle(old)
+            with open_merge_room(self._fence, old, self._work) if self._request.setups else nullcontext() as room:
+                self._queue.settle(old, room, taken_back)
             batch = [] if self._hold else self._queue.choose(self._size())
             if not batch:
                 break
             chain = self._build(old, batch)
             if chain.links:
                 self._land_prefix(chain)
+        self._look_back()
         fates = self._queue.list_fates(self._hold)
-        for fate in fates:
-            if fate.status in ("landed", "bounced", "held"):
-                mend = self._hold.mend if self._hold and fate.status == "held" else ""
-                self._log.note_fate(fate, self._slot.target, mend)
+        self._log.note_fates(fates, self._slot.target, self._hold.mend if self._hold else "")
         self._log.note_end()
+        self._pin()
         self._slot.clear_record()
+        self._remarks += name_left(self._slot)
         return Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
 
-    def _settle(self, old: str) -> None:
-        if not self._request.setups:
-            self._queue.settle(old)
-            return
-        with open_merge_room(self._fence, old, self._work) as room:
-            self._queue.settle(old, room)
+    def _look_back(self) -> None:
+        """A switch that read an old commit may have ended after all looks: so at both ends of a turn."""
+        for landed in self._log.history.moves:
+            self._remarks += look_back(self._slot, self._fence, landed, self._begin(landed.old, landed.new))
 
     def _find_target(self) -> str:
         commit = self._git.commit_of(self._slot.target)
@@ -160,15 +150,11 @@ class Turn:
 
     def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
         """Merge a batch; what conflicts with the target itself is bounced."""
-        self._write("building", old)
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
-        for entry, files in chain.conflicts:
-            against = self._queue.find_sharing(entry, files)
-            others = f", which {', '.join(against)} changed" if against else ""
-            reason = f"it conflicts with {self._short} in {name_some(files, MAX_NAMED)}{others}"
-            self._bounce(entry, Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against))
+        for entry, fate in self._queue.bounce_conflicts(chain):
+            self._log.note_fate(fate, self._slot.target, tip=entry.tip)
         for entry in chain.there:
             self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))
         return chain
@@ -192,14 +178,13 @@ class Turn:
             self._judge(chain.links[green].entry)
 
     def _open_gates(self, old: str) -> GateRoom:
-        return open_gates(self._fence, self._request, self._slot.target, old, self._walls)
+        return open_gates(self._fence, self._request, self._slot.target, old)
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree
         known = self._verdict(tree)
         if not known.green and not known.red:
             candidate = self._candidate(chain, count)
-            self._write("gating", chain.old, candidate, chain, count)
             self._pin(candidate)
             self._run_gates(candidate, tree)
         return bool(self._verdict(tree).green)
@@ -246,7 +231,6 @@ class Turn:
     def _is_red(self, tree: str, commit: str, chain: Chain) -> bool:
         """Whether a tree is red, and not just once by chance; a gate that cannot be run is tried once."""
         while not (known := self._verdict(tree)).green and known.red < RED_RUNS and not known.could_not_run:
-            self._write("gating", chain.old, commit, chain, 1)
             self._pin(commit)
             self._run_gates(commit, tree)
         return not self._verdict(tree).green
@@ -255,30 +239,23 @@ class Turn:
         against = self._queue.find_sharing(entry)
         others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
         reason = f"{verdict.why}{others}"
-        self._bounce(entry, Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
-
-    def _bounce(self, entry: Entry, fate: Fate) -> None:
-        self._log.note_bounced(fate, entry.tip, self._slot.target)
+        fate = Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output)
+        self._log.note_fate(fate, self._slot.target, tip=entry.tip)
         self._queue.decide(fate)
 
     def _land(self, chain: Chain, count: int) -> bool:
         """Move the target to the candidate of a prefix; whether that is done."""
-        candidate = self._candidate(chain, count)
-        repository, target = self._request.repository, self._slot.target
-        checkout = await_indexes(repository, target) or find_checkout(repository, target)
-        if isinstance(checkout, Hold):
-            self._hold = checkout
+        candidate, old = self._candidate(chain, count), chain.old
+        self._hold = self._examine_filters(chain, count)
+        if self._hold:
             return False
         self._pin(candidate)
-        self._write("landing", chain.old, candidate, chain, count, checkout)
-        if checkout is None:
-            moved = move_ref(self._slot, self._fence, candidate, chain.old)
-            if moved == "moved":
-                self._follow(chain, count, candidate)
-        else:
-            moved = land_checked_out(Tree(self._slot, self._fence, checkout, chain.old, candidate))
+        begin = self._begin(old, candidate, chain, count)
+        moved = move(self._slot, self._fence, old, candidate, begin)
         if moved == "moved":
             self._note_landed(chain, count, candidate)
+            self._remarks += look_after(self._slot, self._fence, old, candidate, self._request.late_s, begin)
+            self._slot.clear_record()
             return True
         self._moves += 1
         if isinstance(moved, Hold):
@@ -287,22 +264,26 @@ class Turn:
             self._hold = Hold("target_moves", f"{self._short} moved {self._moves} times meanwhile", "merge again")
         return False
 
-    def _follow(self, chain: Chain, count: int, candidate: str) -> None:
-        """A user may have checked out the target just when it moved."""
-        late = find_late_checkout(self._request.repository, self._slot.target, self._request.late_s)
-        if late is not None:
-            self._write("landing", chain.old, candidate, chain, count, late)
-            hold = follow(Tree(self._slot, self._fence, late, chain.old, candidate))
-            self._remarks += [f"{hold.reason}: {late.top} is behind {self._short}"] if hold else []
+    def _examine_filters(self, chain: Chain, count: int) -> Hold | None:
+        """Work that was done inside of walls is not to choose what a filter of the user's runs outside of them."""
+        if not any(link.entry.walled for link in chain.links[:count]):
+            return None
+        found = find_filtered(self._fence, self._work, chain.old, self._candidate(chain, count))
+        if found is None:
+            return None
+        reason = f"git would run filter.{found.driver} on {found.path}, which was made inside of walls"
+        if self._request.by_person:
+            self._remarks.append(f"{reason}: it has run")
+            return None
+        return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
     def _note_landed(self, chain: Chain, count: int, commit: str) -> None:
         taken = tuple(Taken(link.entry.task, link.entry.tip) for link in chain.links[:count])
-        self._log.note_landed(taken, commit, self._slot.target)
+        self._log.note_moved(taken, chain.old, commit, self._slot.target)
         for link in chain.links[:count]:
             flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
             remark = "its gates are flaky: red, then green on the same files" if flaky else ""
             self._queue.decide(Fate(link.entry.task, "landed", reason=remark, commit=commit))
-        self._slot.clear_record()
 
     def _candidate(self, chain: Chain, count: int) -> str:
         """What lands with a prefix: the same commit that the gates saw."""
@@ -312,33 +293,46 @@ class Turn:
         return self._candidates[last]
 
     def _pin(self, *commits: str) -> None:
-        pinned = {*commits, *(self._queue.tip_of(entry) for entry in self._queue.open)}
-        if not pinned <= self._pinned:
+        pinned = {*commits, *self._queue.list_needed()}
+        if self._pinned is None or not pinned or not pinned <= self._pinned:
             self._slot.move_pin(self._git, sorted(pinned))
             self._pinned = pinned
 
-    def _write(
-        self,
-        state: State,
-        old: str,
-        new: str = "",
-        chain: Chain | None = None,
-        count: int = 0,
-        checkout: Checkout | None = None,
-    ) -> None:
-        links = chain.links[:count] if chain else []
+    def _begin(self, old: str, new: str, chain: Chain | None = None, count: int = 0) -> Begin:
+        links, request = chain.links[:count] if chain else [], self._request
         taken = tuple(Taken(link.entry.task, link.entry.tip) for link in links)
-        request = self._request
-        self._slot.write_record(
-            SlotRecord(state, request.session_id, request.folder, request.target, old, new, taken, checkout)
-        )
+        record = SlotRecord(request.session_id, request.folder, request.target, old, new, taken)
+        return begin_record(self._slot, record)
 
     @property
     def _short(self) -> str:
-        return self._slot.target.removeprefix("refs/heads/")
+        return shorten(self._slot.target)
 
 
 def next_number(folder: Path) -> int:
     """A number that no file of an earlier run of the gates has."""
     numbers = [int(path.stem[5:]) for path in folder.glob("gate-*.txt") if path.stem[5:].isdecimal()]
     return max(numbers, default=0) + 1
+
+
+def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
+    """By commits of landings that the target has, and of whose changes it has none any more: what took them back.
+
+    Raises:
+        GitError: git failed.
+    """
+    taken_back: dict[str, str] = {}
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only")
+    after = [landed.old for landed in moves[1:]] + [tip]
+    if [landed.new for landed in moves] == after[: len(moves)]:
+        return taken_back  # nothing but landings since
+    for landed in moves:
+        if landed.new == tip or not is_ancestor(git, landed.new, tip):
+            continue
+        changed = set(git.names(*words, landed.old, landed.new))
+        if changed and changed.isdisjoint(git.names(*words, landed.old, tip)):
+            found = git.line(
+                "rev-list", "-1", f"{landed.new}..{tip}", "--", *(f":(literal){name}" for name in changed)
+            )
+            taken_back[landed.new] = (found or tip)[:12]
+    return taken_back

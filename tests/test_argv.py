@@ -86,12 +86,7 @@ def test_words_with_spaces_and_odd_bytes_pass() -> None:
     [
         ("run --json f.json", True),
         ("status --json", True),
-        ("run --name --json f.json", False),
         ("run -- --json", False),
-        ("logs -n --json", False),
-        ("logs --check --json", True),
-        ("run --check --json", False),
-        ("cluster node --name --json", False),
         ("run f.json --jsonx", False),
     ],
 )

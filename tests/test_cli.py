@@ -103,16 +103,6 @@ def test_the_results_directory_from_the_environment(sessionrun: Command) -> None
     assert len(json.loads(sessionrun("list", "--json", env=env).stdout)["sessions"]) == 1
 
 
-def test_doctor_asks_programs_for_their_version(sessionrun: Command) -> None:
-    program = sessionrun.cwd / "codex"
-    program.write_text("#!/bin/sh\necho; echo 'codex-cli 9.9.9'; cat\n")
-    program.chmod(0o755)
-    env = {"PATH": f"{sessionrun.cwd}:{os.environ['PATH']}"}
-    records = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)["agents"]
-    codex = next(record for record in records if record["name"] == "codex")
-    assert (codex["path"], codex["version"]) == (str(program), "codex-cli 9.9.9")
-
-
 def test_quiet_prints_the_id_alone(sessionrun: Command) -> None:
     done = sessionrun("-q", "--agent", "shell", stdin=shell("true"))
     assert done.stderr == ""
@@ -281,21 +271,6 @@ def test_an_odd_working_directory(sessionrun: Command) -> None:
 
 
 # --- which session ---
-
-
-def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
-    session_id = sessionrun.finished(MIXED)
-    twin = sessionrun.results / f"session-{session_id[:-1]}{'0' if session_id[-1] != '0' else '1'}"
-    twin.mkdir()
-    spec = (sessionrun.directory(session_id) / "spec.json").read_text()
-    (twin / "spec.json").write_text(spec.replace(session_id, twin.name.removeprefix("session-")))
-    (twin / "journal").write_bytes((sessionrun.directory(session_id) / "journal").read_bytes())
-    done = sessionrun("status", session_id[:8], "--json")
-    message = error_of(done)["message"]
-    assert "matches 2 sessions" in message and session_id in message
-    assert sessionrun.load("status", session_id)["session_id"] == session_id
-    listed = sessionrun("list").stdout.splitlines()
-    assert len({line.split()[1] for line in listed[1:]}) == 2
 
 
 def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path: Path) -> None:

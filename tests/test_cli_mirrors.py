@@ -99,7 +99,7 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert tasks["b"]["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
     results = place.command("results", status["session_id"]).stdout
-    assert f"\n  branch main-task-c in {place.root}/one: 1 file, +1 -0\n" in results
+    assert f"\n  branch main-task-c in {place.root}/one: 1 file +1 -0\n" in results
     diff = place.command("diff", status["session_id"], "--task", "b")
     assert "+more" in (diff.stdout or place.command("diff", status["session_id"], "b").stdout)
     session = place.command.directory(status["session_id"])
@@ -203,7 +203,7 @@ def test_precache_then_require_cache_without_the_source(place: Place) -> None:
         (place.root / name).rename(place.root / f"{name}-moved")
     status = place.run({**plan, "require_cache": True})
     assert set(outcomes(status).values()) == {("succeeded", None)}
-    assert f"\n  branch main-task-a in {place.mirror('one')}: 1 file, +1 -0\n" in place.command("results").stdout
+    assert f"\n  branch main-task-a in {place.mirror('one')}: 1 file +1 -0\n" in place.command("results").stdout
     assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
 
 

@@ -497,7 +497,7 @@ def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -
     project = finished(ALL)
     session, said = project.sessions[0], project("results", project.sessions[0]).stdout
     short = session[:8]
-    assert "half failed: exit code 3\n  branch main-task-half: 1 file, +1 -0\n" in said
+    assert "half failed: exit code 3\n  branch main-task-half: 1 file +1 -0\n" in said
     assert (
         "\n  worktree kept: inner/ is a repository of its own\n"
         f"  worktree: {project.worktree('main-task-nest')}\n  its work is on: main-task-nest-rescue\n" in said
@@ -535,7 +535,7 @@ def test_what_comes_next_does_what_it_says(finished: Finished) -> None:
 def test_worktrees_that_were_kept_on_request_are_cleared_up_behind_the_merge(finished: Finished) -> None:
     project = finished(THREE, "--keep-worktree", "always")
     said = project("results", project.sessions[0]).stdout
-    assert "branch main-task-hello: 1 file, +1 -0\n  worktree kept: worktrees are kept\n" in said
+    assert "branch main-task-hello: 1 file +1 -0\n  worktree kept: worktrees are kept\n" in said
     type_in(project, next_block(said))
     assert project.branches() == ["main"]
     assert (project.cwd / "hello.txt").exists() and not project.worktree("main-task-hello").exists()

@@ -218,7 +218,7 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
 
 
 def test_as_json(sessionrun: Command, programs: Path) -> None:
-    install(programs, "codex", "echo codex-cli 0.169.1")
+    install(programs, "codex", "echo; echo codex-cli 0.169.1; cat")
     done = sessionrun("doctor", "agents", "--json", env=own_path(programs))
     assert done.returncode == 0
     records = {record["name"]: record for record in json.loads(done.stdout)["agents"]}

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shown import with_state, with_word
 
-from sessionrun.cli.list import _count, _tell_totals
+from sessionrun.cli.list import _count, _tell_totals, name_all
 from sessionrun.cli.render import _choose_sign, _says_dumb, mark
 from sessionrun.cli.standing import (
     brief_lines,
@@ -248,6 +248,13 @@ def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
         assert told == counted, verb
     totals = _count([view])["task_counts"]
     assert sum(totals["counts"].values()) == totals["total"] == view["total"]
+
+
+def test_a_session_has_as_many_digits_as_tell_it_from_others() -> None:
+    views = [
+        {"session_id": f"12345678{end}", "name": name} for end, name in (("-a", None), ("-b", "x"), ("-c", "x"))
+    ]
+    assert name_all(views) == ["12345678-a", "x (12345678-b)", "x (12345678-c)"]
 
 
 def test_many_tasks_are_groups_unless_all_are_asked_for() -> None:

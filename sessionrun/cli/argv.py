@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 import click
@@ -115,7 +116,7 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
     words = list(argv)
     if words and (words[0] in KNOWN or words[0] in OWN):
         return words
-    for place in iterate_options(words):
+    for place in (place for place, is_option in _walk(words) if is_option):
         flag, equals, value = words[place].partition("=")
         if flag in FLAG_VERBS:
             return [*FLAG_VERBS[flag].split(), *words[:place], *([value] if equals else []), *words[place + 1 :]]
@@ -130,15 +131,10 @@ def find_first(words: Sequence[str]) -> int:
 
     Without such a word it is the place behind the last, or that of ``--``.
     """
-    return next((place for place, is_option in _walk(words, "run") if not is_option), len(words))
+    return next((place for place, is_option in _walk(words) if not is_option), len(words))
 
 
-def iterate_options(words: Sequence[str], verb: str = "run") -> Iterator[int]:
-    """The places of the words that are options: not values of options, and nothing behind ``--``."""
-    return (place for place, is_option in _walk(words, verb) if is_option)
-
-
-def _walk(words: Sequence[str], verb: str) -> Iterator[tuple[int, bool]]:
+def _walk(words: Sequence[str]) -> Iterator[tuple[int, bool]]:
     """The places of the words up to ``--`` but for values of options, and whether an option is there."""
     is_value = False
     for place, word in enumerate(words):
@@ -149,20 +145,19 @@ def _walk(words: Sequence[str], verb: str) -> Iterator[tuple[int, bool]]:
         yield place, is_option
         if word == "--":
             return
-        is_value = is_option and _takes_value(word, verb)
+        is_value = is_option and _takes_value(word)
 
 
 def asks_for_json(words: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the options of a verb and its words, for errors while Click parses them."""
-    verb = words[0] if words and words[0] in VERBS else "run"
-    return any(words[place] == "--json" for place in iterate_options(words, verb))
+    """Whether ``--json`` is among the words, for errors while Click parses them."""
+    return "--json" in takewhile(lambda word: word != "--", words)
 
 
-def _takes_value(word: str, verb: str = "run") -> bool:
-    """Whether the next word is the value of an option, of the verb or else of another, whatever it looks like."""
+def _takes_value(word: str) -> bool:
+    """Whether the next word is the value of an option, of `run` or else of another verb."""
     if word in FLAG_VERBS or "=" in word:
         return False
-    known = (_find_options(name) for name in dict.fromkeys((verb, "run", *VERBS)))
+    known = (_find_options(name) for name in VERBS)
     return next((options[word] for options in known if word in options), False)
 
 

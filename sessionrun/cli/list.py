@@ -168,7 +168,7 @@ def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
         )
         for view in views
     ]
-    print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows, find_depths(views))
+    print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows)
 
 
 def _print_seed_totals(views: Sequence[View]) -> None:

@@ -277,21 +277,13 @@ def telling(fact: str) -> Iterator[None]:
         warn(f"cannot write standard output: {error.strerror}; {fact}")
 
 
-_INDENT: Final = "\ue000"
-"""Stands for a space that tabulate is to leave where it is."""
-
-
-def print_table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], depths: Sequence[int] | None = None
-) -> None:
-    """A plain table on standard output; rows with a depth stand further right, below that of which they are."""
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A plain table on standard output."""
     from tabulate import tabulate
 
     cells = [[escape_line(str(cell)) for cell in row] for row in rows]
-    for row, depth in zip(cells, depths or (), strict=False):
-        row[0] = 2 * depth * _INDENT + row[0]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    click.echo("\n".join(line.rstrip() for line in table.replace(_INDENT, " ").split("\n")))
+    click.echo("\n".join(line.rstrip() for line in table.split("\n")))
 
 
 def _visible(match: re.Match[str]) -> str:

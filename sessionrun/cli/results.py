@@ -13,7 +13,6 @@ import click
 from sessionrun.cli.facts import (
     agent_lines,
     check_lines,
-    left_lines,
     proof_lines,
     section_lines,
     title_lines,
@@ -39,7 +38,7 @@ from sessionrun.client.reading.telling import SAID, add_tellings, count_hidden, 
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import name_tasks, tell_word
+from sessionrun.model.wording import name_tasks, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
@@ -187,8 +186,7 @@ def print_results(
     for task in ({**task, "hidden_tests": count_hidden(session, task)} for task in tasks):
         lines = ["", *title_lines(task, by_id, now)]
         lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
-        left = _work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")
-        lines += [f"  {line}" for line in left]
+        lines += [f"  {line}" for line in _work_lines(task, places.get(task["id"]))]
         lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
         before = [section for section in sections if section.source != SAID]
@@ -215,10 +213,8 @@ def _work_lines(task: Mapping[str, Any], place: str | None) -> list[str]:
     lines = whereabouts_lines(task, "")
     if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
         return lines
-    stat, where = task["diff_stat"], f" in {place}" if place else ""
-    files = stat and ("1 file" if stat["files"] == 1 else f"{stat['files']} files")
-    changes = f"{files}, +{stat['insertions']} -{stat['deletions']}" if stat else "changes unknown"
-    return [escape_line(f"branch {task['branch']}{where}: {changes}"), *lines]
+    where = f" in {place}" if place else ""
+    return [escape_line(f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"), *lines]
 
 
 def _print_seed_block(

@@ -49,9 +49,6 @@ WIDE: Final = 120
 MOST_ALIKE: Final = 5
 """More rows than this with one reason, one behind the other, are one group."""
 
-MOST_NAMED: Final = 8
-"""More tasks than this are not named in a command."""
-
 MOST_STEPS: Final = 3
 INDENT: Final = " " * 4
 IDS_WIDTH: Final = 76
@@ -351,43 +348,15 @@ def _tell_last(task: Task) -> str:
 
 def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: str) -> list[str]:
     """What a person does next about these tasks, at most three commands; not the `verb` that shows them."""
-    name = name_for_command(view)
-    steps = [step for step in _find_steps(session, view, tasks) if step[0] != verb]
-    lines = [
-        "  " + " ".join(["sessionrun", command, name, *words]) + (f"    # {escape_line(why)}" if why else "")
-        for command, words, why in steps[:MOST_STEPS]
-    ]
-    return ["", "Next:", *lines] if lines else []
-
-
-def _find_steps(session: SessionDir, view: View, tasks: Sequence[Task]) -> list[tuple[str, Sequence[str], str]]:
-    """Commands in the order of their weight: the verb, what comes behind the session, and what it does."""
+    from sessionrun.client.reading.steps import list_steps
     from sessionrun.worktrees.unlanded import find_unlanded
 
-    words = {task["word"] for task in tasks}
-    is_open = view["ended_at"] is None
-    found = find_unlanded(session, view, tasks)
-    retried = ["--failed"] if words & {"failed", "timed_out"} else []
-    asks = any(
-        task["word"] == "held" and task["status"] != "completed" and not task["held_until"] for task in tasks
-    )
-    left = [task for task in tasks if task["worktree"] and task["status"] == "completed"]
-    kept = [task["id"] for task in tasks if task["word"] == "held" and task["status"] == "completed"]
-    ready = () if len(tasks) == len(view["tasks"]) else found.ready
-    steps: list[tuple[object, str, Sequence[str], str]] = [
-        (view["state"] == "stopped", "resume", (), "let it go on"),
-        (is_open and asks, "release", (), "let the held ones start"),
-        (found.bounced, "merge", _name_few(found.bounced), "after the work is mended on its branch"),
-        (kept, "merge", _name_few(kept), "once nothing keeps the work from landing"),
-        (words.intersection(BAD), "results", ("--failed",), "why"),
-        (words.intersection(BAD), "retry", retried, ""),
-        (found.others, "diff", _name_few(found.others), "what is not to land unseen"),
-        (found.ready, "merge", ready, f"land what succeeded on {found.target}"),
-        (found.merged or left, "clean", ("--worktrees",), "remove worktrees and branches of work that is merged"),
+    name = name_for_command(view)
+    steps = list_steps(view, tasks, find_unlanded(session, view, tasks))
+    lines = [
+        "  "
+        + " ".join(["sessionrun", step.verb, name, *step.words])
+        + (f"    # {escape_line(step.why)}" if step.why else "")
+        for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]
     ]
-    return [(verb, words, why) for is_due, verb, words, why in steps if is_due and verb in VERBS]
-
-
-def _name_few(names: Sequence[str]) -> Sequence[str]:
-    """The tasks by name or, if they are many, all of the session."""
-    return names if len(names) <= MOST_NAMED else ()
+    return ["", "Next:", *lines] if lines else []

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.client.reading.money import tell_cost
+from sessionrun.client.reading.steps import list_steps
 from sessionrun.doors.gathering import Matter
 from sessionrun.doors.markup import Markup, Part, tag
 from sessionrun.model.times import parse_time
-from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
-from sessionrun.model.words import BAD, WORDS
+from sessionrun.model.wording import name_session, tell_span, tell_word, took_s
+from sessionrun.model.words import WORDS
 
 MOST_AGENTS: Final = 5
-MOST_NAMED: Final = 6
-"""So many tasks are named in a command."""
 
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
@@ -94,50 +93,16 @@ def draw_bar(counts: Sequence[tuple[str, int]], total: int) -> Markup | None:
 
 def tell_needed(matter: Matter) -> Markup | None:
     """What a person may do, each with its command; None: there are no tasks yet."""
+    steps = list_steps(matter.view, [shown.task for shown in matter.tasks])
     lines = [
-        tag("p", tag("span", words), tag("code", " ".join(["sessionrun", verb, matter.name, *rest])))
-        for words, verb, *rest in _find_needed(matter)
+        tag(
+            "p",
+            tag("span", step.why or "read why below, then try again"),
+            tag("code", " ".join(["sessionrun", step.verb, matter.name, *step.words])),
+        )
+        for step in steps
+        if step.needed
     ]
     if lines:
         return tag("div", tag("strong", "Needs you"), *lines, class_="needs-you")
     return tag("p", "Nothing needs you.", class_="dim") if matter.tasks else None
-
-
-def _find_needed(matter: Matter) -> Iterator[tuple[str, ...]]:
-    """Each thing to do: the words, the verb, what comes behind the session."""
-    by_word: dict[str, list[Task]] = {}
-    for shown in matter.tasks:
-        by_word.setdefault(shown.task["word"], []).append(shown.task)
-    held = by_word.get("held", [])
-    kept = [*by_word.get("bounced", []), *(task for task in held if task["status"] == "completed")]
-    waits = [task for task in held if task["status"] != "completed"]
-    bad = sum(len(by_word.get(word, ())) for word in BAD)
-    nothing = by_word.get("changed_nothing", [])
-    if matter.view["state"] == "stopped":
-        yield "its processes are gone: let it go on", "resume"
-    if waits:
-        yield f"{_name_few(matter, waits)} held: let {'it' if len(waits) == 1 else 'them'} start", "release"
-    if kept:
-        yield (
-            f"{_name_few(matter, kept)} did not land: mend the work on its branch, then land it",
-            "merge",
-            *_list_few(kept),
-        )
-    if bad:
-        yield (
-            f"{bad} failed: read why below, then try again",
-            "retry",
-            *([] if by_word.get("lost") else ["--failed"]),
-        )
-    if nothing:
-        what = "is there nothing to do, or did the agent give up?"
-        yield f"{_name_few(matter, nothing)} changed nothing: {what}", "results", *_list_few(nothing)
-
-
-def _list_few(tasks: Sequence[Task]) -> list[str]:
-    return [short_id(task) for task in tasks] if len(tasks) <= MOST_NAMED else []
-
-
-def _name_few(matter: Matter, tasks: Sequence[Task]) -> str:
-    names = [matter.names[task["id"]] for task in tasks]
-    return ", ".join(names) if len(tasks) <= 3 else f"{len(tasks)} tasks"

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sessionrun.client.graph import walk
+from sessionrun.client.reading.steps import Unlanded
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.words import read_landing
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import is_unchanged
 
 Task = Mapping[str, Any]
-
-
-class Unlanded(NamedTuple):
-    """The ids of tasks with work on a branch of their own, by what a person does with it.
-
-    Attributes:
-        target: the branch from which the session's worktrees began.
-        ready: whose work `merge` lands; with the tasks on whose work theirs is built.
-        bounced: whose work did not fit, and fits perhaps once it is mended.
-        others: what is to be looked at first, because the task did not succeed or its work is not whole.
-        merged: whose branch is no longer needed.
-    """
-
-    target: str = ""
-    ready: tuple[str, ...] = ()
-    bounced: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    merged: tuple[str, ...] = ()
 
 
 def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task]) -> Unlanded:

@@ -29,25 +29,6 @@ from sessionrun.store.session import SessionDir
 
 EXAMPLE = ROOT / "examples" / "markdown"
 
-SEED = """\
----
-mode: edit
-context_files:
-  - src/core/runner/mod.rs
-  - src/core/status.rs
-target_files:
-  - src/core/runner/mod.rs
-output_dir: src/core/runner/
-output_file: mod.rs
----
-
-# Add Parallel Batch Execution to Runner
-
-## Goal
-
-Add a `run_batch()` method.
-"""
-
 
 def job(body: str = "# Do it\n", **fields: Any) -> str:
     fields = {"output_dir": "src", "output_file": "a.py", **fields}
@@ -69,113 +50,7 @@ def by_id(plan: Plan) -> dict[str, TaskSpec]:
     return {task.id: task for task in plan.tasks}
 
 
-# --- what a job means ---
-
-
-def test_the_job_of_the_seed_is_read_unchanged() -> None:
-    plan = load({"batch_003_parallel_runner.md": SEED})
-    (task,) = plan.tasks
-    assert task.id == "batch_003_parallel_runner"
-    assert task.title == "Add Parallel Batch Execution to Runner"
-    assert (task.agent, task.model, task.cwd) == ("ollama", "qwen-32k:latest", "/p")
-    assert task.brief is not None
-    assert task.brief.mode == "edit"
-    assert task.brief.targets == task.brief.outputs == ("src/core/runner/mod.rs",)
-    assert task.brief.context == ("src/core/runner/mod.rs", "src/core/status.rs")
-    assert task.check is not None
-    assert task.check.verify is not None
-    assert task.rounds == 2
-    assert plan.max_parallel is None
-    assert not plan.warnings
-
-
-def test_settings_of_the_project() -> None:
-    settings = """
-[project]
-language = "rust"
-[ollama]
-url = "http://there:1"
-model = "m:1"
-timeout_seconds = 100
-[limits]
-max_context_files = 3
-max_context_lines = 10
-max_output_lines = 20
-[behavior]
-stream_output = true
-create_output_dirs = false
-[build]
-build_command = "make"
-test_command = "make test"
-verify_tests = false
-lint_command = "make lint"
-auto_fix_attempts = 4
-"""
-    plan = load({"a.md": job(context_files=["b"])}, settings=settings)
-    (task,) = plan.tasks
-    assert task.model == "m:1"
-    assert task.env == {"OLLAMA_HOST": "http://there:1"}
-    assert task.brief is not None
-    assert (task.brief.room, task.brief.max_context_lines, task.brief.max_output_lines) == (2, 10, 20)
-    assert task.brief.create_directories is False
-    assert task.check is not None
-    assert task.check.commands == ("make", "make lint")
-    assert (task.check.uses, plan.resources) == ({"tree": 1}, {"tree": 1})
-    assert task.rounds == 5
-    assert task.timeout_s == 100 * 5 * 2
-    assert load({"a.md": job()}, Options({"agent": "claude"}), settings).tasks[0].model is None
-    assert not load({"a.md": job()}, Options({"worktree": True}), settings).resources
-
-
-def test_sequential_and_test_files_become_chains() -> None:
-    files = {
-        "a.md": job(output_files=["src/x.py", "src/y.py", "src/z.py"], sequential=True, test_file="test_a.py"),
-        "b.md": job(depends_on="a", output_file="b.py"),
-    }
-    tasks = by_id(load(files))
-    assert list(tasks) == ["a.test", "a.1", "a.2", "a", "b"]
-    assert [task.needs for task in tasks.values()] == [(), ("a.test",), ("a.1",), ("a.2",), ("a",)]
-    last, test = tasks["a"].brief, tasks["a.test"].brief
-    assert last is not None
-    assert test is not None
-    assert (last.outputs, last.context) == (("src/z.py",), ("src/test_a.py", "src/x.py", "src/y.py"))
-    assert test.outputs == ("src/test_a.py",)
-    assert [bool(task.check and task.check.verify) for task in tasks.values()] == [False, False, False, True, True]
-    assert {task.labels["job"] for task in tasks.values()} == {"a", "b"}
-
-
-def test_split_writes_every_file() -> None:
-    plan = load({"a.md": job(mode="split", target_file="src/big.py", output_files=["src/x.py", "src/y.py"])})
-    brief = plan.tasks[0].brief
-    assert brief is not None
-    assert (brief.mode, brief.targets, brief.outputs) == ("split", ("src/big.py",), ("src/x.py", "src/y.py"))
-
-
-def test_system_prompts_of_the_project_win() -> None:
-    files = {"a.md": job(), "_systemprompt_create.md": "Mine.\n", "_verify.md": "Judge.", "_notes.md": "---\nno"}
-    (task,) = load(files).tasks
-    assert task.brief is not None
-    assert task.brief.system == "Mine."
-    assert task.check is not None
-    assert task.check.verify == "Judge."
-
-
 # --- edges ---
-
-
-def test_edges_from_files_need_no_barrier() -> None:
-    files = {
-        "a.md": job(output_file="a.py"),
-        "b.md": job(output_file="b.py", context_files=["src/a.py"]),
-        "c.md": job(output_file="c.py"),
-        "d.md": job(mode="edit", target_files=["src/c.py"], depends_on=["b"]),
-    }
-    assert {name: task.needs for name, task in by_id(load(files)).items()} == {
-        "a": (),
-        "b": ("a",),
-        "c": (),
-        "d": ("b", "c"),
-    }
 
 
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
@@ -238,13 +113,6 @@ def test_the_jobs_directory_may_have_any_name() -> None:
     brief = plan.tasks[0].brief
     assert brief is not None
     assert brief.protected == ("j[[]1]/_*",)
-
-
-def test_an_unknown_key_is_said() -> None:
-    plan = load({"a.md": job(contextfiles=["x"])})
-    assert plan.warnings == (
-        'jobs/a.md: line 4: unknown key contextfiles, ignored (did you mean "context_files"?)',
-    )
 
 
 # --- which jobs run ---

@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 from manual import load_verb
 
-from sessionrun.checks.swebench import TEMPLATE
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
-from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Prove
 
 ROOT = Path(__file__).parents[1]
 PATCH = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n"
@@ -59,33 +56,6 @@ def ids(plan: Plan) -> list[str]:
     return [task.id for task in plan.tasks]
 
 
-def test_an_instance_becomes_a_task() -> None:
-    plan = read([INSTANCE])
-    (task,) = plan.tasks
-    assert (task.id, task.agent, task.rounds, task.round_timeout_s, task.timeout_s) == (
-        *("o__r-1", "claude", 5, 600.0),
-        None,
-    )
-    assert (plan.max_parallel, plan.agent) == (4, "claude")
-    assert plan.name == "run-20260102-030405"
-    upstream = task.upstream
-    assert upstream is not None
-    assert (upstream.repo, upstream.ref, upstream.history) == ("https://github.com/o/r", "a" * 40, 50)
-    assert task.prove == Prove(
-        hidden=HiddenTests(PATCH, ("tests/test_a.py::test_b",), ("tests/test_a.py::test_c",), timeout_s=1800.0)
-    )
-    assert task.check is not None and task.check.reset == "hard"
-    assert task.environment is not None
-    assert plan.repository.worktree_dir == "/started/artifacts/worktrees"
-    assert plan.repository.cache_dir == "/started/artifacts/cache"
-    assert plan.optional_links == tuple(
-        f"/started/{name}" for name in (".claude", ".mcp-the-force", ".gcp", "claude_hooks")
-    )
-    (export,) = plan.exports
-    assert export.settings["outputs_dir"] == f"/started/artifacts/results/{plan.name}"
-    assert plan.warnings == ()
-
-
 def test_the_agent_does_not_learn_the_fix_or_the_tests() -> None:
     plan = read([{**INSTANCE, "patch": "THE-FIX", "test_patch": PATCH + "THE-TESTS"}])
     (prompt,) = plan.tasks[0].prompts
@@ -94,13 +64,6 @@ def test_the_agent_does_not_learn_the_fix_or_the_tests() -> None:
     for secret in ("THE-FIX", "THE-TESTS", "test_b", "test_c", "a hint"):
         assert secret not in prompt
     assert "THE-FIX" not in repr(plan.tasks) + repr(plan.exports)
-
-
-def test_a_template_of_the_user() -> None:
-    template = "{instance_id} {repo} {base_commit} {version}: {problem_statement} ({hints_text}) {patch}"
-    plan = read([INSTANCE], with_own(prompt_template=template))
-    assert plan.tasks[0].prompts == (f"o__r-1 o/r {'a' * 40} 1.0: It is {{broken}}. (a hint) {{patch}}",)
-    assert "{problem_statement}" in TEMPLATE
 
 
 @pytest.mark.parametrize(
@@ -150,18 +113,6 @@ def test_a_patch_to_lines_that_end_in_a_carriage_return_stays_as_it_is() -> None
     assert task.prove is not None and task.prove.hidden is not None and task.prove.hidden.patch == patch
 
 
-def test_json_and_empty_values() -> None:
-    bare = {"instance_id": "a", "repo": "./r", "problem_statement": "p"}
-    plan = read(
-        json.dumps([bare, {**bare, "instance_id": "b", "FAIL_TO_PASS": "", "hints_text": None}]), name="i.json"
-    )
-    assert ids(plan) == ["a", "b"]
-    task = plan.tasks[0]
-    assert task.upstream is not None and (task.upstream.repo, task.upstream.ref) == ("/of/file/r", None)
-    assert task.check is not None and task.check.reset == "hard", "also if no test is named that passed before"
-    assert ids(read(json.dumps(bare), name="i.json")) == ["a"]
-
-
 def test_instances_without_tests_are_a_warning() -> None:
     bare = {"instance_id": "a", "repo": "./r", "problem_statement": "p", "test_patch": PATCH}
     (warning,) = read([INSTANCE, bare]).warnings
@@ -172,51 +123,6 @@ def test_instances_without_tests_are_a_warning() -> None:
 def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
     (warning,) = read([INSTANCE, {**INSTANCE, "instance_id": "x", "FAIL_TO_PASS": []}]).warnings
     assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
-
-
-def test_an_unknown_key_is_a_warning() -> None:
-    (warning,) = read([{**INSTANCE, "extra": 1}]).warnings
-    assert warning == "i.jsonl: unknown key line 1: extra, ignored"
-
-
-def test_what_flags_and_configuration_say() -> None:
-    options = Options(
-        {
-            "agent": "codex",
-            "model": "m",
-            "max_parallel": 2,
-            "timeout_s": 7.0,
-            "name": "mine",
-            "rounds": 2,
-            "history": 0,
-            "output_dir": "out",
-            "no_environment": True,
-        },
-        {"agent": "qwen", "timeout_s": 900.0},
-    )
-    plan = read([INSTANCE], options)
-    (task,) = plan.tasks
-    assert (task.agent, task.model, task.rounds, task.round_timeout_s, task.timeout_s) == (
-        "codex",
-        "m",
-        2,
-        7.0,
-        900.0,
-    )
-    assert task.upstream is not None and task.upstream.history == 0
-    assert task.environment is None
-    assert (plan.max_parallel, plan.name) == (2, "mine")
-    settings = plan.exports[0].settings
-    assert settings["outputs_dir"] == "/started/out/mine"
-    assert (settings["model"], settings["max_workers"], settings["max_iterations"]) == ("codex-m", 2, 2)
-    assert read([INSTANCE], Options({}, {"agent": "qwen"})).tasks[0].agent == "qwen"
-    assert read([INSTANCE], Options({"max_parallel": 0})).max_parallel is None
-
-
-def test_without_mcp() -> None:
-    plan = read([INSTANCE], with_own(no_mcp=True))
-    assert plan.tasks[0].args == ("--strict-mcp-config",)
-    assert plan.exports[0].settings["with_mcp"] is False
 
 
 # --- the options of a format ---

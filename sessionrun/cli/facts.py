@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
 from sessionrun.client.lookup import name_for_command
-from sessionrun.client.reading.telling import name_source
 from sessionrun.model.asked import is_node_id
-from sessionrun.model.wording import clip, name_agent, short_id, tell_reason, tell_word
+from sessionrun.model.wording import clip, name_agent, name_source, short_id, tell_reason, tell_word
 
 SHOWN_LEFT: Final = 2
 SIGN_COLUMNS: Final = 3

@@ -34,11 +34,11 @@ from sessionrun.cli.render import (
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import decode, iterate_tail
-from sessionrun.client.reading.telling import SAID, add_tellings, count_hidden, read_sections
+from sessionrun.client.reading.telling import add_tellings, count_hidden, read_sections
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import name_tasks, tell_changes, tell_word
+from sessionrun.model.wording import SAID, name_tasks, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.client.reading.money import tell_cost
-from sessionrun.client.reading.telling import Failure, name_source
+from sessionrun.client.reading.telling import Failure
 from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
@@ -24,6 +24,7 @@ from sessionrun.doors.verdict import has_costs, list_counts, tell_needed, tell_v
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
     name_agent,
+    name_source,
     name_tasks,
     short_id,
     tell_changes,

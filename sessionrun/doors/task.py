@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.reading.telling import SAID, name_source
 from sessionrun.doors.drawing import Bar
 from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
 from sessionrun.doors.markup import Markup, Part, join, tag
 from sessionrun.model.wording import (
+    SAID,
     name_agent,
+    name_source,
     name_tasks,
     short_id,
     tell_changes,

@@ -21,6 +21,9 @@ NAME_WIDTH: Final = 30
 REASON_WIDTH: Final = 100
 """How much of a reason a line has where many are to be read at once."""
 
+SAID: Final = "said"
+"""The source of what the agent said; of others it is a step, `work` for the agent's standard error."""
+
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Task = Mapping[str, Any]
@@ -251,6 +254,11 @@ def list_ids(tasks: Sequence[Task], room: int) -> str:
         if len(line) <= room:
             break
     return line
+
+
+def name_source(source: str) -> str:
+    """What the last lines of a source are called."""
+    return {SAID: "the agent said", "work": "standard error, last lines"}.get(source, f"{source}, last lines")
 
 
 # --- texts in little room ---

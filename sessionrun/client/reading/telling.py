@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.reading.terse import cut_bytes, measure_lines
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.wording import Group, Task, group_tasks, needs_look
+from sessionrun.model.wording import SAID, Group, Task, group_tasks, needs_look
 from sessionrun.model.words import BAD
 from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_answer, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
@@ -55,18 +55,10 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-?]{0,20}[ -/]{0,5}[@-~]")
 _ROOM: Final = re.compile(r"(?:/[^\s/'\":]+)*/\.(?:gate-[0-9a-f]{8}-|room-)[0-9a-f]+/")
 """Where gates and proofs run; see `landing.records.room_path` and `git.clone.room_path`."""
 
-SAID: Final = "said"
-"""The source of what the agent said; of others it is a step, `work` for the agent's standard error."""
-
 _TOOK: Final = re.compile(r"\b\d+(\.\d+)?\s?m?s\b")
 """How long something took, which differs between lines that mean the same."""
 
 _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
-
-
-def name_source(source: str) -> str:
-    """What the last lines of a source are called."""
-    return {SAID: "the agent said", "work": "standard error, last lines"}.get(source, f"{source}, last lines")
 
 
 class Section(NamedTuple):

@@ -5,6 +5,7 @@
     chain                       the root as well, 1 to 3 of them at once; then 1 to 3 users `resume` at once
     launcher                    whoever starts the session, at any moment of it
     worktrees; worktrees, chain    sessions with worktrees: no work is lost, the user's repository is as it was
+    worktrees, all    the same, of which all processes are killed at once, and nobody resumes it
     walls; walls, chain    the same, and each task commits inside of walls; only with --mode
 
 What was seen is printed as a table; the exit code is 1 when anything was wrong.
@@ -28,7 +29,7 @@ from .chain import ROLES, Role
 from .kills import HUNG_S, Choice, has_ended, is_gone, kill_by_chance, resume_by
 from .oracle import Figures, examine, make_plan
 from .place import Place, end_sessions, make_place, wait_until
-from .worktrees import kill_in_worktrees
+from .worktrees import kill_everything_in_worktrees, kill_in_worktrees
 
 TASKS: Final = 24
 PARALLEL: Final = 6
@@ -92,6 +93,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "launcher": kill_launcher,
     "worktrees": partial(kill_in_worktrees, choose=ALONE),
     "worktrees, chain": partial(kill_in_worktrees, choose=some, may_lose=True),
+    "worktrees, all": kill_everything_in_worktrees,
 }
 
 WALLED_MODES: Final[Mapping[str, Mode]] = {

@@ -8,14 +8,15 @@ import random
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
-from .kills import HUNG_S, Choice, kill_by_chance
+from .kills import HUNG_S, PAUSE_S, Choice, has_ended, kill_by_chance
 from .oracle import CODES, LEAVE_S, Figures, examine, make_plan
-from .place import Place, wait_until
+from .place import Place, end_sessions, wait_until
 
 TASKS: Final = 8
 PARALLEL: Final = 3
@@ -23,6 +24,7 @@ WORK: Final = 'echo "$SESSIONRUN_TASK" > "work-$SESSIONRUN_TASK"; echo "$SESSION
 
 
 COMMIT: Final = "git add -A; git commit -qm work; sleep "
+COMMIT_SOME: Final = '[ "${SESSIONRUN_TASK#t}" -lt 4 ] || git add -A && git commit -qm work;'
 
 
 def kill_in_worktrees(
@@ -47,6 +49,28 @@ def kill_in_worktrees(
     figures.wrong += [f"{session.session_id}: {one}" for one in _examine(place, session, before)]
     figures.add(seen)
     return figures
+
+
+def kill_everything_in_worktrees(place: Place, rng: random.Random) -> Figures:
+    """All processes of a session die at a moment after its start, the tasks, too; `clean` has to do all alone."""
+    make_repository(place)
+    before = find_refs(place)
+    more = f"{WORK.format(told=place.path / 'written')} {COMMIT_SOME}"
+    plan = _add_phases(make_plan(place.executed, TASKS, rng, more=more))
+    words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
+    session = place.start(plan, *words, cwd=place.path / "repo")
+    goal, written = rng.randrange(TASKS), place.path / "written"
+    wait_until(lambda: has_ended(session) or (goal and _count_lines(written) >= goal), HUNG_S if goal else PAUSE_S)
+    wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
+    end_sessions(place.results)
+    for lock in (place.path / "repo" / ".git" / "refs").rglob("*.lock"):
+        os.utime(lock, (0, 0))  # as if the crash had been a while ago
+    wrong = [f"{session.session_id}: {one}" for one in _examine(place, session, before)]
+    return Figures(sessions=1, wrong=wrong, kills=Counter(root=1))
+
+
+def _count_lines(file: Path) -> int:
+    return file.read_text().count("\n") if file.exists() else 0
 
 
 class _Told:
@@ -122,5 +146,7 @@ def _examine(place: Place, session: SessionDir, before: dict[str, str]) -> list[
     wrong += [f"the work of {task} is lost" for task in written if f"work-{task}" not in files]
     if len(git(place, "worktree", "list", "--porcelain").split("\n\n")) > 2:
         wrong.append(git(place, "worktree", "list"))
+    left = [place.path / "repo/.git/worktrees", *(place.path / "trees").glob("*")]
+    wrong += [f"{path} is left" for path in left if path.exists()]
     changed = git(place, "status", "--porcelain")
     return [*wrong, f"the checkout has changed: {changed}"] if changed else wrong

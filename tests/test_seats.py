@@ -183,27 +183,16 @@ def test_the_next_task_finds_what_git_ignores_and_nothing_else(seated: Seated) -
     assert seated.end(again).diff_stat == {"files": 1, "insertions": 1, "deletions": 0}
 
 
-def change(path: Path) -> None:
-    (path / "README").write_text("mine")
+COMMIT = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine"
 
 
-def add(path: Path) -> None:
-    (path / "mine").write_text("mine")
-
-
-def commit(path: Path) -> None:
-    os.system(f"cd {path} && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine")
-
-
-def switch(path: Path) -> None:
-    os.system(f"cd {path} && git checkout -q -b mine")
-
-
-@pytest.mark.parametrize("touch", [change, *slow(add), commit, *slow(switch)])
-def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch: Any) -> None:
+@pytest.mark.parametrize(
+    "touch", ["echo mine > README", *slow("echo mine > mine"), COMMIT, *slow("git checkout -q -b mine")]
+)
+def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch: str) -> None:
     request, path = seated.begin("one")
     seated.end(request)
-    touch(path)
+    seated.project.shell(touch, path)
     before = {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()}
     _, other = seated.begin("two")
     assert other.name == "w2"
@@ -318,10 +307,8 @@ def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
 @pytest.mark.slow
 def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
     project, allow = seated.project, ("-c", "protocol.file.allow=always")
-    project.run("init", "-q", "-b", "main", str(project.root / "other"))
-    for message in ("one", "two"):
-        words = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", message)
-        project.run(*words, cwd=project.root / "other")
+    commits = "; ".join(f"git commit -q --allow-empty -m {name}" for name in ("one", "two"))
+    project.shell(f"git init -q -b main other; cd other; {commits}", project.root)
     project.run(*allow, "submodule", "add", "-q", str(project.root / "other"), "lib")
     project.run("commit", "-q", "-m", "lib")
     request, path = seated.begin("one")
@@ -336,34 +323,34 @@ def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -
     assert (done.kept, done.changed, done.branch) == (None, False, None)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "how",
-    ["rm -rf {0}", "mv {0} {0}-moved", "rm {0}/.git", "echo broken > {0}/.git", "rm -rf {0}/../../.git/worktrees"],
+BY_ITS_TASK = (
+    "rm -rf {0}",
+    "mv {0} {0}-moved",
+    "rm {0}/.git",
+    "echo > {0}/.git",
+    "rm -rf {0}/../../.git/worktrees",
 )
-def test_a_task_that_breaks_its_seat_breaks_no_other(seated: Seated, how: str) -> None:
+WHILE_FREE = ("printf broken > index", "rm index", "rm -rf logs HEAD.lock; touch HEAD.lock")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [*BY_ITS_TASK, *WHILE_FREE])
+def test_a_seat_that_was_broken_breaks_no_other(seated: Seated, how: str) -> None:
+    """By its task, or its books while it was free."""
     request, path = seated.begin("one")
     (path / "work").write_text("work")
-    os.system(how.format(path))
+    if how in BY_ITS_TASK:
+        os.system(how.format(path))
     with suppress(SessionrunError):
         seated.end(request)
+    if how in WHILE_FREE:
+        os.system(f"cd {seated.top}/.git/worktrees/w1 && {how}")
     again, other = seated.begin("two")
-    assert (other / TASK_FILE).read_text() == "do two\n"
+    assert (other / TASK_FILE).read_text() == "do two\n" and not (other / "work").exists()
+    assert seated.project.run("status", "--porcelain", cwd=other) == ""
     (other / "two").write_text("2")
     done = seated.end(again)
     assert (done.kept, "two" in seated.project.files("main-task-two")) == (None, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["printf broken > index", "rm index", "rm -rf logs HEAD.lock; touch HEAD.lock"])
-def test_books_that_were_broken_while_it_was_free(seated: Seated, how: str) -> None:
-    request, path = seated.begin("one")
-    (path / "work").write_text("work")
-    seated.end(request)
-    os.system(f"cd {seated.top}/.git/worktrees/w1 && {how}")
-    again, _ = seated.begin("two")
-    assert again.place and not (Path(again.place.worktree or "") / "work").exists()
-    assert seated.project.run("status", "--porcelain", cwd=Path(again.place.worktree or "")) == ""
 
 
 # --- sessions ---

@@ -12,14 +12,15 @@ from types import MappingProxyType
 
 import orjson
 import pytest
-from calls import each_call, needs_calls, run_program
+from calls import Calls, each_call, needs_calls, run_program
 from conftest import slow
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import TASK_FILE, Place, Seats
+from sessionrun.model.places import TASK_FILE, Place, Repository, Seats, Upstream
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.worktrees.mirrors import locate_mirror
 from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -358,3 +359,85 @@ def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable
         return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
 
     say(f"{bench.sweep('release', begin, examine)} kills")
+
+
+# --- its branch comes into the repository of its user ---
+
+
+def ask(project: Project) -> WorkspaceRequest:
+    """A task in a mirror of the project."""
+    mirror = str(locate_mirror(project.root / "cache", str(project.top)))
+    own = project.repository()
+    assert own.settings is not None
+    repository = Repository(
+        top=mirror,
+        common_dir=mirror,
+        base_branch="",
+        base_commit="",
+        worktree_dir=str(project.root / "worktrees"),
+        keep="never",
+        excludes=own.excludes,
+        settings=replace(own.settings, git_dir=mirror),
+        upstream=str(project.top),
+    )
+    upstream = Upstream(str(project.top), None, mirror, str(project.top / ".git"))
+    patch = str(project.root / "t.patch")
+    return WorkspaceRequest(repository, "s1", "t", "do it", patch=patch, upstream=upstream)
+
+
+def work_in_mirror(project: Project) -> WorkspaceRequest:
+    """PREPARE, and work; the request for what comes next."""
+    request, folder = ask(project), project.root / "jobs" / "a1-1-prepare"
+    folder.mkdir(parents=True)
+    place = prepare(request, folder)
+    subprocess.run(["sh", "-ec", "echo new > new"], cwd=place.worktree, check=True)
+    start = place.start
+    assert start is not None
+    repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
+    return replace(request, repository=repository, place=place, start=start)
+
+
+def find_all_locks(project: Project) -> list[str]:
+    """What a killed git has left in the user's repository and in the mirror."""
+    left = (project.root / "cache").glob("mirrors/*.git/**/*.lock")
+    return [*find_locks(project), *(str(path) for path in left if path.name != "sessionrun.lock")]
+
+
+@needs_calls
+@pytest.mark.slow
+def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], None]) -> None:
+    """The branch is in both repositories, the worktree is gone, and git finds no lock."""
+    request = work_in_mirror(project)
+    bench = Bench(project)
+    without = replace(request, upstream=replace(request.upstream, home=None) if request.upstream else None)
+    calls = Calls(bench.counts, "release+:change:9999:kill")
+    bench.run("release", without, bench.make_folder("a1-3-release"), calls.environ("release"))
+    (before,) = calls.counts()
+
+    def examine(place: Place) -> list[str]:
+        wrong = [line for line in (place.remark, place.kept, place.worktree) if line is not None]
+        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
+        if refs != ["main", "main-task-t"]:
+            wrong.append(f"refs: {refs}")
+        elif "new" not in project.files("main-task-t"):
+            wrong.append("work is lost")
+        return [*wrong, *find_all_locks(project)]
+
+    say(f"{bench.sweep('release', lambda: request, examine, first=before - 30)} kills")
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["a second start", "the first start"])
+def test_locks_of_the_tasks_branches_go_where_a_killed_fetch_can_have_left_them(
+    project: Project, begun: bool
+) -> None:
+    """Not what another program has made; at the first start all locks there are of the user's own git."""
+    request, folder = work_in_mirror(project), project.folder()
+    names = ("main", "main-task-t-rescue", *(("main-task-t", "main-task-t-rescue-2") if begun else ()))
+    if begun:
+        (folder / BEGUN).touch()
+    for name in names:
+        (project.top / ".git/refs/heads" / f"{name}.lock").touch()
+    done = release(request, folder)
+    assert (done.remark, done.worktree) == (None, None) and "new" in project.files("main-task-t")
+    left = {Path(path).stem for path in find_locks(project)}
+    assert left == ({"main"} if begun else {*names})

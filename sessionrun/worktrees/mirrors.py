@@ -5,6 +5,9 @@ under its lock.  Mirrors have the whole history: they are never shallow and neve
 anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
 a task in it holds work that is nowhere else.
 """
+# Tasks have linked worktrees of it, not repositories of their own that borrow its objects: so git's own list says
+# which worktrees need it, and the work of a need is there for the task that begins with it.  What a task writes
+# into its settings, hooks, `shallow` or alternates is never read (see `git.clone`).
 
 from __future__ import annotations
 

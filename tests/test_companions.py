@@ -24,7 +24,7 @@ from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.env_make import make_environment
-from sessionrun.worktrees.env_request import EnvironmentRequest, Tenant
+from sessionrun.worktrees.env_request import EnvironmentRequest
 
 
 def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:
@@ -78,14 +78,12 @@ def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) ->
     assert (placed["directory"], placed["loop"]["round"], there["task"]) == ("/w", 2, "t")
     assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
-    tenant = Tenant("/session", "s", "t", 1, in_room=True)
-    wish = EnvironmentRequest(room, f"{room}/src", "/cache", "/cache/tasks/1", tenant=tenant)
+    wish = EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1")
     prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
     place = Place(branch="b", worktree="/node/worktrees/b")
     placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
     assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
     assert placed["environment"]["top"].startswith(NODE_TOKEN) and placed["known"].startswith(NODE_TOKEN)
-    assert placed["environment"]["tenant"]["worktree"] == place.worktree
 
 
 def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> None:
@@ -119,7 +117,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
 def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
     wish = WallsWish("s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/", "/c")
-    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", walls=wish)
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c/tasks/t", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
         make_environment(request, own_place)
 

@@ -51,14 +51,14 @@ def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> 
         begin(shop, name, environ)
         return name
 
-    for _, name in each_call(build, shop.root / "calls", "maker", kind=kind):
+    for _, name in each_call(build, shop.log.with_name("calls"), "maker", kind=kind):
         check(shop, name)
 
 
 @pytest.mark.slow
 def test_killed_while_the_installer_runs(shop: Shop) -> None:
     """The installer may live on, and write into what it was given: that is no entry, and never becomes one."""
-    mark, program = shop.root / "installing", shop.root / "bin" / "uv"
+    mark, program = shop.log.with_name("installing"), shop.log.with_name("uv")
     real = program.rename(program.with_name("real-uv"))
     program.write_text(
         f'#!/bin/sh\nif [ "$1" = pip ]; then touch {mark}; while [ -e {mark} ]; do sleep 0.05; done; fi\n'

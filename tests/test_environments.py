@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from calls import run_program
 from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
-from sessionrun.worktrees.env_copying import LEFT, find_texts, refuse_path
+from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
     collect_inputs,
@@ -29,6 +29,7 @@ from sessionrun.worktrees.env_inputs import (
 )
 from sessionrun.worktrees.env_make import find_digest, make_environment
 from sessionrun.worktrees.env_request import (
+    LOG,
     MANIFEST,
     WISH,
     EnvironmentReport,
@@ -48,14 +49,18 @@ sys.exit(make_first(folder).problem)
 
 
 class Shop:
-    """A cache, a uv without a network, and checkouts of one project for which environments are made."""
+    """A cache, a uv without a network, and checkouts of one project for which environments are made.
 
-    def __init__(self, root: Path, **project: bool) -> None:
-        self.root = Path(os.path.realpath(root))
+    All have long names with spaces: no first line of a script could hold them, and a URL spells them in its own way.
+    """
+
+    def __init__(self, place: Path, **project: bool) -> None:
+        self.wheels = make_wheels(place / "wheels")
+        self.log = make_uv(place / "bin", self.wheels)
+        self.root = Path(os.path.realpath(place)) / "with space" / ("x" * 120)
         self.cache = self.root / "cache"
-        self.wheels = make_wheels(self.root / "wheels")
-        self.log = make_uv(self.root / "bin", self.wheels)
         self.project = lay_out_project(self.root / "project", **project)
+        make_repository_of(self.project, {})
 
     def request(self, name: str, **changes: object) -> EnvironmentRequest:
         checkout = self.root / f"checkout-{name}"
@@ -64,7 +69,6 @@ class Shop:
         words = {
             "top": str(checkout),
             "directory": str(checkout),
-            "cache": str(self.cache),
             "target": find_target(str(self.cache), "s", name, 1),
             "limit_s": 120.0,
             **changes,
@@ -101,8 +105,6 @@ def test_a_task_that_spoils_git_settings_changes_no_digest(shop: Shop) -> None:
     """The tags before the commit decide, as git shows them with the settings of the launch."""
     top = Path(shop.request("a").top)
     (top / "setup.cfg").write_text("[options]\nsetup_requires = setuptools_scm\n")
-    begin_repository(top)
-    commit_all(top, "first")
     repository, _ = find_repository(top, base=None, worktree_dir=None, keep="never")
     request = shop.request("a", repository=repository, commit=repository.base_commit)
     before = find_digest(request, shop.folder("a"))
@@ -121,7 +123,7 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 @pytest.fixture
 def ready(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """One whose entry is made by the first test that asks: for tests that only copy it, each for other tasks."""
-    monkeypatch.setenv("PATH", os.pathsep.join((str(open_shop.root / "bin"), os.environ["PATH"])))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(open_shop.log.parent), os.environ["PATH"])))
     if not open_shop.builds():
         open_shop.good("first")
     return open_shop
@@ -159,7 +161,7 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
         assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
         assert say(env / "bin" / "pytest") == f"pytest in {env}"
         url = json.loads((site_of(env) / "demo-1.0.dist-info" / "direct_url.json").read_text())["url"]
-        assert url == f"file://{checkout}"
+        assert url == f"file://{checkout}".replace(" ", "%20")
         assert texts_with(".new-", env, checkout) == texts_with(str(env), env) == []
     assert (one / "bin" / "python").is_symlink()
     assert stat.S_IMODE((one / "bin" / "demo").stat().st_mode) & 0o111
@@ -168,6 +170,7 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
 
 @pytest.mark.slow
 def test_the_report_says_what_was_done(ready: Shop) -> None:
+    """And the log, what uv said."""
     built, copied = load_report(ready.folder("first")), ready.make("second")
     assert built is not None
     assert (built.cached, copied.cached) == (False, True)
@@ -175,15 +178,10 @@ def test_the_report_says_what_was_done(ready: Shop) -> None:
     assert built.choice == copied.choice == "editable with [test]"
     assert built.packages == copied.packages == ("demo==1.0", "pytest==1.0")
     names = [step.name for step in built.steps]
-    assert names == [
-        "interpreter", "inputs", "checkout", "venv", "editable with [test]", "list", "keep", "copy",
-    ]  # fmt: skip
+    assert names == ["interpreter", "inputs", "checkout", "venv", "editable with [test]", "keep", "copy"]
     assert [step.name for step in copied.steps] == ["interpreter", "inputs", "copy"]
-    assert [step.name for step in copied.built_with] == ["venv", "editable with [test]", "list"]
-    installed = built.steps[4]
-    assert installed.argv[-2:] == ("-e", ".[test]")
-    assert installed.exit_code == 0
-    assert (ready.folder("first") / (installed.log or "")).exists()
+    log = (ready.folder("first") / LOG).read_text()
+    assert " -e '.[test]'\n" in log and " + demo==1.0 (from file:" in log
 
 
 @pytest.mark.slow
@@ -292,13 +290,8 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
         file.rename(file.with_name(file.name.replace("pytest", "other")))
     (shop.project / "requirements.txt").write_text("other\n")
     report = shop.make("one")
-    tried = [(step.name, step.exit_code) for step in report.steps if step.argv]
-    assert tried[:4] == [
-        ("venv", 0),
-        ("editable with [test]", 1),
-        ("editable and pytest", 1),
-        ("requirement files", 1),
-    ]
+    tried = [step.name for step in report.steps[3:]]
+    assert tried == ["venv", "editable with [test]", "editable and pytest", "requirement files"]
     assert report.problem is not None
     assert report.problem.startswith("requirement files: exit code 1: cause: Because pytest was not found")
     assert not [path for path in shop.cache.iterdir() if not path.name.endswith(".lock")]
@@ -306,7 +299,7 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
 
 @pytest.mark.slow
 def test_no_pytest_is_a_remark(shop: Shop) -> None:
-    (shop.root / "wheels" / "pytest-1.0-py3-none-any.whl").rename(shop.root / "kept.whl")
+    (shop.wheels / "pytest-1.0-py3-none-any.whl").unlink()
     make_other = shop.project / "pyproject.toml"
     make_other.write_text(make_other.read_text().replace('test = ["pytest"]', "dev = []"))
     report = shop.make("one")
@@ -316,11 +309,11 @@ def test_no_pytest_is_a_remark(shop: Shop) -> None:
 
 def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) -> None:
     mark = shop.root / "pid"
-    (shop.root / "bin" / "uv").write_text(
-        f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > {mark}\nsleep 600\n"
+    (shop.log.parent / "uv").write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > '{mark}'\nsleep 600\n"
     )
     report = shop.make("one", limit_s=1.0)
-    assert report.problem == "venv: not done in time, see environment-1-venv.log"
+    assert report.problem == "venv: not done in time, see environment.log"
     from conftest import eventually
 
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
@@ -334,12 +327,9 @@ def _dump(request: EnvironmentRequest) -> bytes:
 
 @pytest.mark.parametrize("made", ["a link", "a file", pytest.param("a venv", marks=pytest.mark.slow)])
 def test_an_environment_goes_with_its_attempt_whatever_its_agent_made_of_it(ready: Shop, made: str) -> None:
-    """And a request that the agent changed removes nothing else."""
+    """And of no other, nor what lies elsewhere."""
     env, other, precious = ready.good(made), ready.good("stays"), ready.root / "precious"
     precious.mkdir(exist_ok=True)
-    for target in (str(other), str(precious)):
-        replace_file(ready.folder("forged") / WISH, _dump(ready.request("forged", target=target)), durable=False)
-        drop_environments(ready.folder("forged"), "s/forged")
     assert ready.make("forged", target=str(precious)).problem is not None
     shutil.rmtree(env)
     if made == "a link":
@@ -348,8 +338,7 @@ def test_an_environment_goes_with_its_attempt_whatever_its_agent_made_of_it(read
         env.write_text("")
     else:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    replace_file(ready.folder(made) / WISH, _dump(ready.request(made)), durable=False)
-    drop_environments(ready.folder(made).with_name("a1-r1-release"), f"s/{made}")
+    drop_environments(str(ready.cache), f"s/{made}", ready.folder(made).with_name("a1-r1-release"))
     assert not os.path.lexists(env)
     assert other.is_dir() and precious.is_dir() and (ready.project / "pyproject.toml").exists()
 
@@ -413,30 +402,18 @@ def test_the_project_is_the_nearest_one(own_place: Path) -> None:
     assert find_project(inner / "deep", own_place) == inner
 
 
-@pytest.mark.slow
-def test_a_place_may_have_a_long_name_with_spaces(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No first line of a script could hold it; a URL spells it in its own way."""
-    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
-    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
-    shop = Shop(own_place / "with space" / ("x" * 120))
-    env, checkout = shop.good("one"), shop.root / "checkout-one"
-    assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
-    url = json.loads((site_of(env) / "demo-1.0.dist-info" / "direct_url.json").read_text())["url"]
-    assert url == f"file://{checkout}".replace(" ", "%20")
-
-
 def test_what_names_a_place_of_the_build_is_found(tmp_path: Path) -> None:
     """Links are not followed, and what no program could read is not read."""
     folder, outside = tmp_path / "entry" / LEFT, tmp_path / "outside"
-    folder.mkdir(parents=True)
+    for name in (ENV, LEFT):
+        folder.with_name(name).mkdir(parents=True)
     contents = {"text": b"at /b/uild", "url": b"file:///b/uild", "so": b"\0/b/uild", "other": b"x"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     outside.write_text("/b/uild")
     (folder / "link").symlink_to(outside)
     os.mkfifo(folder / "waits.py")
-    texts, others = find_texts(tmp_path / "entry", ["/b/uild"])
-    assert (texts, others) == ([f"{LEFT}/text", f"{LEFT}/url"], [f"{LEFT}/so"])
+    assert find_texts(tmp_path / "entry", "/b/uild") == (f"{LEFT}/text", f"{LEFT}/url")
 
 
 def test_paths_that_scripts_would_read_as_something_else_are_refused() -> None:
@@ -490,4 +467,4 @@ def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], way
 
 def test_dependency_groups_are_read_with_what_they_include() -> None:
     first, *_ = order_ways({"pyproject.toml": "[project]\n" + GROUPS}, [])
-    assert first == Way("editable with dev", ("-e", ".", "pytest", "ruff"))
+    assert first == Way("editable with dev", ("-e", ".", "--group", "dev"))

@@ -15,8 +15,6 @@ from conftest import Command, eventually
 from python_projects import PythonPlace, lay_out_project
 from stages import commit_all, git
 
-from sessionrun.worktrees.cached import open_folder
-
 USES_TAGS = "[options]\nsetup_requires = setuptools_scm\n"
 
 
@@ -42,7 +40,7 @@ class Place(PythonPlace):
 
     def left(self) -> list[str]:
         """What is in the cache beside mirrors, entries and locks."""
-        folders = [self.cache / "checkouts", self.environments, self.environments / "tasks"]
+        folders = [self.environments, self.environments / "tasks"]
         names = [path.name for folder in folders if folder.exists() for path in folder.iterdir()]
         return sorted(name for name in names if len(name) != 40 and not name.endswith(".lock") and name != "tasks")
 
@@ -144,7 +142,7 @@ def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) 
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
     assert "editable and pytest: exit code 1: RuntimeError: the build of demo failed" in line
     kept = Path(line.rpartition(", see ")[2])
-    assert "the build of demo failed" in (kept / "environment-3-editable-and-pytest.log").read_text()
+    assert "the build of demo failed" in (kept / "environment.log").read_text()
     assert (place.builds(), place.left()) == (1, [kept.name])
     (gone,) = [one for one in place.command.load("clean", "--cache")["findings"] if one["name"] == str(kept)]
     assert gone["removed"]
@@ -189,35 +187,18 @@ ENTRY = f"*/environments/{'?' * 40}"
 @pytest.mark.parametrize(
     "rule",
     [
-        "precache:lock:1:after:*/checkouts/*",
         f"environment:rename:1:kill:{ENTRY}",
         f"environment:rename:1:after:{ENTRY}",
     ],
 )
 def test_a_precache_that_is_killed(place: Place, rule: str) -> None:
-    """With the lock of its checkout, and on both sides of the name of its entry."""
+    """On both sides of the name of its entry."""
     plan, calls = place.write({"id": "a", "prompt": "true"}), Calls(place.root / "calls", rule)
     assert place.command("precache", plan, env=calls.environ()).returncode != 0
     assert calls.has_hit() == [True]
     assert place.command("precache", plan).returncode == 0
     assert (len(place.entries()), place.left()) == (1, [])
     assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"
-
-
-def test_what_is_left_of_a_checkout_goes_and_what_is_in_use_stays(place: Place) -> None:
-    (place.cache / "checkouts" / "left").mkdir(parents=True)
-    with open_folder(place.cache) as (folder, _):
-        assert place.left() == [folder.name], "the next one clears away"
-        (record,) = place.command.load("clean", "--cache")["findings"]
-        assert (record["what"], record["name"], record["removed"]) == ("checkout", str(folder), False)
-        assert record["why"] == "it is in use"
-    assert place.left() == []
-    (place.cache / "checkouts" / "left").mkdir()
-    (record,) = place.command.load("clean", "--cache", "--dry-run")["findings"]
-    assert record["would_remove"]
-    assert place.left() == ["left"]
-    place.command.load("clean", "--cache")["findings"]
-    assert place.left() == []
 
 
 PATCH = """\

@@ -40,8 +40,6 @@ from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.cached import iterate_copies, remove_copy
-from sessionrun.worktrees.env_request import FOLDER, Tenant, find_target, tenant_path
 from sessionrun.worktrees.request import WorkspaceRequest
 
 
@@ -193,19 +191,6 @@ def test_what_a_lost_prepare_was_to_bring_is_sent_again(node: Node, own_place: P
     dead = {"job": f"x/{first.text()}", "reason": LEASE_OVER, "ran": True}
     assert [lost.verdict for lost in executor._hear_death(first, dead) if isinstance(lost, JobLost)] == ["lost"]
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is not None
-
-
-def test_an_environment_of_a_node_stays_as_long_as_its_worktree(own_place: Path) -> None:
-    target = Path(find_target(str(own_place / FOLDER), "s", "t", 1))
-    worktree = own_place / "worktree"
-    for path in (target, worktree, tenant_path(target).parent):
-        path.mkdir(parents=True)
-    tenant = Tenant(str(own_place / "not-on-this-machine"), "s", "t", 1, worktree=str(worktree))
-    replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
-    (copy,) = iterate_copies(own_place)
-    assert f"a node of this machine has its worktree: {worktree}" == remove_copy(copy)
-    worktree.rmdir()
-    assert remove_copy(copy) is None and not target.exists()
 
 
 def forget(node: Node, job: str) -> None:

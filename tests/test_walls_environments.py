@@ -19,11 +19,12 @@ from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.worktrees import env_make
+from sessionrun.worktrees.env_building import Builder
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
 from sessionrun.worktrees.env_inputs import collect_all, collect_inputs
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem, find_interpreter
+from sessionrun.worktrees.env_interpreter import find_programs
 from sessionrun.worktrees.env_make import find_digest, make_environment
-from sessionrun.worktrees.env_request import EnvironmentRequest
+from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])
@@ -252,9 +253,10 @@ def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch
     program.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EnvironmentProblem):
-        find_interpreter("bin/python", {"PATH": os.defpath}, "/")
+        find_programs("bin/python", {"PATH": os.defpath}, "/")
     assert not (tmp_path / "ran").exists()
-    assert find_interpreter(None, {"PATH": os.environ["PATH"]}, "/").about
+    path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+    assert find_programs(None, {"PATH": path}, "/").about
 
 
 def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
@@ -263,19 +265,19 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     """It may be removed between the look and the copy."""
     (tmp_path / "top").mkdir()
     (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
-    top, target = str(tmp_path / "top"), str(tmp_path / "tasks" / "t")
-    request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target)
+    top = str(tmp_path / "top")
+    request = EnvironmentRequest(top, top, find_target(str(tmp_path / "cache"), "s", "t", 1))
     path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
     walls = Enclosure(Mock(), {"PATH": path}, Sandbox("project"))
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
     built: list[str] = []
 
-    def build(making: object, folder: Path) -> None:
-        built.append(folder.name)
+    def build(builder: Builder) -> None:
+        built.append(builder.folder.name)
         raise EnvironmentProblem("not now")
 
     monkeypatch.setattr(env_make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
-    monkeypatch.setattr(env_make._Making, "_build", build)
+    monkeypatch.setattr(Builder, "build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]
 

@@ -22,7 +22,7 @@ from sessionrun.model.checks import HiddenTests
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.walls.shell import Ended
 from sessionrun.worktrees.crossing import NotApplicable, add_tests, take_source
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem
+from sessionrun.worktrees.env_request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
 from sessionrun.worktrees.testing import list_files
 

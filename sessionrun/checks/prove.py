@@ -19,7 +19,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reports import ProveReport, Ran, RanTests
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.crossing import NotApplicable, Trees, cross
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem
+from sessionrun.worktrees.env_request import EnvironmentProblem
 from sessionrun.worktrees.testing import Rules
 
 OF_CHANCE: Final = 8

@@ -6,8 +6,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
@@ -19,10 +17,9 @@ from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
-from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
-from sessionrun.worktrees.env_request import WISH, EnvironmentRequest
+from sessionrun.worktrees.env_request import EnvironmentRequest
 from sessionrun.worktrees.phases import find_cwd, make_request
 from sessionrun.worktrees.setup import wish_environment
 
@@ -66,13 +63,11 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
 def _wish_environment(
     site: Site, task: TaskSpec, key: JobKey, place: Place, room: Path, directory: str
 ) -> EnvironmentRequest | None:
-    """The environment of the rooms; a note of it is left where `clean` looks."""
+    """The environment of the rooms."""
     if task.environment is None:
         return None
     inside, git = str(room / directory), str(room / ".git")
-    wish = wish_environment(site, task, key, place, top=str(room), directory=inside, in_room=True, git=git)
-    replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
-    return wish
+    return wish_environment(site, task, key, place, top=str(room), directory=inside, in_room=True, git=git)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -165,12 +165,12 @@ class Trials:
             SessionrunError, OSError: the room cannot be made, or the environment not removed.
         """
         with ExitStack() as stack:
-            if self.request.environment is not None:
-                stack.callback(clear, Path(self.request.environment.target))
             with self.as_user():
                 room = stack.enter_context(
                     open_clean_room(self.fence, self.request.workspace.owner, commit, self.objects)
                 )
+            if self.request.environment is not None:
+                stack.callback(clear, Path(self.request.environment.target))
             yield room
 
     @contextmanager

@@ -52,8 +52,6 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
-from sessionrun.worktrees.env_request import PHASES
-from sessionrun.worktrees.env_request import WISH as ENVIRONMENT
 from sessionrun.worktrees.env_version import find_tag_behind
 from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
@@ -187,8 +185,7 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
         placed |= _place_wish(record, here, there)
     if "links" in record:
         placed["links"] = place_links(here.top, record["links"])[0]
-    if record.get("tenant"):  # of an environment, which may be that of a room
-        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
+    if "pristine" in record:  # of an environment, which may be that of a room
         for name in ("top", "directory"):
             placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
         if record["mirror"] is not None:
@@ -267,10 +264,8 @@ class Replicas:
                 pack, wish = self._bring(job.key, node, wish)
                 files = {name: content for name, content in ((ARCHIVE, included), (PACK, pack)) if content}
             files[REPLICA] = orjson.dumps(wish)
-        if job.key.phase == "release":
-            self._equip_removal(job.key, order)
-            if self._is_own:
-                self._there.pop(node, None)
+        if job.key.phase == "release" and self._is_own:
+            self._there.pop(node, None)
         for name, content in files.items():
             order["files"][f"{order['folder']}/{name}"] = encode(name, content, self._tokens)
 
@@ -302,15 +297,6 @@ class Replicas:
             )
         self._open[key] = node, wish.known, missing
         return pack, wish
-
-    def _equip_removal(self, key: JobKey, order: Message) -> None:
-        """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
-        place, folder = load_prepared(self._session, key), self._session.job_path(key).parent
-        for phase in PHASES:
-            for wish in folder.glob(f"a{key.attempt}-*-{phase}*/{ENVIRONMENT}"):
-                placed = place_request(read_regular(wish), self._repository, place)
-                name = str(wish.relative_to(self._session.path))
-                order["files"][name] = encode(name, placed, self._tokens)
 
     def _find_known(self, request: WorkspaceRequest) -> list[str]:
         """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""

@@ -34,9 +34,8 @@ from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem
 from sessionrun.worktrees.env_make import provide_environment
-from sessionrun.worktrees.env_request import clear
+from sessionrun.worktrees.env_request import EnvironmentProblem, clear
 from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"

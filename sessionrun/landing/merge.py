@@ -154,7 +154,7 @@ def _make_request(
         folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
         target=target,
         entries=tuple(entries),
-        gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, session.path, target),
+        gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, target),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
         take=asked.take,

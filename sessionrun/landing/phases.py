@@ -52,7 +52,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     places = [task.place for task in tasks.values() if task.place is not None]
     gates = Gates(asked.gates, asked.gate_timeout_s)
-    gates = make_gates(gates, site.spec, [task.spec for task in tasks.values()], site.session.path, asked.target)
+    gates = make_gates(gates, site.spec, [task.spec for task in tasks.values()], asked.target)
     request = LandRequest(
         repository=repository,
         session_id=site.spec.session_id,

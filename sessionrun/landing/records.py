@@ -18,7 +18,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_request import EnvironmentRequest, Tenant, find_cache, find_target
+from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache, find_target
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -240,7 +240,7 @@ class Verdict:
         return bool(self.green and self.red)
 
 
-def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], session: Path, target: str) -> Gates:
+def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], target: str) -> Gates:
     """Gates in the surroundings that the tasks of a session have; those with a repository elsewhere do not count.
 
     If all that want an environment want the same, the gates have one, too: a copy of an entry of the cache, as
@@ -255,11 +255,9 @@ def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], sessi
     environment = EnvironmentRequest(
         top=str(room),
         directory=str(room),
-        cache=cache,
         target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
         python=wanted.pop().python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
-        tenant=Tenant(str(session.absolute()), spec.session_id, room.name, 1, in_room=True),
     )
     return replace(gates, environment=environment)
 

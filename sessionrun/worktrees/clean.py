@@ -194,7 +194,7 @@ def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover
     """An environment goes with its worktree; a RELEASE that was killed may have left it."""
     if not dry_run and find_worktree(claimed.request) is not None:
         return
-    for path in find_environments(claimed.folder, claimed.claim.owner):
+    for path in find_environments(claimed.request.environments, claimed.claim.owner, claimed.folder):
         finding = claimed.describe("environment", str(path), "its worktree is gone", removed=True)
         yield finding if dry_run else _remove(finding, clear)
 

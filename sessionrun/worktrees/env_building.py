@@ -1,4 +1,4 @@
-"""Runs uv: makes an environment, tries the ways to install a project one after the other, lists it.
+"""Builds an entry of the cache by uv: an environment, and the ways to install a project one after the other.
 
 With walls each program runs inside: an installer runs code of the checkout, and then every program of the
 environment does.
@@ -8,181 +8,205 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.files import read_end, read_regular
+import orjson
+
+from sessionrun.model.places import EnvironmentStep
+from sessionrun.store.files import read_end, replace_file
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import Enclosure, clear_ways
-from sessionrun.walls.shell import END_S, run_alone
+from sessionrun.walls.shell import END_S, run_alone, word_end
+from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, find_texts
 from sessionrun.worktrees.env_inputs import (
-    MAX_INPUT_BYTES,
     PROJECT_FILES,
     PYTEST,
     Way,
     find_requirements,
+    iterate_names,
     order_ways,
+    read_texts,
 )
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem, Program
-from sessionrun.worktrees.env_request import StepReport
+from sessionrun.worktrees.env_interpreter import Programs
+from sessionrun.worktrees.env_request import LOG, MANIFEST, EnvironmentProblem, EnvironmentRequest
+from sessionrun.worktrees.env_version import make_build_repository
 
 _TAIL_BYTES: Final = 4096
-_PACKAGE: Final = re.compile(rb"^([\w.-]+==\S+)\r?$", re.MULTILINE)
 _TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
 
 
 @dataclass
 class Steps:
-    """What was done to make an environment, in its order; the logs of programs lie in `folder`."""
+    """What was done to make an environment, in its order; `failure` says how the last program failed that did."""
 
     folder: Path
-    done: list[StepReport] = field(default_factory=list)
+    done: list[EnvironmentStep] = field(default_factory=list)
+    failure: str = ""
 
     @contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """A step that is work of ours."""
+        """A step of that name."""
         begun = time.monotonic()
         try:
             yield
         finally:
-            self.done.append(StepReport(name, round(time.monotonic() - begun, 3)))
+            self.done.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
 
     def run(
         self,
         name: str,
-        argv: tuple[str, ...],
+        argv: Sequence[str],
         start: Sequence[str],
         cwd: Path,
         environ: Mapping[str, str],
         deadline: float,
-    ) -> int:
-        """Run a program to its end or to the deadline, with all that it starts; its exit code, as a shell says it.
+    ) -> bool:
+        """Run a program to its end or to the deadline, with all that it starts; whether it passed.
 
         `start` are the words that start it, maybe inside of walls, and `argv` those that people see.
 
         Raises:
             EnvironmentProblem: it cannot be started, something of it does not end, or its time was up.
         """
-        number = sum(step.log is not None for step in self.done) + 1
-        log = self.folder / f"environment-{number}-{_as_name(name)}.log"
         print(f"environment: {name} ...", flush=True)
-        begun = time.monotonic()
-        try:
-            with open(log, "wb") as stream:
-                code, is_gone = run_alone(start, cwd, environ, stream, max(0.0, deadline - begun))
-        except OSError as error:
-            raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
+        with self.time(name), open(self.folder / LOG, "ab") as stream:
+            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
+            stream.flush()
+            try:
+                code, is_gone = run_alone(start, cwd, environ, stream, max(0.0, deadline - time.monotonic()))
+            except OSError as error:
+                raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
         if not is_gone:
             raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
-        code = 124 if code is None else code if code >= 0 else 128 - code
-        spent = time.monotonic() - begun
-        self.done.append(StepReport(name, round(spent, 3), argv, code, log.name))
-        how = "done" if code == 0 else f"exit code {code}"
-        print(f"environment: {name}: {how} in {spent:.1f} s", flush=True)
-        if time.monotonic() > deadline:
-            raise EnvironmentProblem(f"{name}: not done in time, see {log.name}")
-        return code
+        if code is None or time.monotonic() > deadline:
+            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
+        how = word_end(code)
+        print(f"environment: {name}: {how if code else 'done'} in {self.done[-1].duration_s:.1f} s", flush=True)
+        if code != 0:
+            self.failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
+        return code == 0
 
-    def read_log(self) -> bytes:
-        """What the last program printed."""
-        return (self.folder / (self.done[-1].log or "")).read_bytes()
-
-    def describe_failure(self) -> str:
-        """The last step that failed, with the line of its output that tells the most."""
-        step = next(step for step in reversed(self.done) if step.exit_code != 0)
-        tail = read_end(self.folder / (step.log or ""), _TAIL_BYTES).decode("utf-8", "replace").strip()
-        lines = tail.split("\n")
-        why = ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
-        return f"{step.name}: exit code {step.exit_code}: {why} (see {step.log})"
+    def _find_cause(self) -> str:
+        """The last line of the output that tells why."""
+        lines = read_end(self.folder / LOG, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
 
 @dataclass
 class Builder:
-    """One build: where, with what, until when; its steps, and its remarks for people."""
+    """One build of an entry.
 
-    env: Path
+    Attributes:
+        request: for whom; another one with the same inputs gets the same.
+        top, project: the checkout, and the directory in it that is installed.
+        walls: inside of which uv runs; None: outside.
+        folder: of the entry.
+        environ: the variables for uv.
+        remarks: for people.
+    """
+
+    request: EnvironmentRequest
+    top: Path
     project: Path
-    interpreter: Program
-    uv: Program
-    environ: Mapping[str, str]
-    deadline: float
+    programs: Programs
     walls: Enclosure | None
     steps: Steps
+    folder: Path
+    environ: Mapping[str, str]
     remarks: list[str] = field(default_factory=list)
 
-    def build(self) -> tuple[str, tuple[str, ...]]:
-        """Make the environment and install; return the way that was taken and what is installed.
+    def __post_init__(self) -> None:
+        self._env, self._checkout, self._tmp = (self.folder / name for name in (ENV, CHECKOUT, "tmp"))
+        self._deadline = time.monotonic() + self.request.limit_s
+        # in `tmp` are temporary files, with the locks that uv leaves; inside of walls it is /tmp
+        own = {"TMPDIR": str(self._tmp)} if self.walls is None else {}
+        path = os.pathsep.join((str(self._env / "bin"), self.environ.get("PATH", os.defpath)))
+        own |= {"UV_PROJECT_ENVIRONMENT": str(self._env), "VIRTUAL_ENV": str(self._env), "PATH": path}
+        self.environ = {**self.environ, **own}
+
+    def build(self) -> None:
+        """Fill the folder; the install works on a copy of the checkout, so that a task's stays as it is.
 
         Raises:
             EnvironmentProblem: no way works, or the time is up.
-            OSError: a log cannot be written.
+            OSError: the folder or a log cannot be written.
         """
+        with self.steps.time("checkout"):
+            ignore = shutil.ignore_patterns("__pycache__", ".git")
+            shutil.copytree(self.top, self._checkout, symlinks=True, ignore=ignore)
+            make_build_repository(self.request, self.top, self._checkout)
+            before = set(iterate_names(self._checkout))
+            self._tmp.mkdir()
+        if self.walls is not None:  # of the entry's folder it writes these three
+            self._env.mkdir()
+            binds = tuple((str(path), str(path)) for path in (self._env, self._checkout))
+            self.walls = replace(self.walls, walls=replace(self.walls.walls, tmp=str(self._tmp), binds=binds))
         self._make_empty()
-        texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
-        ways = order_ways(texts, find_requirements(self.project))
-        way = next(filter(self._install, ways), None)
-        if way is None:
-            raise self._fail()
-        packages = self._list()
-        if not any(package.lower().startswith(f"{PYTEST}==") for package in packages):
-            if self._install(Way(PYTEST, (PYTEST,))):
-                packages = self._list()
-            else:
-                remark = "pytest is not installed: the project does not ask for it and it cannot be had"
-                self.remarks.append(remark)
-        return way.name, packages
+        choice = self._install_all()
+        with self.steps.time("keep"):
+            remove_tree(self._tmp)
+            self._keep_left(before)
+            made_at = str(self.folder)
+            texts = find_texts(self.folder, made_at)
+            manifest = Manifest(made_at, choice, self._list(), tuple(self.remarks), texts)
+            replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
     def _make_empty(self) -> None:
         """Relocatable: no program in it begins with the place where it was made, so a copy of it works."""
-        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.interpreter.path)
-        if self._run("venv", *make, "--seed", str(self.env)) == 0:
+        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.programs.python)
+        if self._run("venv", *make, "--seed", str(self._env)):
             return
         self.remarks.append("the environment has no pip of its own")
-        if self._run("venv without pip", *make, "--allow-existing", str(self.env)) != 0:
+        if not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
             raise self._fail()
 
+    def _install_all(self) -> str:
+        """Install the project, and pytest; the name of the way that was taken."""
+        texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
+        way = next(filter(self._install, order_ways(texts, find_requirements(self.project))), None)
+        if way is None:
+            raise self._fail()
+        has_pytest = any(package.startswith(f"{PYTEST}==") for package in self._list())
+        if not has_pytest and not self._install(Way(PYTEST, (PYTEST,))):
+            remark = "pytest is not installed: the project does not ask for it and it cannot be had"
+            self.remarks.append(remark)
+        return way.name
+
     def _install(self, way: Way) -> bool:
-        sync, pip = ("sync", "--frozen", "--inexact"), ("pip", "install", "--python", self._python)
-        return self._run(way.name, *(sync if way.sync else pip), *way.words) == 0
+        sync, pip = ("sync", "--frozen", "--inexact"), ("pip", "install", "--python", f"{self._env}/bin/python")
+        return self._run(way.name, *(sync if way.sync else pip), *way.words)
 
     def _list(self) -> tuple[str, ...]:
         """What is installed."""
-        if self._run("list", "pip", "list", "--format=freeze", "--python", self._python) != 0:
-            raise self._fail()
-        return tuple(package.decode("utf-8", "replace") for package in _PACKAGE.findall(self.steps.read_log()))
+        found = (path.stem.rpartition("-") for path in self._env.glob("lib*/python*/site-packages/*.dist-info"))
+        return tuple(sorted({f"{name.replace('_', '-').lower()}=={version}" for name, _, version in found}))
 
-    @property
-    def _python(self) -> str:
-        return str(self.env / "bin" / "python")
-
-    def _run(self, name: str, *words: str) -> int:
-        """Run uv, inside of walls if there are any; its exit code."""
-        argv = start = (self.uv.path, *words)
+    def _run(self, name: str, *words: str) -> bool:
+        """Run uv, inside of walls if there are any; whether it passed."""
+        argv = start = (self.programs.uv, *words)
+        project = self._checkout / self.project.relative_to(self.top)
         if self.walls is not None:
             clear_ways(self.walls.walls)
-            start = self.walls.at(str(self.project)).wrap(*argv)
-        path = os.pathsep.join((str(self.env / "bin"), self.environ.get("PATH", os.defpath)))
-        own = {"UV_PROJECT_ENVIRONMENT": str(self.env), "VIRTUAL_ENV": str(self.env), "PATH": path}
-        return self.steps.run(name, argv, start, self.project, {**self.environ, **own}, self.deadline)
+            start = self.walls.at(str(project)).wrap(*argv)
+        return self.steps.run(name, argv, start, project, self.environ, self._deadline)
 
     def _fail(self) -> EnvironmentProblem:
         closed = self.walls is not None and not self.walls.walls.network
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
-        return EnvironmentProblem(self.steps.describe_failure() + hint)
+        return EnvironmentProblem(self.steps.failure + hint)
 
-
-def read_texts(project: Path, names: Sequence[str]) -> dict[str, str]:
-    """The texts of those of a project's files that are there, or that a link leads to."""
-    texts = {}
-    for name in names:
-        with suppress(OSError):
-            content = read_regular(os.path.realpath(project / name), MAX_INPUT_BYTES)
-            texts[name] = content.decode("utf-8", "replace")
-    return texts
-
-
-def _as_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:40]
+    def _keep_left(self, before: Collection[str]) -> None:
+        """Move what the install made in the checkout out of it; the copy of the checkout goes."""
+        left = self.folder / LEFT
+        left.mkdir()
+        for name in set(iterate_names(self._checkout)).difference(before):
+            (left / name).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(self._checkout / name, left / name)
+        remove_tree(self._checkout)

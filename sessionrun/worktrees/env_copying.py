@@ -12,27 +12,27 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-import orjson
-
 from sessionrun.git.git import git_environ
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
-from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import make_entry, remove_entry
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem
-from sessionrun.worktrees.env_request import MANIFEST, EnvironmentRequest, StepReport, clear, tenant_path
+from sessionrun.worktrees.env_inputs import iterate_names
+from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_worktree
 
 ENV: Final = "env"
 LEFT: Final = "left"
 """What an entry holds: the environment, and what the editable install left in the checkout."""
 
-_MAX_TEXT_BYTES: Final = 8 * 1024 * 1024
+CHECKOUT: Final = "checkout"
+"""In an entry while it is built: the copy of the checkout in which uv works."""
+
 _REFUSED: Final = re.compile(r"""['"\\\n\r$`%]|[^\x20-\x7e\u00a0-\U0010ffff]""")
 
 # blocks are shared where the file system can, inodes never: a task that writes to a file of its environment in
@@ -45,22 +45,17 @@ class Manifest:
     """An entry that was made in whole.
 
     Attributes:
-        root: where the environment was when it was built.
-        checkout: where the checkout was.
+        made_at: where the entry was when it was built.
         choice: which of the ways to install was taken.
         remarks: lines for people.
-        texts: the files, by their paths in the entry, in which one of the two places stands.
-        left: what the install left in the checkout, by its path there.
+        texts: the files, by their paths in the entry, in which that place stands.
     """
 
-    root: str
-    checkout: str
+    made_at: str
     choice: str
     packages: tuple[str, ...]
-    steps: tuple[StepReport, ...]
     remarks: tuple[str, ...]
     texts: tuple[str, ...]
-    left: tuple[str, ...]
 
 
 def load_manifest(entry: Path) -> Manifest | None:
@@ -68,36 +63,24 @@ def load_manifest(entry: Path) -> Manifest | None:
     return load_usable(entry / MANIFEST, Manifest)
 
 
-def find_texts(folder: Path, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files of an entry in which one of these paths stands: those that are text, and others.
+def find_texts(entry: Path, made_at: str) -> tuple[str, ...]:
+    """The texts of an entry in which this path stands, as it is or as a part of a URL.
 
-    Code of a checkout may have made anything there, so no link is followed, and only files are read.
+    Code of a checkout may have made anything there: grep follows no link, and reads only files.
+
+    Raises:
+        OSError: they cannot be searched.
     """
-    texts: list[str] = []
-    others: list[str] = []
-    spelled = [word.encode() for path in paths for word in dict.fromkeys((path, quote(path)))]
-    for path in _iterate_files(folder):
-        content = path.read_bytes()
-        if any(word in content for word in spelled):
-            (texts if _is_text(content) else others).append(str(path.relative_to(folder)))
-    return sorted(texts), sorted(others)
+    words = ("-rlIF", "--null", "-D", "skip", "--exclude=*.py[co]", "-e", made_at, "-e", quote(made_at))
+    found = _run("grep", *words, "--", ENV, LEFT, cwd=entry, codes=(0, 1))
+    return tuple(sorted(os.fsdecode(found).split("\0")[:-1]))
 
 
-def _iterate_files(folder: Path) -> Iterator[Path]:
-    for part in (ENV, LEFT):
-        for place, _, names in os.walk(folder / part):
-            for path in (Path(place, name) for name in names if not name.endswith((".pyc", ".pyo"))):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_TEXT_BYTES:
-                    yield path
-
-
-def _is_text(content: bytes) -> bool:
-    """Whether it may be rewritten: UTF-8 without NUL."""
-    try:
-        return "\0" not in content.decode()
-    except UnicodeDecodeError:
-        return False
+def _run(*argv: str, cwd: Path, codes: Sequence[int] = (0,)) -> bytes:
+    done = programs.run(argv, cwd=cwd, environ=git_environ(os.environ), limit_s=None)
+    if done.returncode not in codes:
+        raise OSError(done.stderr.decode("utf-8", "replace").strip().partition("\n")[0])
+    return done.stdout
 
 
 def refuse_path(path: str) -> str | None:
@@ -105,43 +88,36 @@ def refuse_path(path: str) -> str | None:
     return "it holds a character that scripts give a meaning to" if _REFUSED.search(path) else None
 
 
-def copy_entry(entry: Path, manifest: Manifest, request: EnvironmentRequest, checkout: Path) -> None:
-    """Make the environment that is asked for from an entry; one that an earlier start made there is replaced.
+def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
+    """Make an environment from an entry; one that an earlier start made there is replaced.
 
     Args:
         entry: its folder; it is not removed meanwhile.
-        request: where the environment is to be, and whose it is.
+        target: where the environment is to be.
         checkout: the task's; what the install left in it is put there where nothing is.
 
     Raises:
-        EnvironmentProblem: a path cannot stand in it, or another's environment is in its place.
+        EnvironmentProblem: a path cannot stand in it, or no environment is ever made at `target`.
         OSError: it cannot be written.
     """
-    target = Path(request.target)
     for path in (target, checkout):
         if (why := refuse_path(str(path))) is not None:
             raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
     clear(target)
     make_directories(target.parent, 0o700)
-    if request.tenant is not None:
-        make_directories(tenant_path(target).parent, 0o700)
-        replace_file(tenant_path(target), orjson.dumps(request.tenant), durable=False)
-    moves = {manifest.root: str(target), manifest.checkout: str(checkout)}
+    link_worktree(target, checkout)
+    moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
     with make_entry(target) as beside:
-        words = (*_COPY, "--", f"{entry / ENV}/.", str(beside))
-        done = programs.run(words, environ=git_environ(os.environ), limit_s=None)
-        if done.returncode != 0:
-            raise OSError(done.stderr.decode("utf-8", "replace").strip().partition("\n")[0])
+        _run(*_COPY, "--", f"{ENV}/.", str(beside), cwd=entry)
         for name in manifest.texts:
             if name.startswith(f"{ENV}/"):
                 _rewrite(beside / name[len(ENV) + 1 :], moves)
-        for name in manifest.left:
-            _put_left(entry, manifest, name, checkout, moves)
+        for name in iterate_names(entry / LEFT):
+            _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
 
 
-def _put_left(entry: Path, manifest: Manifest, name: str, checkout: Path, moves: Mapping[str, str]) -> None:
+def _put_left(source: Path, target: Path, moves: Mapping[str, str], *, is_text: bool) -> None:
     """Put what the install left in the checkout there; nothing goes over what is there, nor through a link."""
-    source, target = entry / LEFT / name, checkout / name
     if os.path.lexists(target) or os.path.realpath(target.parent) != str(target.parent):
         return
     try:
@@ -154,7 +130,7 @@ def _put_left(entry: Path, manifest: Manifest, name: str, checkout: Path, moves:
         beside = target.with_name(f".new-{target.name}")
         remove_entry(beside)  # of a start that was killed
         shutil.copy2(source, beside)
-        if f"{LEFT}/{name}" in manifest.texts:
+        if is_text:
             _rewrite(beside, moves)
         os.rename(beside, target)
 
@@ -163,7 +139,7 @@ def _rewrite(place: Path, moves: Mapping[str, str]) -> None:
     """Put the new places for the old ones into a text.  What was compiled of it could look fresh, and goes."""
     mode, content = stat.S_IMODE(place.lstat().st_mode), place.read_bytes()
     place.unlink()  # it may be one that can only be read
-    place.write_bytes(_move(content.decode(), moves).encode())
+    place.write_bytes(os.fsencode(_move(os.fsdecode(content), moves)))
     place.chmod(mode)
     for stale in place.parent.glob(f"__pycache__/{place.stem}.*.pyc") if place.suffix == ".py" else ():
         stale.unlink()
@@ -173,17 +149,3 @@ def _move(text: str, moves: Mapping[str, str]) -> str:
     for old, new in moves.items():
         text = text.replace(f"file://{quote(old)}", f"file://{quote(new)}").replace(old, new)
     return text
-
-
-def copy_checkout(top: Path, target: Path) -> None:
-    """Copy a checkout for a build, without its repository but with the way to it; links stay links.
-
-    Raises:
-        OSError: it cannot be copied.
-    """
-    shutil.copytree(top, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".git"))
-    link = top / ".git"
-    if link.is_dir():
-        (target / ".git").write_text(f"gitdir: {link}\n")
-    elif link.is_file():
-        shutil.copyfile(link, target / ".git")

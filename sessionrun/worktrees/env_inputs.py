@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
@@ -25,10 +26,10 @@ import orjson
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Counts up when an entry of the cache is made differently."""
 
-MAX_INPUT_BYTES: Final = 256 * 1024 * 1024
+_MAX_BYTES: Final = 256 * 1024 * 1024
 
 PROJECT_FILES: Final = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -76,6 +77,16 @@ def find_requirements(project: Path) -> list[str]:
     return sorted(inside, key=lambda name: (os.sep in name, name))
 
 
+def read_texts(project: Path, names: Sequence[str]) -> dict[str, str]:
+    """The texts of those of a project's files that are there, or that a link leads to."""
+    texts = {}
+    for name in names:
+        with suppress(OSError):
+            content = read_regular(os.path.realpath(project / name), _MAX_BYTES)
+            texts[name] = content.decode("utf-8", "replace")
+    return texts
+
+
 def collect_inputs(project: Path) -> dict[str, str]:
     """The digest of each file that counts, by its path in the project, and the names of its packages."""
     digests = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
@@ -96,7 +107,7 @@ def iterate_names(top: Path, *, compiled: bool = False) -> Iterator[str]:
             yield os.path.normpath(os.path.join(inside, name))
 
 
-def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:
+def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
     """One digest of all that decides: files, and what is given by name."""
     whole = {"format": FORMAT, "inputs": inputs, **circumstances}
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()[:40]
@@ -145,7 +156,7 @@ def leave_out_functions(source: bytes) -> bytes:
 def _digest_file(path: Path, *, whole: bool = False) -> str:
     """The digest of what counts of a file, or of the whole of it; of a link it is where that leads."""
     try:
-        content = read_regular(path, MAX_INPUT_BYTES)
+        content = read_regular(path, _MAX_BYTES)
         if path.name in _SAYS_VERSION and not whole:
             content = leave_out_functions(content)
         return hashlib.sha256(content).hexdigest()
@@ -165,9 +176,6 @@ _TEST_FILE: Final = re.compile(r"(^|[^a-z])(tests?|testing|dev|development)([^a-
 """In the name of a requirement file."""
 
 _EXTRA_OF_SETUP: Final = re.compile(r"""['"](\w+)['"]\s*:|\b(tests?|testing|dev)\s*=\s*[\[(]""")
-
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-"""What may be the name of a project."""
 
 
 @frozen
@@ -195,9 +203,9 @@ def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterato
     if is_project and "uv.lock" in texts:
         words = [word for name in extras for word in ("--extra", name)]
         yield Way("uv.lock", (*words, *(word for name in named for word in ("--group", name))), sync=True)
-    grouped = dict.fromkeys(requirement for name in named for requirement in _expand(groups, name))
-    if is_project and (extras or grouped):
+    if is_project and (extras or named):
         own = f"[{','.join(extras)}]" if extras else ""
+        grouped = (word for name in named for word in ("--group", name))
         yield Way(f"editable with {' '.join((own, *named)).strip()}", ("-e", f".{own}", *grouped))
     tested = [name for name in requirements if _TEST_FILE.search(name.lower())]
     if is_project and tested:
@@ -208,14 +216,6 @@ def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterato
         yield Way("requirement files", (*_as_files(requirements), PYTEST))
     elif not is_project:
         yield Way("pytest", (PYTEST,))
-
-
-def find_name(texts: Mapping[str, str]) -> str | None:
-    """The name of the project, as its files say it; None: they do not, or only a program would find it out."""
-    name = _as_map(_parse_toml(texts.get("pyproject.toml", "")).get("project")).get("name")
-    if name is None:
-        name = _parse_settings(texts).get("metadata", "name", fallback="").strip()
-    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list[str]:
@@ -234,21 +234,6 @@ def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list
 def _choose(names: Iterable[str]) -> list[str]:
     known = set(names)
     return next((chosen for wanted in _FOR_TESTS if (chosen := [name for name in wanted if name in known])), [])
-
-
-def _expand(groups: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """The requirements of a dependency group (PEP 735) and of those that it includes."""
-    by_name = {_normalize(key): value for key, value in groups.items()}
-    name = _normalize(name)
-    for member in by_name.get(name) or () if name not in above else ():
-        if isinstance(member, str):
-            yield member
-        elif isinstance(member, dict) and isinstance(member.get("include-group"), str):
-            yield from _expand(groups, member["include-group"], (*above, name))
-
-
-def _normalize(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _as_files(names: Sequence[str]) -> list[str]:

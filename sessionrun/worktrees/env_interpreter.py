@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.interpreters import ask, locate_python, locate_uv
+from sessionrun.worktrees.env_request import EnvironmentProblem
 
 NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"
 
@@ -30,11 +30,15 @@ _NOT_PASSED_ON: Final = (
 
 
 @frozen
-class Program:
-    """A program from which environments are made: its path, and what it says of itself."""
+class Programs:
+    """From what an environment is made: the paths of the base interpreter and of uv.
 
-    path: str
-    about: str
+    `about` is what both say of themselves: it decides with the inputs what is made.
+    """
+
+    python: str
+    uv: str
+    about: tuple[str, ...]
 
 
 def clean_environ(environ: Mapping[str, str], *, without: str) -> dict[str, str]:
@@ -49,8 +53,8 @@ def clean_environ(environ: Mapping[str, str], *, without: str) -> dict[str, str]
     }
 
 
-def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Program:
-    """The base interpreter that is wanted, by its real path.
+def find_programs(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Programs:
+    """The base interpreter that is wanted, by its real path, and the first uv of PATH.
 
     Args:
         wanted: a version, a path, or None for the first of PATH.
@@ -58,32 +62,19 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | 
         cwd: where these begin; None: where this process is.  Some read files of the project there, or run them.
 
     Raises:
-        EnvironmentProblem: there is none, or it does not run.
+        EnvironmentProblem: one of them is not there, or does not run.
     """
-    program = locate_python(wanted, environ, cwd)
+    program, uv = locate_python(wanted, environ, cwd), locate_uv(environ)
     if program is None:
         raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
-    try:
-        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
-        return Program(*answer.split("\0"))
-    except (OSError, subprocess.SubprocessError, TypeError) as error:
-        raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
-
-
-def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Program:
-    """The first uv of PATH, and its version; `cwd` is as of `find_interpreter`.
-
-    Raises:
-        EnvironmentProblem: there is none, or it does not run.
-    """
-    program = locate_uv(environ)
-    if program is None:
+    if uv is None:
         raise EnvironmentProblem(NO_UV)
     try:
-        return Program(program, ask([program, "--version"], environ, cwd))
+        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
+        python, about = answer.split("\0")
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
+    try:
+        return Programs(python, uv, (python, about, ask([uv, "--version"], environ, cwd)))
     except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentProblem(f"{program} does not run: {error}") from None
-
-
-class EnvironmentProblem(SessionrunError):
-    """An environment cannot be made: the message is one line."""
+        raise EnvironmentProblem(f"{uv} does not run: {error}") from None

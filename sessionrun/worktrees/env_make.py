@@ -7,65 +7,39 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import EnvironmentStep
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record
-from sessionrun.store.trees import (
-    discard_entry,
-    hold_entry,
-    make_entry,
-    remove_tree,
-    share_entry,
-    sweep_entry,
-    sync_files,
-)
+from sessionrun.store.trees import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
-from sessionrun.worktrees.env_building import Builder, Steps, read_texts
-from sessionrun.worktrees.env_copying import (
-    ENV,
-    LEFT,
-    Manifest,
-    copy_checkout,
-    copy_entry,
-    find_texts,
-    load_manifest,
-)
+from sessionrun.worktrees.env_building import Builder, Steps
+from sessionrun.worktrees.env_copying import Manifest, copy_entry, load_manifest
 from sessionrun.worktrees.env_inputs import (
     PROJECT_FILES,
     collect_all,
     collect_inputs,
     find_project,
-    iterate_names,
     make_digest,
+    read_texts,
 )
-from sessionrun.worktrees.env_interpreter import (
-    EnvironmentProblem,
-    Program,
-    clean_environ,
-    find_interpreter,
-    find_uv,
-)
+from sessionrun.worktrees.env_interpreter import Programs, clean_environ, find_programs
 from sessionrun.worktrees.env_request import (
     MANIFEST,
     REPORT,
     WISH,
+    EnvironmentProblem,
     EnvironmentReport,
     EnvironmentRequest,
-    StepReport,
     name_variables,
 )
-from sessionrun.worktrees.env_version import find_version
-
-_CHECKOUT: Final = "checkout"
-_TMP: Final = "tmp"
-"""In an entry while it is built: temporary files, with the locks that uv leaves.  Inside of walls it is /tmp."""
+from sessionrun.worktrees.env_version import find_tag
 
 
 def make_first(folder: Path) -> EnvironmentReport:
@@ -152,10 +126,9 @@ class _Making:
     digest: str = field(default="", init=False)
     top: Path = field(init=False)
     project: Path = field(init=False)
-    interpreter: Program = field(init=False)
-    uv: Program = field(init=False)
+    programs: Programs = field(init=False)
     environ: Mapping[str, str] = field(init=False)
-    circumstances: Mapping[str, str | None] = field(init=False)
+    circumstances: Mapping[str, object] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.request.walls is not None and self.walls is None:
@@ -164,7 +137,7 @@ class _Making:
     @property
     def entry(self) -> Path:
         """Where the entry of the cache is."""
-        return Path(self.request.cache, self.digest)
+        return self.request.cache / self.digest
 
     def make(self) -> EnvironmentReport:
         """Look, build if that is needed, and copy.
@@ -184,7 +157,7 @@ class _Making:
                 os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
             if self.request.copy:
                 with self.steps.time("copy"):
-                    copy_entry(self.entry, manifest, self.request, self.top)
+                    copy_entry(self.entry, manifest, Path(self.request.target), self.top)
         return EnvironmentReport(
             digest=self.digest,
             cached=not built,
@@ -192,7 +165,6 @@ class _Making:
             choice=manifest.choice,
             packages=manifest.packages,
             steps=tuple(self.steps.done),
-            built_with=() if built else manifest.steps,
             remarks=manifest.remarks,
         )
 
@@ -206,18 +178,15 @@ class _Making:
         self.top = Path(os.path.realpath(request.top))
         self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
-        environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
-        cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
+        self.environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
         with self.steps.time("interpreter"):
-            self.interpreter, self.uv = find_interpreter(request.python, environ, cwd), find_uv(environ, cwd)
+            cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
+            self.programs = find_programs(request.python, self.environ, cwd)
         with self.steps.time("inputs"):
-            version = find_version(request, self.top, read_texts(self.project, PROJECT_FILES), environ)
-            self.environ = {**environ, **version.variables}
             self.circumstances = {
                 "project": os.path.relpath(self.project, self.top),
-                "interpreter": repr(self.interpreter),
-                "installer": self.uv.about,
-                "tag": version.decides,
+                "programs": self.programs.about,
+                "tag": find_tag(request, self.top, read_texts(self.project, PROJECT_FILES)),
                 **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
             }
             self.digest = make_digest(collect_inputs(self.project), **self.circumstances)
@@ -247,65 +216,16 @@ class _Making:
         begun = time.monotonic()
         with hold_entry(self.entry, self.request.limit_s, _say_waiting):
             sweep_entry(self.entry)
-            manifest = self._use(held)
-            if manifest is not None:
-                self.steps.done.append(StepReport("wait", round(time.monotonic() - begun, 3)))
+            if self._use(held) is not None:
+                self.steps.done.append(EnvironmentStep("wait", round(time.monotonic() - begun, 3)))
                 return False
             if os.path.lexists(self.entry):
                 discard_entry(self.entry)  # it is damaged
             with make_entry(self.entry, sync_files) as draft:
-                self._build(Path(os.path.realpath(draft)))
+                folder, asked = Path(os.path.realpath(draft)), (self.request, self.top, self.project)
+                Builder(*asked, self.programs, self.walls, self.steps, folder, self.environ).build()
             self._use(held)
         return True
-
-    def _build(self, folder: Path) -> None:
-        """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""
-        checkout, tmp = folder / _CHECKOUT, folder / _TMP
-        with self.steps.time("checkout"):
-            copy_checkout(self.top, checkout)
-            before = set(iterate_names(checkout))
-            tmp.mkdir()
-        builder = Builder(
-            env=folder / ENV,
-            project=checkout / self.project.relative_to(self.top),
-            interpreter=self.interpreter,
-            uv=self.uv,
-            environ={**self.environ, "TMPDIR": str(tmp)} if self.walls is None else self.environ,
-            deadline=time.monotonic() + self.request.limit_s,
-            walls=_complete_walls(self.walls, folder),
-            steps=self.steps,
-        )
-        number = len(self.steps.done)
-        choice, packages = builder.build()
-        steps = tuple(self.steps.done[number:])
-        with self.steps.time("keep"):
-            remove_tree(tmp)
-            left = _keep_left(checkout, folder / LEFT, before)
-            paths = (str(builder.env), str(checkout))
-            texts, others = find_texts(folder, paths)
-            remarks = [f"{name} is not text and keeps a path of the build" for name in others[:10]]
-            whole = (*builder.remarks, *remarks)
-            manifest = Manifest(*paths, choice, packages, steps, whole, tuple(texts), left)
-            replace_file(folder / MANIFEST, orjson.dumps(manifest), durable=False)
-
-
-def _complete_walls(asked: Enclosure | None, folder: Path) -> Enclosure | None:
-    """The walls of a build: of the entry's folder it writes the environment, the checkout and /tmp."""
-    if asked is None:
-        return None
-    (folder / ENV).mkdir()
-    binds = tuple((str(folder / name), str(folder / name)) for name in (ENV, _CHECKOUT))
-    return replace(asked, walls=replace(asked.walls, tmp=str(folder / _TMP), binds=binds))
-
-
-def _keep_left(checkout: Path, left: Path, before: set[str]) -> tuple[str, ...]:
-    """Move what the install made in the checkout out of it, and name that; the copy of the checkout goes."""
-    names = tuple(sorted(set(iterate_names(checkout)) - before - {".git"}))
-    for name in names:
-        (left / name).parent.mkdir(parents=True, exist_ok=True)
-        os.rename(checkout / name, left / name)
-    remove_tree(checkout)
-    return names
 
 
 def _say_waiting(waited_s: float) -> None:

@@ -1,14 +1,14 @@
 """What is asked of the program that makes an environment, what it leaves, where environments lie, how they go.
 
-    CACHE/environments/DIGEST/            what was built once: env/, left/, manifest.json
-    CACHE/environments/DIGEST.lock        held by the process that builds it
-    CACHE/environments/tasks/NAME/        the environment of one attempt of a task
-    CACHE/environments/tenants/NAME.json  of which attempt, for `clean --cache`
+    CACHE/environments/DIGEST/              what was built once: env/, left/, manifest.json
+    CACHE/environments/DIGEST.lock          held by the process that builds it
+    CACHE/environments/tasks/NAME/          the environment of one attempt of a task
+    CACHE/environments/tasks/NAME.worktree  a link to the worktree that it was made for
 
 What is made or deleted has other names meanwhile, see `store.trees`.
 An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
 
-The name of a task's environment is made from session, task and attempt, so the name proves whose it is: an agent
+The name of a task's environment is made from session, task and attempt, so the name says whose it is: an agent
 may make its environment anew, and no file in it is proof.
 """
 
@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.jobfiles import load_record_if_any, load_usable
-from sessionrun.store.space import Cached
-from sessionrun.store.trees import discard_entry, find_remains, iterate_entries, remove_entry, sweep_entry
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.space import Cached, measure
+from sessionrun.store.trees import discard_entry, find_remains, iterate_entries, sweep_entry, whole_path
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_interpreter import EnvironmentProblem
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import CacheSite
@@ -37,10 +38,13 @@ FOLDER: Final = "environments"
 """In the cache: the directory of all environments."""
 
 WISH: Final = "environment-request.json"
-"""In the folder of a SETUP: written before its process starts, so that `clean` finds what a crash left."""
+"""In the folder of a SETUP: what environment is to be made."""
 
 REPORT: Final = "environment.json"
 """In the folder of a SETUP: how the environment was made, or why it could not be."""
+
+LOG: Final = "environment.log"
+"""Beside it: what uv was told to do, and printed."""
 
 MANIFEST: Final = "manifest.json"
 """In an entry: it is whole, and what is in it."""
@@ -48,24 +52,13 @@ MANIFEST: Final = "manifest.json"
 LIMIT_S: Final = 1800.0
 """How long a build may take where nothing else is said, and a wait for another process that builds."""
 
+_TASKS: Final = "tasks"
+_WORKTREE: Final = ".worktree"
+_ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
 
-TENANTS: Final = "tenants"
-"""In the directory of all environments: which attempts those of tasks are of."""
 
-
-@frozen
-class Tenant:
-    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`.
-
-    On a node, which has no such directory, the attempt uses it as long as its `worktree` is there.
-    """
-
-    session: str
-    session_id: str
-    task: str
-    attempt: int
-    in_room: bool = False
-    worktree: str | None = None
+class EnvironmentProblem(SessionrunError):
+    """An environment cannot be made: the message is one line."""
 
 
 @frozen
@@ -75,15 +68,13 @@ class EnvironmentRequest:
     Attributes:
         top: the task's checkout.
         directory: where in it the task's jobs run; the project is looked for from there upwards.
-        cache: the directory of all environments.
-        target: where this one is to be.
+        target: where this one is to be, see `find_target`.
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
         require_cache: nothing is built.
         limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
         copy: False = only the entry of the cache is made, and nothing at `target`.
-        tenant: which attempt it is for; None = none, if nothing is made at `target`.
         mirror: of whose history `top` has a part; None = it has all.
         walls: inside of which it is built; None = it is built outside.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
@@ -92,7 +83,6 @@ class EnvironmentRequest:
 
     top: str
     directory: str
-    cache: str
     target: str
     python: str | None = None
     require_cache: bool = False
@@ -100,22 +90,19 @@ class EnvironmentRequest:
     repository: Repository | None = None
     commit: str = "HEAD"
     copy: bool = True
-    tenant: Tenant | None = None
     mirror: str | None = None
     walls: WallsWish | None = None
     pristine: bool = False
     tag: str | None = None
 
+    @property
+    def cache(self) -> Path:
+        """The directory of all environments.
 
-@frozen
-class StepReport:
-    """One step: what ran (nothing where it is work of ours), how long, how it ended, and where its output is."""
-
-    name: str
-    duration_s: float
-    argv: tuple[str, ...] = ()
-    exit_code: int | None = None
-    log: str | None = None
+        Raises:
+            EnvironmentProblem: no environment is ever made at `target`.
+        """
+        return _check_place(Path(self.target)).parent.parent
 
 
 @frozen
@@ -128,7 +115,6 @@ class EnvironmentReport:
         path: where it is.
         choice: which of the ways to install was taken.
         packages: what is installed, as ``name==version``.
-        built_with: the steps of the build, if that was an earlier one.
         remarks: lines for people.
         problem: why there is none.
     """
@@ -138,8 +124,7 @@ class EnvironmentReport:
     path: str | None = None
     choice: str | None = None
     packages: tuple[str, ...] = ()
-    steps: tuple[StepReport, ...] = ()
-    built_with: tuple[StepReport, ...] = ()
+    steps: tuple[EnvironmentStep, ...] = ()
     remarks: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -157,21 +142,7 @@ def find_target(cache: str, session_id: str, task: str, attempt: int, *, in_room
     from hashlib import sha256
 
     name = f"{session_id}/{task}/{attempt}{'/room' if in_room else ''}"
-    return str(Path(cache) / "tasks" / sha256(name.encode()).hexdigest()[:16])
-
-
-def tenant_path(target: Path) -> Path:
-    """The note of which attempt the environment at `target` is; outside of it, for a task may make it anew."""
-    return target.parent.with_name(TENANTS) / f"{target.name}.json"
-
-
-def load_tenant(target: Path) -> Tenant | None:
-    """The attempt that the environment at `target` is of; None if there is no note that fits its name."""
-    tenant = load_usable(tenant_path(target), Tenant)
-    if tenant is None:
-        return None
-    cache, names = str(target.parent.parent), (tenant.session_id, tenant.task, tenant.attempt)
-    return tenant if find_target(cache, *names, in_room=tenant.in_room) == str(target) else None
+    return str(Path(cache) / _TASKS / sha256(name.encode()).hexdigest()[:16])
 
 
 def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -191,40 +162,39 @@ def load_report(folder: Path) -> EnvironmentReport | None:
 
 def show(report: EnvironmentReport) -> MadeEnvironment:
     """The part of a report that status shows."""
-    steps = tuple(EnvironmentStep(step.name, round(step.duration_s, 3)) for step in report.steps)
-    return MadeEnvironment(report.digest, report.cached, report.path, report.choice, steps)
+    return MadeEnvironment(report.digest, report.cached, report.path, report.choice, report.steps)
 
 
-PHASES: Final = ("setup", "prove")
-"""Whose jobs make environments: of the worktree, and of clean rooms."""
-
-_ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
+# --- how they go ---
 
 
-def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> None:
-    """Remove what jobs of these phases made in the attempt that a job's folder belongs to.
+def link_worktree(target: Path, worktree: Path) -> None:
+    """Note which worktree the environment at `target` is made for: as long as that is there, it stays.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
+    os.symlink(worktree, _link_path(target))
+
+
+def drop_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> None:
+    """Remove the environments of the attempt that a job's folder belongs to; with `rooms` those of rooms alone.
 
     Raises:
         OSError: one cannot be removed.
     """
-    for target in find_environments(folder, owner, phases):
+    for target in find_environments(cache, owner, folder, rooms=rooms):
         clear(target)
 
 
-def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[Path]:
+def find_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> list[Path]:
     """Where the environments of an attempt are, or what a crash left of them."""
-    attempt = folder.name.partition("-")[0]
-    session_id, _, task = owner.partition("/")
-    targets: dict[Path, None] = {}
-    for phase in phases:
-        for job in sorted(folder.parent.glob(f"{attempt}-*-{phase}*")) if attempt[1:].isdecimal() else ():
-            wish = load_usable(job / WISH, EnvironmentRequest)
-            if wish is None:
-                continue  # there was none, or a task has changed the file: then nothing says what may go
-            target = Path(find_target(wish.cache, session_id, task, int(attempt[1:]), in_room=phase == "prove"))
-            if target.is_absolute() and (os.path.lexists(target) or find_remains(target)):
-                targets[target] = None
-    return list(targets)
+    attempt, (session_id, _, task) = folder.name.partition("-")[0][1:], owner.partition("/")
+    if cache is None or not attempt.isdecimal():
+        return []
+    kinds = (True,) if rooms else (True, False)
+    names = (find_target(cache, session_id, task, int(attempt), in_room=in_room) for in_room in kinds)
+    return [target for target in map(Path, names) if os.path.lexists(target) or find_remains(target)]
 
 
 def clear(target: Path) -> None:
@@ -234,12 +204,21 @@ def clear(target: Path) -> None:
         EnvironmentProblem: no environment is ever made at this place.
         OSError: it cannot be removed.
     """
-    if target.parent.name != "tasks" or not target.is_absolute():
-        raise EnvironmentProblem(f"{target} is not a place of an environment")
-    sweep_entry(target)
-    if os.path.lexists(target):
+    sweep_entry(_check_place(target))
+    with suppress(FileNotFoundError):  # it is not there, or `clean` was faster
         discard_entry(target)
-    remove_entry(tenant_path(target))
+    _link_path(target).unlink(missing_ok=True)
+
+
+def _check_place(target: Path) -> Path:
+    if target.parent.name != _TASKS or not target.is_absolute():
+        raise EnvironmentProblem(f"{target} is not a place of an environment")
+    return target
+
+
+def _link_path(target: Path) -> Path:
+    """Outside of the environment, for a task may make that anew."""
+    return target.with_name(f"{target.name}{_WORKTREE}")
 
 
 def iterate_environments(cache: Path) -> Iterator[Cached]:
@@ -248,3 +227,32 @@ def iterate_environments(cache: Path) -> Iterator[Cached]:
     They belong to no repository: others with the same inputs use them, too.
     """
     return iterate_entries(cache / FOLDER, lambda name: _ENTRY.fullmatch(name) is not None, MANIFEST)
+
+
+def iterate_copies(cache: Path) -> Iterator[Cached]:
+    """The environments of tasks in a cache, by name, and what killed processes left of others.
+
+    RELEASE removes the environment of an attempt with its worktree, and so does `clean --worktrees`.  What is left
+    is of a session that was deleted by hand, or of one that was killed and whose worktree was taken away.
+    """
+    tasks = cache / FOLDER / _TASKS
+    for name in sorted({whole_path(path).name.removesuffix(_WORKTREE) for path in tasks.glob("*")}):
+        target = tasks / name
+        places = [path for path in (target, *find_remains(target)) if os.path.lexists(path)]
+        with suppress(FileNotFoundError):  # removed meanwhile
+            times = [path.lstat().st_mtime for path in (*places, _link_path(target)) if os.path.lexists(path)]
+            yield Cached(target, max(times, default=0.0), measure(*places))
+
+
+def remove_copy(copy: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove the environment of a task whose worktree is gone; why it stays, or None.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    link = _link_path(copy.path)
+    if link.exists():
+        return f"its worktree is there: {os.readlink(link)}"
+    if not dry_run:
+        clear(copy.path)
+    return None

@@ -128,6 +128,7 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
 def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], list[JobFileError]]:
     """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.worktrees.clean import Claimed
+    from sessionrun.worktrees.env_request import find_cache
     from sessionrun.worktrees.registration import find_claims
     from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -142,9 +143,9 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
         if repository is None:
             continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        request = WorkspaceRequest(
-            repository, session.session_id, task.id, title_of(task), task.links, upstream=task.upstream
-        )
+        cache = None if task.environment is None else find_cache(spec.cache)
+        whose = repository, session.session_id, task.id, title_of(task), task.links
+        request = WorkspaceRequest(*whose, upstream=task.upstream, environments=cache)
         began = worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked)
         claimed[name] = Claimed.of(request, claim, folder, worked=began)
     return list(claimed.values()), unreadable
@@ -191,17 +192,15 @@ def _sweep_books(repository: Repository) -> None:
 
 
 def list_kinds() -> tuple[Kind, ...]:
-    """Mirrors, environments, and checkouts in which environments are built."""
+    """Mirrors, and environments."""
     from sessionrun.store.trees import remove_cached
-    from sessionrun.worktrees.cached import iterate_checkouts, iterate_copies, remove_copy
-    from sessionrun.worktrees.env_request import iterate_environments
+    from sessionrun.worktrees.env_request import iterate_copies, iterate_environments, remove_copy
     from sessionrun.worktrees.mirrors import iterate_mirrors, remove_mirror
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
         Kind("environment", iterate_environments, remove_cached),
         Kind("environment", iterate_copies, remove_copy),
-        Kind("checkout", iterate_checkouts, remove_cached),
     )
 
 

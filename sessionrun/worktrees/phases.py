@@ -30,6 +30,7 @@ from sessionrun.worktrees.request import (
     WorkspaceRequest,
     load_place,
 )
+from sessionrun.worktrees.surroundings import find_environments
 
 REPLACED: Final = "a{}-replaced.patch"
 """In a task's folder: what the best round's work took the place of, by the number of the attempt."""
@@ -69,6 +70,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         seat=state.seat,
         round=f"a{key.attempt}-round-{key.round}",
         walls=None if task.sandbox is None else str(site.session.walls_path(key)),
+        environments=None if task.environment is None else find_environments(site),
     )
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,9 @@ import orjson
 
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
+from sessionrun.git.clone import make_excerpt, open_clean_room
+from sessionrun.git.private import open_fence
+from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
@@ -36,11 +41,13 @@ from sessionrun.store.programs import Programs, under_way
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
-from sessionrun.worktrees.cached import open_checkout, open_folder
+from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.crossing import add_tests
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.fetching import Fetched, Record, fetch_wanted, group_mirrors
+from sessionrun.worktrees.mirrored import hold_mirror
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.setup import wish_environment
 
@@ -240,10 +247,10 @@ def _build(ahead: _Ahead, takers: dict[str, _Ahead], tell: Callable[[Record], No
     record: Record = {**names, "error": None, "log": None, "duration_s": None}
     try:
         assert ahead.spec.cache is not None
-        with open_folder(Path(ahead.spec.cache.cache_dir)) as (folder, fd):
+        with _open_folder() as folder:
             mirrors = ahead.spec.mirrors and replace(ahead.spec.mirrors, worktree_dir=str(folder))
             spec = replace(ahead.spec, mirrors=mirrors)
-            with open_checkout(_ask_for_checkout(spec, ahead, folder), ahead.commit, folder, ahead.tests) as top:
+            with _open_checkout(_ask_for_checkout(spec, ahead, folder), ahead.commit, folder, ahead.tests) as top:
                 for name in ("session", "log"):
                     make_directories(folder / name, 0o700)
                 site, log = Site(SessionDir(folder / "session"), lambda: spec), folder / "log"
@@ -252,14 +259,50 @@ def _build(ahead: _Ahead, takers: dict[str, _Ahead], tell: Callable[[Record], No
                 record["digest"] = digest = find_digest(request, log, walls, environ)
                 if takers.setdefault(digest, ahead) is not ahead:
                     return record
-                if load_manifest(Path(request.cache, digest)) is None:
+                if load_manifest(request.cache / digest) is None:
                     tell(dict(record))
-                record |= _make(request, digest, log, environ, fd)
+                record |= _make(request, digest, log, environ)
     except (SessionrunError, OSError) as error:
         record["error"] = str(error)
     record["duration_s"] = round(time.monotonic() - begun, 3)
     tell(record)
     return record
+
+
+@contextmanager
+def _open_folder() -> Iterator[Path]:
+    """A folder among the temporary files, for a checkout; if this process is killed, it stays."""
+    folder = Path(tempfile.mkdtemp(prefix="sessionrun-"))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+@contextmanager
+def _open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: str) -> Iterator[Path]:
+    """Check out a commit as PREPARE does, in a repository of its own in this folder; it goes at the end.
+
+    Args:
+        request: as for a PREPARE; its repository has `folder` for worktrees.
+        tests: a patch with tests that the checkout gets, as a clean room does.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made.
+    """
+    upstream, objects = request.upstream, folder / "objects"
+    common_dir = Path(request.repository.common_dir)
+    with hold_mirror(upstream):
+        if upstream is not None and upstream.history is not None:
+            make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=request.git_limit_s)
+        with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+            main = fence.main().on_trial(objects, common_dir)
+            whole = add_tests(main, commit, commit, tests.encode("utf-8", "surrogateescape"), folder)
+            with open_clean_room(fence, request.owner, whole, objects) as top:
+                if not tests:  # a clean room for tests gets none
+                    rules = ignore_words(request.repository, folder)
+                    bring_files(fence.main(), request, top, rules, in_room=True)
+                yield top
 
 
 def _ask_for_checkout(spec: SessionSpec, ahead: _Ahead, folder: Path) -> WorkspaceRequest:
@@ -294,7 +337,7 @@ def _choose_variables(task: TaskSpec) -> dict[str, str]:
     return {**own, **task.env}
 
 
-def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[str, str], fd: int) -> Record:
+def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[str, str]) -> Record:
     """Have the entry made or checked, in a process of its own; what is new in its record."""
     replace_file(log / WISH, orjson.dumps(request), durable=False)
     with open(log / OUTPUT, "wb") as stream:
@@ -305,15 +348,14 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            pass_fds=(fd,),  # if this process is killed, the checkout stays as long as it is read
         )
         with process, under_way(process):
             code = process.wait()
     report = load_usable(log / REPORT, EnvironmentReport)
-    kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
+    kept = request.cache / f"{digest}{LOG_SUFFIX}"
     remove_tree(kept)
     if report is not None and report.problem is None:
-        return {"path": str(Path(request.cache, digest)), "cached": report.cached}
+        return {"path": str(request.cache / digest), "cached": report.cached}
     os.rename(log, kept)
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

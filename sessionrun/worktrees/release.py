@@ -87,7 +87,7 @@ def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) 
     if released.worktree is not None:
         return released
     try:
-        drop_environments(folder, request.owner)
+        drop_environments(request.environments, request.owner, folder)
     except OSError as error:
         remark = f"its environment cannot be deleted: {error}"
         return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
@@ -109,7 +109,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
 def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
     remove_clean_room(request.repository, request.owner)
-    drop_environments(folder, request.owner, ("prove",))
+    drop_environments(request.environments, request.owner, folder, rooms=True)
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()

@@ -66,6 +66,7 @@ class WorkspaceRequest:
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
         walls: the folder of the task's walls; None: it has none.
         tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
+        environments: the directory of all environments; None: the task wants none.
         gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
@@ -99,6 +100,7 @@ class WorkspaceRequest:
     earlier: Place | None = None
     walls: str | None = None
     tests: str = ""
+    environments: str | None = None
     gives_way: bool = False
 
     @property

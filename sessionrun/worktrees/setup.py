@@ -25,7 +25,7 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.walls.enclosing import begin_outside, wish_walls
-from sessionrun.worktrees.env_request import WISH, EnvironmentRequest, Tenant, find_target, load_report, show
+from sessionrun.worktrees.env_request import WISH, EnvironmentRequest, find_target, load_report, show
 from sessionrun.worktrees.phases import make_request
 from sessionrun.worktrees.request import load_place
 from sessionrun.worktrees.surroundings import find_environments
@@ -100,17 +100,15 @@ def wish_environment(
         git: the repository of the room in which the project lies; None: it is in the task's worktree.
     """
     assert task.environment is not None
-    spec, cache, upstream = site.spec, find_environments(site), task.upstream
-    target = find_target(cache, spec.session_id, task.id, key.attempt, in_room=in_room)
+    spec, upstream = site.spec, task.upstream
+    target = find_target(find_environments(site), spec.session_id, task.id, key.attempt, in_room=in_room)
     env = site.environment_of(replace(task, environment=None), key, place)
     return EnvironmentRequest(
         top=top,
         directory=directory,
-        cache=cache,
         target=target,
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
-        tenant=Tenant(str(site.session.path.absolute()), spec.session_id, task.id, key.attempt, in_room),
         commit=place.base_commit or "HEAD",
         mirror=upstream.mirror if upstream is not None and upstream.history is not None else None,
         walls=wish_walls(site, task, key, place, env, environment=target, begins_in="", git=git),

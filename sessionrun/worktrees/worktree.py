@@ -282,7 +282,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     _sync_claim(claim, folder)
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
-            drop_environments(job, request.owner)
+            drop_environments(request.environments, request.owner, job)
     begin = _commit_all(site)
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     return replace(claim.place, taken_up=begin)

@@ -252,7 +252,9 @@ def _set_up(bench: Bench, top: Path, *, stays: bool = False) -> Spent:
     made = prepare(request, folders[0])
     target = find_target(cache, "s", f"t{number}", 1)
     tree = made.worktree or ""
-    report = make_environment(EnvironmentRequest(tree, tree, cache, target), folders[1])
+    report = make_environment(
+        EnvironmentRequest(tree, tree, target, repository=found, commit=found.base_commit), folders[1]
+    )
     spent = _since(begun)
     assert report.problem is None, report.problem
     if stays:

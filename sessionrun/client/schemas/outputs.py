@@ -285,7 +285,6 @@ CLEANED: Final = {
                 "room",
                 "environment",
                 "mirror",
-                "checkout",
                 "replica",
             ],
             "name": str,

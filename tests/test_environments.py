@@ -51,7 +51,7 @@ sys.exit(make_first(folder).problem)
 class Shop:
     """A cache, a uv without a network, and checkouts of one project for which environments are made.
 
-    All have long names with spaces: no first line of a script could hold them, and a URL spells them in its own way.
+    All have long names with spaces: no first line of a script could hold them, and a URL spells them otherwise.
     """
 
     def __init__(self, place: Path, **project: bool) -> None:

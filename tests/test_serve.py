@@ -6,6 +6,7 @@ import hmac
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -111,8 +112,9 @@ def desk(sessionrun: Command) -> Any:
 
 def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
     assert "None." in ask(desk, "/").body
-    plan = {"prompts": ["true", {"id": "bad", "title": HOSTILE, "prompt": "echo half; exit 7"}]}
-    session_id = sessionrun.finished(plan, "--name", HOSTILE)
+    bad = {"id": "bad", "title": HOSTILE, "prompt": "echo half; exit 7"}
+    red = {"id": "red", "prompt": "true", "check": "seq 99; false"}
+    session_id = sessionrun.finished({"prompts": ["true", bad, red]}, "--name", HOSTILE)
     address = f"/sessions/{session_id}"
     pages: dict[str, Answer] = {
         path: ask(desk, path)
@@ -130,6 +132,9 @@ def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
     assert f'href="{address}/tasks/2"' in pages[address].body
     assert "half" in pages[f"{address}/tasks/2"].body and "half" in pages[address].body
     assert f'action="{address}/tasks/2/retry"' in pages[f"{address}/tasks/2"].body
+    checked = ask(desk, f"{address}/tasks/3").body
+    assert "\n50\n" in checked and "Check, last lines" not in checked and "\n50\n" not in pages[address].body
+    assert 'type="search"' in pages["/"].body and "Last event" not in pages[address].body
     assert "EventSource" in ask(desk, "/live.js").body
     shown = ask(Desk(sessionrun.results.absolute(), control=False).make_app(), address).body
     assert "<form" not in shown and "<button" not in shown
@@ -189,6 +194,7 @@ def test_news_come_as_events(sessionrun: Command, desk: Any) -> None:
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     address = f"/sessions/{session_id}"
     assert "half" not in ask(desk, f"{address}/tasks/1/part").body
+    assert re.search(r'Last event <time datetime="[^"]+" class="ago">\d', ask(desk, f"{address}/part").body)
     count_news(desk, f"{address}/tasks/1/events", 2, (sessionrun.cwd / "go").touch)
     eventually(lambda: "half</pre>" in ask(desk, f"{address}/tasks/1/part").body.replace("\n</pre>", "</pre>"))
     count_news(desk, f"{address}/events", 2, (sessionrun.cwd / "end").touch)
@@ -463,9 +469,13 @@ def test_a_real_browser(
     plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
     session_id = sessionrun.start(plan, "--worktree", "--name", "live")
     eventually(lambda: "2 running" in browser.text())
-    assert browser.press("live")
-    eventually(lambda: browser.text().count("2 running") == 1 and "Timeline" in browser.text())
     field = "document.querySelector('input[type=search]')"
+    browser.evaluate(f"{field}.value = 'other'; {field}.oninput()")
+    assert "2 running" not in browser.text()
+    browser.evaluate(f"{field}.value = 'LIVE'; {field}.oninput()")
+    assert browser.press("live")
+    eventually(lambda: " s ago" in browser.text())
+    eventually(lambda: browser.text().count("2 running") == 1 and "Timeline" in browser.text())
     browser.evaluate(f"window.same = true; {field}.focus(); {field}.value = 'a'")
     browser.evaluate("getSelection().selectAllChildren(document.querySelector('#tasks h2'))")
     go.touch()

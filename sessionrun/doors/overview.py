@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.client.reading.estimates import wilson
+from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
 from sessionrun.doors.markup import Markup, Part, cells, document, section, table, tag
 from sessionrun.model.times import parse_time
+from sessionrun.model.usage import Usage
 from sessionrun.model.wording import name_session
 from sessionrun.model.words import BAD, JUDGED, tell_counts
 
@@ -23,51 +25,26 @@ Key = tuple[str, str]
 """An agent and its model; ``default`` if the agent chose it."""
 
 
-class Day(NamedTuple):
-    """What tasks of an agent and model came to on a day: those that ended by themselves."""
-
-    succeeded: int = 0
-    ended: int = 0
-    cost_usd: float = 0.0
-    unpriced: int = 0
-    seconds: tuple[float, ...] = ()
-
-    def add(self, other: Day) -> Day:
-        """Both together."""
-        return Day(
-            self.succeeded + other.succeeded,
-            self.ended + other.ended,
-            self.cost_usd + other.cost_usd,
-            self.unpriced + other.unpriced,
-            self.seconds + other.seconds,
-        )
+Task = Mapping[str, Any]
+Days = Mapping[Key, Mapping[str, Sequence[Task]]]
+"""The tasks of an agent and model that ended by themselves, by day."""
 
 
-Days = Mapping[Key, Mapping[str, Day]]
-
-
-def count_days(views: Iterable[Mapping[str, Any]]) -> Days:
-    """What tasks came to by agent, model and day."""
-    days: dict[Key, dict[str, Day]] = {}
+def sort_tasks(views: Iterable[Mapping[str, Any]]) -> Days:
+    """The tasks by agent, model and day."""
+    days: dict[Key, dict[str, list[Task]]] = {}
     for task in (task for view in views for task in view["tasks"]):
         if task["outcome"] in JUDGED and task["ended_at"]:
             date = time.strftime("%Y-%m-%d", time.localtime(parse_time(task["ended_at"])))
-            known = days.setdefault((task["agent"], task["model"] or "default"), {})
-            known[date] = known.get(date, Day()).add(_read(task))
+            days.setdefault((task["agent"], task["model"] or "default"), {}).setdefault(date, []).append(task)
     return days
-
-
-def _read(task: Mapping[str, Any]) -> Day:
-    cost = (task["usage"] or {}).get("cost_usd")
-    seconds = () if task["duration_s"] is None else (float(task["duration_s"]),)
-    return Day(int(task["outcome"] == "succeeded"), 1, cost or 0.0, int(cost is None), seconds)
 
 
 def make_overview_page(views: Sequence[Mapping[str, Any]]) -> str:
     """The whole page over these sessions; those that need somebody are named."""
-    days = count_days(views)
+    days = sort_tasks(views)
     dates = sorted({date for known in days.values() for date in known})[-DAYS:]
-    keys = sorted(days, key=lambda key: -sum(day.ended for day in days[key].values()))
+    keys = sorted(days, key=lambda key: -sum(map(len, days[key].values())))
     line = (
         f"{len(dates)} days on which tasks ended, {dates[0]} to {dates[-1]}" if dates else "No task has ended yet."
     )
@@ -100,31 +77,30 @@ def _make_table(days: Days, keys: Sequence[Key]) -> Markup:
     heads = ("Agent", "Model", "Tasks", "Succeeded", "Time (median)", "Cost")
     rows: list[Part] = []
     for agent, model in keys:
-        whole = Day()
-        for day in days[agent, model].values():
-            whole = whole.add(day)
-        low, high = wilson(whole.succeeded / whole.ended, whole.ended)
+        whole = [task for tasks in days[agent, model].values() for task in tasks]
+        share, took = _measure(whole, "success") or 0.0, _measure(whole, "time")
+        low, high = wilson(share, len(whole))
         row = [
             agent,
             model,
-            str(whole.ended),
-            f"{whole.succeeded / whole.ended:.0%} ({low:.0%} to {high:.0%})",
-            f"{median(whole.seconds):.1f} s" if whole.seconds else "",
-            _word_cost(whole),
+            str(len(whole)),
+            f"{share:.0%} ({low:.0%} to {high:.0%})",
+            "" if took is None else f"{took:.1f} s",
+            _tell_cost(whole),
         ]
         rows.append(cells(row))
     return table(heads, rows)
 
 
-def _word_cost(day: Day) -> str:
-    if day.unpriced == day.ended:
-        return ""
-    return f"{'at least ' if day.unpriced else ''}${day.cost_usd:.4f}"
+def _tell_cost(tasks: Sequence[Task]) -> str:
+    """What tasks cost; a task that says nothing of it may have cost something."""
+    used = sum_usages(read_usage(task["usage"]) if task["usage"] else Usage(unpriced_jobs=1) for task in tasks)
+    return describe_cost(used) if used and used.cost_usd is not None else ""
 
 
 def _draw_all(days: Days, keys: Sequence[Key], dates: Sequence[str], what: str) -> Markup | None:
     """A row of bars for each agent and model, all of one scale; None without any figure."""
-    figures = {key: [_figure(days[key].get(date), what) for date in dates] for key in keys}
+    figures = {key: [_measure(days[key].get(date, ()), what) for date in dates] for key in keys}
     top = max((found for row in figures.values() for found in row if found is not None), default=0.0)
     top = 1.0 if what == "success" else top or 1.0
     rows = [
@@ -135,14 +111,15 @@ def _draw_all(days: Days, keys: Sequence[Key], dates: Sequence[str], what: str) 
     return table(("Agent and model", "Each day"), map(cells, rows)) if rows else None
 
 
-def _figure(day: Day | None, what: str) -> float | None:
-    if day is None or not day.ended:
-        return None
+def _measure(tasks: Sequence[Task], what: str) -> float | None:
+    """A figure of tasks; None: it is not known of any."""
     if what == "success":
-        return day.succeeded / day.ended
+        return sum(task["outcome"] == "succeeded" for task in tasks) / len(tasks) if tasks else None
     if what == "cost":
-        return None if day.unpriced == day.ended else day.cost_usd
-    return median(day.seconds) if day.seconds else None
+        used = sum_usages(read_usage(task["usage"]) for task in tasks if task["usage"])
+        return used.cost_usd if used else None
+    seconds = [task["duration_s"] for task in tasks if task["duration_s"] is not None]
+    return median(seconds) if seconds else None
 
 
 def _draw(name: str, figures: Sequence[float | None], dates: Sequence[str], top: float, what: str) -> Markup:

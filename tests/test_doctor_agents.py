@@ -242,12 +242,6 @@ def test_as_json(sessionrun: Command, programs: Path) -> None:
     }
 
 
-def test_there_is_nothing_to_fix(sessionrun: Command) -> None:
-    done = sessionrun("doctor", "agents", "--fix")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--fix" in done.stderr
-
-
 # --- the caller's variables ---
 
 

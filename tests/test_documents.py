@@ -143,17 +143,6 @@ def help_options(command: click.Command, *, hidden: bool) -> set[str]:
     return {name for option in shown for name in (*option.opts, *option.secondary_opts)}
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_manual_and_help_have_the_same_options(verb: str) -> None:
-    common = part("sessionrun.1", "OPTIONS OF ALL VERBS").options()
-    own = part("sessionrun.1", verb, level="SS").options()
-    shown = help_options(load_verb(verb), hidden=False)
-    known = help_options(load_verb(verb), hidden=True)
-
-    assert shown - common <= own, "in the help, not in the manual"
-    assert own <= known, "in the manual, no option of the verb"
-
-
 def test_the_options_in_the_manual_are_those_of_the_help() -> None:
     page = read("man/sessionrun.1")
 

@@ -24,10 +24,10 @@ from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.model.usage import Usage
+from sessionrun.model.wording import SHORT_ID
 from sessionrun.store.session import iterate_sessions
 
 KEYS: Final = ("task", "model", "agent", "day", "session")
-SHORT_ID: Final = 8
 
 
 class Spent(NamedTuple):

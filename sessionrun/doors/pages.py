@@ -116,16 +116,10 @@ class Control(NamedTuple):
 
 def list_controls(matter: Matter) -> list[Control]:
     """What can be done with a session; to cancel stands last, and apart."""
-    tasks = [shown.task for shown in matter.tasks]
-    is_open = matter.view["ended_at"] is None
-    ended, held = (
-        sum(task["status"] == "completed" for task in tasks),
-        sum(task["word"] == "held" for task in tasks),
-    )
-    running = sum(task["word"] == "running" for task in tasks)
-    waiting = len(tasks) - ended - held - running
-    bad = sum(task["word"] in (*BAD, "cancelled") for task in tasks)
-    landing = sum(map(_can_land, tasks))
+    counts, is_open = matter.view["counts"], matter.view["ended_at"] is None
+    held, running, waiting = (counts[word] for word in ("held", "running", "waiting"))
+    bad = sum(counts[word] for word in (*BAD, "cancelled"))
+    landing = sum(_can_land(shown.task) for shown in matter.tasks)
     holds = f"{_count(waiting)} will not start until you release them; what runs goes on." if waiting else ""
     runs = "1 task that runs is stopped" if running == 1 else f"{running} tasks that run are stopped"
     stops = "; ".join([*([runs] if running else []), f"{_count(waiting + held)} will not start"]) + "."

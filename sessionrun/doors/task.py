@@ -81,13 +81,13 @@ def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup
 
 def tell_parts(shown: Shown, *, unfolded: bool = False) -> list[Part]:
     """What there is to read of a task; `unfolded`: also of what it changed."""
+    whole = {SAID, "work", *("check" for printed in shown.check if printed.size)}
     return [
         [tag("p", f"{note['level']}: {note['where']}: {note['text']}") for note in shown.task["audit"] or ()],
         [
             make_block(name_source(one.source), "\n".join(one.lines))
             for one in shown.sections
-            if one.source
-            not in (SAID, "work", *(["check"] if any(printed.size for printed in shown.check) else []))
+            if one.source not in whole
         ],
         [_tell_excerpt("Check", printed) for printed in shown.check],
         _tell_excerpt("Standard error", shown.errors),

@@ -61,7 +61,7 @@ function takeOver(html) {
     const again = active.isConnected ? active : document.getElementById(place.id)?.querySelector(active.localName);
     again?.focus({preventScroll: true});
   }
-  document.querySelector('input[type=search]')?.oninput?.();
+  showFields();
   age();
 }
 // How long ago a moment was; a page without this script has the time itself.

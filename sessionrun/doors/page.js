@@ -16,12 +16,15 @@ for (const table of document.querySelectorAll('table.tasks')) {
     };
   });
 }
-for (const field of document.querySelectorAll('input[type=search]')) {
-  field.hidden = false;
-  field.oninput = () => {
-    const wanted = field.value.toLowerCase();
-    for (const row of field.closest('section').querySelectorAll('tbody tr[id]')) {
-      row.hidden = !row.textContent.toLowerCase().includes(wanted);
-    }
-  };
+function filter(field) {
+  const wanted = field.value.toLowerCase();
+  for (const row of field.closest('section').querySelectorAll('tbody tr[id]')) {
+    row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  }
 }
+// A page that is served may get its field, or rows, later.
+function showFields() {
+  for (const field of document.querySelectorAll('input[type=search]')) { field.hidden = false; filter(field); }
+}
+document.addEventListener('input', (event) => { if (event.target.type === 'search') { filter(event.target); } });
+showFields();

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.render import duration, escape_line, local_time, print_json
+from sessionrun.cli.render import escape_line, local_time, print_json
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.preview import describe_plan
 
@@ -30,8 +30,6 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
     click.echo(f"Agent: {record['agent']} ({record['agent_reason']})")
     parallel = record["max_parallel"]
     click.echo(f"Tasks: {record['total']}, {f'at most {parallel}' if parallel else 'all'} at once")
-    if record["forecast"]:
-        click.echo(f"Forecast: {_word_forecast(record['forecast'])}")
     if record["starts_at"]:
         click.echo(f"Starts: not before {local_time(record['starts_at'])}")
     if held:
@@ -58,17 +56,6 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
             click.echo(f"    begins: {_describe_beginning(task['begins_at'])}")
     if len(record["waves"]) > 1:
         _print_graph(record)
-
-
-def _word_forecast(forecast: Mapping[str, Any]) -> str:
-    """What the plan will probably take, each with its interval."""
-    seconds, cost = forecast["seconds"], forecast["cost_usd"]
-    words = f"{duration(seconds['middle'])} ({duration(seconds['low'])} to {duration(seconds['high'])})"
-    if cost is not None:
-        from sessionrun.client.reading.money import amount
-
-        words += f", {amount(cost['middle'])} ({amount(cost['low'])} to {amount(cost['high'])})"
-    return f"{words}, from {forecast['like']} tasks like these"
 
 
 def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from sessionrun.agents import table
 from sessionrun.client import graph
-from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
@@ -56,7 +55,6 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "waves": waves,
         "critical_path": _find_critical_path(needs, depths),
         "starts_at": format_time(spec.limits.starts_at),
-        "forecast": describe_forecast(spec),
         "tasks": [
             {
                 "num": states[task.id].num,

@@ -30,8 +30,8 @@ def estimate_left(
     known += [seconds * (1 + OVERDUE_SHARE) for seconds in elapsed.values() if seconds > mean]
     mean = sum(known) / len(known)
     ends = {name: _left_of(seconds, known, mean) for name, seconds in elapsed.items()}
-    unmet, free_at = lay_out(tasks, ends, slots)
-    schedule(unmet, ends, free_at, dict.fromkeys(unmet, mean))
+    unmet, free_at = _lay_out(tasks, ends, slots)
+    _schedule(unmet, ends, free_at, mean)
     return max(ends.values())
 
 
@@ -41,14 +41,10 @@ def is_overtaken(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float
     return bool(known) and max(elapsed.values(), default=0.0) > max(known)
 
 
-def lay_out(
+def _lay_out(
     tasks: Sequence[Mapping[str, Any]], ends: Mapping[str, float], slots: int | None
 ) -> tuple[dict[str, set[str]], list[float]]:
-    """What each pending task needs of tasks that have not ended, and when each slot is free.
-
-    Args:
-        ends: when each running task ends, by id.
-    """
+    """What each pending task needs of tasks that have not ended, and when each slot is free."""
     pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
     unmet = {name: {need for need in needs if need in pending or need in ends} for name, needs in pending.items()}
     free_at = list(ends.values())
@@ -57,16 +53,10 @@ def lay_out(
     return unmet, free_at
 
 
-def schedule(
-    unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[float], seconds: Mapping[str, float]
-) -> None:
-    """Add the ends of waiting tasks to `ends`: each takes a slot, in the order in which their needs end.
+def _schedule(unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[float], seconds: float) -> None:
+    """Add the ends of waiting tasks to `ends`, each of which takes so many seconds in the slot that is free first.
 
-    Args:
-        unmet: what each waiting task needs of tasks that have not ended; it is used up.
-        ends: when tasks end that run.
-        free_at: when each slot is free; it is used up.
-        seconds: what each waiting task takes.
+    They begin in the order in which their needs end; `unmet` and `free_at` are used up.
     """
     waiting: dict[str, list[str]] = {}
     for name, needs in unmet.items():
@@ -86,7 +76,7 @@ def schedule(
                     heappush(ready, (at, name))
             continue
         at, name = heappop(ready)
-        ends[name] = max(at, free_at[0]) + seconds[name]
+        ends[name] = max(at, free_at[0]) + seconds
         heapreplace(free_at, ends[name])
         heappush(ended, (ends[name], name))
 

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 from sessionrun.client.explain import SHOWN_KEYS
 from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
-from sessionrun.client.planning.forecast import Forecast
 from sessionrun.client.reading.comparison import Told
 from sessionrun.client.schemas.shape import Shape, keys_of, only
 from sessionrun.model.kinds import Count, Time
@@ -230,7 +229,6 @@ PREVIEW: Final = {
     "waves": [[str]],
     "critical_path": [str],
     "starts_at": Time | None,
-    "forecast": (Forecast, None),
     "held": bool,
     "tasks": [
         {

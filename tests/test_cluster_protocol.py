@@ -221,6 +221,7 @@ def test_an_earlier_supervisor_is_told_that_it_was_superseded() -> None:
     cluster.tick()
     second = Head("s", 2, {JOB: Opened("a", "e1"), "s/u/1/1/work/1": Opened("a", "e1")})
     cluster.call(second)
+    assert cluster.tick(held=[JOB])["renew"], "leases go on though this one has not said yet what is open"
     news = cluster.call(second)
     assert [(dead["job"], dead["reason"]) for dead in news["dead"]] == [("s/u/1/1/work/1", NEVER_SUBMITTED)]
     cluster.call()

@@ -190,12 +190,16 @@ class Permit:
 
 
 class Session:
-    """A session as the scheduler knows it; `gen` counts the lives of its supervisor."""
+    """A session as the scheduler knows it; `gen` counts the lives of its supervisor.
+
+    `attached`: this life has told what is open; `known`: one of its lives has, and it has not ended.
+    """
 
     def __init__(self) -> None:
         self.gen = -1
         self.seq = -1
         self.attached = False
+        self.known = False
         self.called_at = float("-inf")
         self.closed_at: float | None = None
         self.permits: dict[str, Permit] = {}

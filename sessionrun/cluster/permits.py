@@ -186,7 +186,8 @@ class Permits:
 
     @property
     def _renews(self) -> bool:
-        return any(session.attached for session in self.sessions.values())
+        # known, not attached: a supervisor that was killed may take long to come, and its permits are here
+        return any(session.known for session in self.sessions.values())
 
     def _is_settled(self, now: float) -> bool:
         """Whether all sessions that live have had the time to tell this epoch what they have open."""
@@ -237,7 +238,7 @@ class Permits:
         if call["close"]:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
-            session.attached, session.closed_at = False, now
+            session.attached, session.known, session.closed_at = False, False, now
             self._closed.append((now, call["session"]))
         return "ok"
 
@@ -265,7 +266,7 @@ class Permits:
         for permit in () if session.attached else list(session.permits.values()):
             if permit.job not in opened:  # a supervisor before this one had it, and its end
                 self._forget(session, permit)
-        session.attached, session.nodes_told = True, -1
+        session.attached, session.known, session.nodes_told = True, True, -1
         for job, about in opened.items():
             if job in session.permits:
                 continue

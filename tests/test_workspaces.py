@@ -353,31 +353,20 @@ def test_an_agent_that_moves_its_branch_loses_nothing(project: Project) -> None:
     assert place.commit in project.run("for-each-ref", "--format=%(objectname)").splitlines()
 
 
-def _commit_off_branch_and_delete(project: Project, path: Path) -> str:
-    project.run("checkout", "-q", "--detach", cwd=path)
-    project.run("commit", "--allow-empty", "-q", "-m", "off the branch", cwd=path)
+@pytest.mark.parametrize("by", ["release", "clean"])
+def test_commits_off_the_branch_outlive_the_worktrees_directory(project: Project, by: str) -> None:
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    project.shell("git checkout -q --detach; git commit --allow-empty -q -m off", path)
     commit = project.run("rev-parse", "HEAD", cwd=path)
     shutil.rmtree(path)
-    return commit
-
-
-def test_commits_off_the_branch_outlive_the_worktrees_directory(project: Project) -> None:
-    request, place = project.prepare()
-    commit = _commit_off_branch_and_delete(project, Path(place.worktree or ""))
-    for _ in range(2):  # also where the job was killed before it could answer
-        released = release(replace(request, place=place), project.folder())
-        assert (released.commit, released.rescue) == (commit, "main-task-t-rescue")
-    assert project.run("rev-parse", "main-task-t-rescue") == commit
-
-
-def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: Project) -> None:
-    request, place = project.prepare()
-    claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
-    folder = project.folder()
-    claimed = Claimed.of(request, claim, folder, worked=True)
-    commit = _commit_off_branch_and_delete(project, Path(claim.worktree))
-    for dry_run in (True, False, False):
-        list(clean_claimed(claimed, dry_run=dry_run))
+    claim = Claim(place.branch or "", str(path), place.base_commit or "", request.owner)
+    for dry_run in (True, False, False):  # also where it was killed before it could answer
+        if by == "clean":
+            list(clean_claimed(Claimed.of(request, claim, project.folder(), worked=True), dry_run=dry_run))
+        else:
+            released = release(replace(request, place=place), project.folder())
+            assert (released.commit, released.rescue) == (commit, "main-task-t-rescue")
     assert project.run("rev-parse", "main-task-t-rescue") == commit
 
 

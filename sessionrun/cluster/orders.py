@@ -192,7 +192,7 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
             placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
     if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
         placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
-    for name in ("loop", "workspace", "environment", "verification", "walls"):
+    for name in ("workspace", "environment", "verification", "walls"):
         if isinstance(record.get(name), dict):
             placed[name] = _place_record(record[name], here, there, place)
     return placed

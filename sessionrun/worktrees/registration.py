@@ -284,11 +284,6 @@ def _read_branch(admin: Path) -> str:
     return read_head(admin).removeprefix("ref: refs/heads/")
 
 
-def read_branches(repository: Repository) -> set[str]:
-    """Branches that worktrees have checked out, or are to have: their marks say so first."""
-    return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository.common_dir)}
-
-
 def create_branch(git: Git, claim: Claim) -> None:
     """A new branch at the base commit; if an earlier attempt left one, that, or a new one where it ended.
 
@@ -408,8 +403,10 @@ def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
     of_another = admin is not None and load_branch(admin) not in ("", claim.branch)  # "": it was half made
     if is_untouched(request, path) and not of_another:
         take_back(main, repository, claim)
-    elif claim.seat is not None and claim.branch not in read_branches(repository):
-        drop_branch(main, repository, claim)
+    elif claim.seat is not None:
+        wanted = {load_branch(admin) for admin in _admins(repository.common_dir)}  # a mark comes before its HEAD
+        if claim.branch not in wanted | read_heads(repository, None):
+            drop_branch(main, repository, claim)
 
 
 def is_untouched(request: WorkspaceRequest, path: Path) -> bool:

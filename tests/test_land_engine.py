@@ -12,7 +12,6 @@ from simulation import Scripted, make_session
 
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end
 from sessionrun.landing.lanes import land_of
@@ -59,10 +58,6 @@ class World(Scripted):
         self.running: list[JobKey] = []
         self.landed: dict[str, str | None] = {}
         self.requests = 0
-        self.later = 0.0
-
-    def now(self) -> float:
-        return len(self.entries) + self.later
 
     def record(self, event: Event) -> None:
         before = self.list_over()
@@ -207,8 +202,6 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
             asked += 1
             world.ask()
         elif world.running:
-            world.later += 100.0 if draw(4) == 0 else 0.0
-            world.go_on()
             world.finish(draw(len(world.running)))
         else:  # it is held
             assert world.state.held is not None
@@ -232,31 +225,6 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
     stuck = any(task.landing is not None and task.landing.status != "landed" for task in own)
     all_good = all(task.outcome == "succeeded" for task in own)
     assert (state.ended.outcome == "succeeded") == (all_good and not stuck)
-    world.examine_replay()
-
-
-def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
-    """As long as the session lives: a task at work keeps it alive, and held work alone does not."""
-    world = World(make_spec([[], []]), lambda count: count - 1)
-    for phase in ("prepare", "work", "release", "prepare", "work"):
-        world.go_on()
-        world.finish(next(at for at, key in enumerate(world.running) if key.phase == phase))
-    world.go_on()
-    waits = []
-    for _ in range(3):
-        (at,) = (at for at, key in enumerate(world.running) if key.phase == "land")
-        key = world.running.pop(at)
-        world.record(WorkHeld("t0", "main", "dirty", "it is dirty", "git stash"))
-        held_at = world.now()
-        world.record(JobFinished(key, "passed"))
-        world.go_on()
-        assert not any(key.phase == "land" for key in world.running)
-        (wake,) = (order.mono for order in decide(world.state, world.now()) if isinstance(order, WakeAt))
-        world.later += wake - world.now()
-        waits.append(round((wake - held_at) / 60))
-        world.go_on()
-    assert waits == [1, 2, 4]
-    assert land_of(world.state).taken == ("t0",)
     world.examine_replay()
 
 

@@ -414,6 +414,4 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for name, hold in state.holds.items():
         if hold.until is not None and name not in state.providers:
             state.holds[name] = replace(hold, until=now)
-    for rules in state.rules:
-        rules.rebooted(state, now)
     rebase(state, now)

@@ -43,8 +43,7 @@ class Rules(NamedTuple):
         phase: the phase whose jobs are the session's and no task's: one job for the work of many.
         claimed: a job of that phase is claimed.
         job_ended: a job of that phase has ended, or was lost.
-        starts: the job of that phase that is to start now (monotonic); None: none is.
-        wakes: when to look again (monotonic), if nothing happens before; None: no need.
+        starts: the job of that phase that is to start now; None: none is.
         owed: the event that is to be recorded now; None: there is none.
         is_open: whether the session has to go on, although all its tasks have ended.
         task_added: a task comes while the session runs; it is not among the tasks yet.
@@ -52,7 +51,6 @@ class Rules(NamedTuple):
         task_continued: a follow-up is noted, and the task is about to begin anew.
         requested: a request was done to the tasks.
         find_fault: why a task that has ended cannot be continued now; None: it can.
-        rebooted: the monotonic clock counts anew, and says this now.
         find_stage: where the work of a task that has ended stands on its way; None: it has no such way.
         show: keys of the task in status.json, in the place of the engine's own; None: there are none.
     """
@@ -62,8 +60,7 @@ class Rules(NamedTuple):
     phase: Phase | None = None
     claimed: Callable[[_State, Entry, JobKey], None] = _add_nothing
     job_ended: Callable[[_State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
-    starts: Callable[[_State, float], JobKey | None] = _add_nothing
-    wakes: Callable[[_State], float | None] = _add_nothing
+    starts: Callable[[_State], JobKey | None] = _add_nothing
     owed: Callable[[_State], Event | None] = _add_nothing
     is_open: Callable[[_State], bool] = _never
     task_added: Callable[[_State, TaskSpec], None] = _add_nothing
@@ -71,6 +68,5 @@ class Rules(NamedTuple):
     task_continued: Callable[[_State, TaskState], None] = _add_nothing
     requested: Callable[[_State, RequestReceived], None] = _add_nothing
     find_fault: Callable[[_State, TaskState], str | None] = _add_nothing
-    rebooted: Callable[[_State, float], None] = _add_nothing
     find_stage: Callable[[_State, TaskState], LandWord | None] = _add_nothing
     show: Callable[[_State, TaskState], Mapping[str, object] | None] = _add_nothing

@@ -198,7 +198,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     if SLOT in state.holds or START in state.holds:
         return  # every job waits for this one, so all may stay where they are
     for rules in state.rules if state.held is None else ():
-        key = rules.starts(state, now)
+        key = rules.starts(state)
         if key is not None:
             yield StartJob(key)
     taken: dict[str, int] = {}
@@ -279,8 +279,6 @@ def _has_landed(task: TaskState) -> bool:
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
     times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
-    rows = state.rules if state.held is None and SLOT not in state.holds else ()
-    times += [time for rules in rows if (time := rules.wakes(state)) is not None]
     first = state.queue.next_time()
     if first is not None:
         times.append(first)

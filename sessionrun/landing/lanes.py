@@ -32,10 +32,6 @@ class LandQueue:
     """The tasks whose work waits for that of others."""
     held: dict[str, None] = field(default_factory=dict)
     """The tasks whose work could not land for a reason that is not its own: the next LAND job tries it again."""
-    again_at: float = 0.0
-    """When a LAND job tries that again if none does so before (monotonic)."""
-    in_vain: int = 0
-    """How many LAND jobs in a row left work held."""
     to_mend: dict[str, str] = field(default_factory=dict)
     """The tasks whose bounced work is owed a mend, each with the task with whose work that begins."""
     mends: dict[str, int] = field(default_factory=dict)

@@ -40,30 +40,14 @@ AGAIN: Final = "sessionrun retry"
 FOLLOW_UP: Final = "follow_up"
 """Why work is not in the queue: a follow-up of its task has not succeeded yet."""
 
-HELD_FIRST_S: Final = 60.0
-HELD_DOUBLINGS: Final = 6
-"""Held work is tried again after a minute, and each time after twice as long: at last after about an hour."""
 
-
-def next_landing(state: State, now: float | None = None) -> JobKey | None:
-    """The key of the next LAND job; None: one runs, or there is nothing to land.
-
-    With `now` (monotonic) also of one that tries held work again, if it is time for that.
-    """
+def next_landing(state: State) -> JobKey | None:
+    """The key of the next LAND job; None: one runs, or there is nothing to land."""
     land = land_of(state)
-    if land.lander is not None or (state.cancelled and not land.owed):
+    if land.lander is not None or (state.cancelled and not land.owed) or not land.ready:
         return None
-    queue = land.ready or (land.held if now is not None and _is_due(state, now) else None)
-    if not queue:
-        return None
-    first = state.tasks[next(iter(queue))]
+    first = state.tasks[next(iter(land.ready))]
     return JobKey(first.spec.id, first.attempt, first.round, "land", land.turns + 1)
-
-
-def held_again_at(state: State) -> float | None:
-    """When held work is tried again by itself (monotonic); None: it is not, or a LAND job runs."""
-    land = land_of(state)
-    return land.again_at if land.held and land.lander is None and not state.cancelled else None
 
 
 def is_landing(state: State) -> bool:
@@ -144,10 +128,8 @@ def cancel_landing(state: State, *, now: bool) -> None:
 
 
 def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
-    """A LAND job is claimed: it takes all that is ready, and what is held if it is time for that."""
+    """A LAND job is claimed: it takes all that is ready."""
     land = land_of(state)
-    if land.held and _is_due(state, entry.mono):
-        requeue(state, list(land.held))
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
     state.tasks[key.task].job = RunningJob(key, find_keeper(state))
     state.running_jobs += 1
@@ -158,7 +140,6 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
     land, state.tasks[event.key.task].job = land_of(state), None
     state.running_jobs -= 1
     taken, land.taken, land.lander = land.taken, (), None
-    land.in_vain = land.in_vain + 1 if land.held else 0
     void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
     if event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None):
@@ -178,15 +159,9 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     """The work of a task cannot land now, for a reason that is not its own."""
-    land = land_of(state)
     held = LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
     leave_queue(state, event.task, held)
-    land.held[event.task] = None
-    land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
-
-
-def _is_due(state: State, now: float) -> bool:
-    return not state.cancelled and now >= land_of(state).again_at
+    land_of(state).held[event.task] = None
 
 
 def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:
@@ -248,10 +223,6 @@ def _find_fault(state: State, task: TaskState) -> str | None:
     return f"the work of task {name!r:.140} is landing: continue it when it has landed" if is_landing else None
 
 
-def _reboot(state: State, now: float) -> None:
-    land_of(state).again_at = min(land_of(state).again_at, now)
-
-
 def _find_stage(state: State, task: TaskState) -> LandWord | None:
     if task.landing is None:
         return None
@@ -286,7 +257,6 @@ RULES: Final = Rules(
     claimed=begin_landing,
     job_ended=end_landing,
     starts=next_landing,
-    wakes=held_again_at,
     owed=next_mend,
     is_open=is_landing,
     task_added=note_mend,
@@ -294,7 +264,6 @@ RULES: Final = Rules(
     task_continued=pause_landing,
     requested=_do_request,
     find_fault=_find_fault,
-    rebooted=_reboot,
     find_stage=_find_stage,
     show=_show,
 )

@@ -15,7 +15,6 @@ Pure.  The journal says what was decided, the ledger what became of it; the ledg
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from sessionrun.engine.state import State
@@ -31,7 +30,7 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
         if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
     for rules in state.rules:
-        key = rules.starts(state, math.inf)
+        key = rules.starts(state)
         if key is not None and key.text() in ledger.jobs:
             yield JobClaimed(key)
 

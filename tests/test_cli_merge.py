@@ -215,8 +215,8 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
     (log,) = (ended.directory(session) / "landing").glob("*/log")
     whole = log.read_bytes()
     records = (
-        b'{"kind":"landed","task":["one"],"at":1}',
-        b'{"kind":"bounced","task":"one","files":7}',
+        b'{"kind":"fate","task":["one"],"status":"landed"}',
+        b'{"kind":"fate","task":"one","status":"bounced","files":7}',
         b'{"kind":"fate"}',
         b"[]",
         b"\xff",

@@ -13,6 +13,7 @@ from landings import MAIN, Yard, make_yard
 
 from sessionrun.git.private import open_fence
 from sessionrun.landing.moving import begin_record, look_after
+from sessionrun.landing.places import is_left
 from sessionrun.landing.records import Report, SlotRecord
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
@@ -55,16 +56,6 @@ def test_files_ref_and_index_follow(yard: Yard) -> None:
     assert yard.git("reflog", "-1", "--format=%gs", "HEAD") == f"sessionrun: land {report.new[:12]}"
     assert yard.git("reflog", "-1", "--format=%gs", "main") == f"sessionrun: land {report.new[:12]}"
     assert yard.examine(["one"]) == []
-
-
-def test_changes_of_the_user_that_do_not_overlap_stay(yard: Yard) -> None:
-    yard.add("one", {"a.txt": "landed\n"})
-    (yard.top / "b.txt").write_text("mine\n")
-    (yard.top / "staged.txt").write_text("mine\n")
-    yard.git("add", "staged.txt")
-    assert yard.statuses(yard.land()) == {"one": "landed"}
-    assert status(yard) == "M b.txt\nA  staged.txt"
-    assert (yard.top / "a.txt").read_text() == "landed\n"
 
 
 def test_a_linked_work_tree(yard: Yard) -> None:
@@ -279,14 +270,33 @@ def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(
     assert (yard.top / "a.txt").read_text() == "1\n"
 
 
-def test_a_lock_in_a_work_tree_of_another_branch_holds_until_it_is_old(yard: Yard) -> None:
+def test_a_lock_that_a_killed_git_left_where_another_branch_is_stops_nothing(yard: Yard) -> None:
     other = yard.top.parent / "other"
     yard.git("worktree", "add", "-q", "-b", "side", str(other))
     lock = yard.top / ".git/worktrees/other/index.lock"
-    lock.touch()
-    os.utime(lock, (0, 0))
+    with lock.open("w"):
+        os.utime(lock, (0, 0))
+        assert not is_left(lock), "a process has it open"
     yard.add("one", {"one.txt": "1\n"})
-    assert yard.statuses(yard.land()) == {"one": "landed"} and lock.exists()
+    yard.git("switch", "-q", "--detach")
+    report = yard.land()
+    assert yard.statuses(report) == {"one": "landed"} and lock.exists()
+    assert report.remarks == (f"{lock} was left by a git that was killed: rm it",)
+
+
+@pytest.mark.parametrize("by_person", [True, False])
+def test_walled_work_runs_no_filter_unless_a_person_lands_it(yard: Yard, by_person: bool) -> None:
+    yard.git("config", "filter.nb.smudge", "cat")
+    yard.git("config", "filter.lfs.smudge", "cat")
+    yard.add("large", {"large.txt": "1\n", ".gitattributes": "large.txt filter=lfs\n"}, walled=True)
+    assert yard.statuses(yard.land(by_person=by_person)) == {"large": "landed"}
+    yard.entries = [yard.add("book", {"book.txt": "1\n", ".gitattributes": "book.txt filter=nb\n"}, walled=True)]
+    why = "git would run filter.nb on book.txt, which was made inside of walls"
+    report = yard.land(by_person=by_person)
+    if by_person:
+        assert (yard.statuses(report), report.remarks) == ({"book": "landed"}, (f"{why}: it has run",))
+    else:
+        assert report.hold is not None and (report.hold.reason_class, report.hold.reason) == ("filter", why)
 
 
 def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:

@@ -19,7 +19,8 @@ from landings import CHECK, MAIN, Yard, make_yard
 from stages import Tree, refresh
 
 from sessionrun.landing.history import load_history
-from sessionrun.landing.recovery import EMPTY_LOCK_S
+from sessionrun.landing.records import digest_target
+from sessionrun.landing.recovery import EMPTY_LOCK_S, find_killed
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
@@ -193,14 +194,16 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
 def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
     yard = begin_nowhere(own_place)
     yard.add("one", FILES)
-    yard.land_killed(rule="rename:1:kill:*/refs/heads/main")
-    lock = yard.top / ".git/refs/heads/main.lock"
+    yard.land_killed(rule="rename:1:all:*/refs/heads/main")
+    lock, index = yard.top / ".git/refs/heads/main.lock", yard.top / ".git/index.lock"
+    assert index.read_text().startswith("sessionrun landing "), "no switch to it can end while the branch moves"
+    assert find_killed(yard.request().repository, digest_target(MAIN)) == index
     lock.write_text("f" * 40 + "\n")
     report = yard.land()
     assert report.hold is not None and report.hold.mend == f"rm {lock}"
     assert any(str(lock) in line for line in report.remarks)
     lock.unlink()
-    assert yard.statuses(yard.land()) == {"one": "landed"}
+    assert yard.statuses(yard.land()) == {"one": "landed"} and not index.exists()
 
 
 @pytest.mark.slow

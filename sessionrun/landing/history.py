@@ -10,16 +10,16 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from sessionrun.landing.records import RED, Fate, Landed, Taken, Verdict
+from sessionrun.landing.records import RED, Fate, Landed, Verdict
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.store.codec import build
@@ -35,22 +35,15 @@ KEPT: Final = 8
 
 
 @frozen
-class End:
-    """What became of a task's work at last: as in its `Fate`, but what is not known is None.
+class End(Fate):
+    """What became of a task's work at last.
 
     `target` is the full name of the branch; `mend` is the command that ends a hold, `at` a time as UTC.
     """
 
-    task: str
-    status: str
-    target: str | None = None
-    commit: str | None = None
-    reason_class: str | None = None
-    reason: str | None = None
-    mend: str | None = None
-    files: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
-    output: str | None = None
+    target: str = ""
+    tip: str = ""
+    mend: str = ""
     at: str = ""
 
 
@@ -96,16 +89,14 @@ class History:
             }
 
     def _apply_fate(self, record: dict[str, Any]) -> None:
-        task, tip, status = record["task"], record["tip"], record["status"]
-        given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
-        self.ends[task] = build(End, given)
-        if status == "landed" and tip:
-            self.decided += self.landed.get(task, ("",))[0] != tip
-            self.landed[task] = tip, record["commit"]
-        elif status == "bounced":
-            self.bounced.add(task)
-            self.decided += record["reason_class"] == RED
-            self.red += record["reason_class"] == RED
+        end = self.ends[record["task"]] = build(End, record)
+        if end.status == "landed" and end.tip and end.commit:
+            self.decided += self.landed.get(end.task, ("",))[0] != end.tip
+            self.landed[end.task] = end.tip, end.commit
+        elif end.status == "bounced":
+            self.bounced.add(end.task)
+            self.decided += end.reason_class == RED
+            self.red += end.reason_class == RED
 
 
 class LandingLog:
@@ -123,26 +114,24 @@ class LandingLog:
             {"kind": "verdict", "tree": tree, "gates": gates, "passed": why is None, "why": why, "output": output}
         )
 
-    def note_moved(self, entries: Sequence[Taken], old: str, new: str, target: str) -> None:
-        """The target has moved, and with its new commit the work of these tasks is in it."""
+    def note_moved(self, entries: Mapping[str, str], old: str, new: str, target: str) -> None:
+        """The target has moved, and with its new commit the work of these tasks is in it, by task its tip."""
         self._append({"kind": "moved", "old": old, "new": new})
-        for entry in entries:
-            if self.history.landed.get(entry.task) != (entry.tip, new):
-                self.note_fate(Fate(entry.task, "landed", commit=new), target, tip=entry.tip)
+        for task, tip in entries.items():
+            if self.history.landed.get(task) != (tip, new):
+                self.note_fate(Fate(task, "landed", commit=new), target, tip=tip)
         self._log.sync()
 
     def note_fate(self, fate: Fate, target: str, mend: str = "", tip: str = "") -> None:
         """What became of the work of a task; `tip` is the commit that was tried."""
-        about = {name: getattr(fate, name) for name in ("status", "commit", "reason_class", "reason", "output")}
-        files = {"files": list(fate.files), "against": list(fate.against)}
-        named = {"task": fate.task, "tip": tip, "target": target, "mend": mend}
-        self._append({"kind": "fate", **named, **about, **files})
+        about = {each.name: getattr(fate, each.name) for each in fields(fate)}
+        self._append({"kind": "fate", **about, "target": target, "tip": tip, "mend": mend})
 
     def note_fates(self, fates: Iterable[Fate], target: str, mend: str) -> None:
         """What became of tasks in this turn, for readers, if the log does not say that yet."""
         for fate in fates:
             known = self.history.ends.get(fate.task)
-            if known is not None and (known.status, known.reason) == (fate.status, fate.reason or None):
+            if known is not None and (known.status, known.reason) == (fate.status, fate.reason):
                 continue
             if fate.status in ("bounced", "held") or (fate.status == "landed" and (fate.reason or known)):
                 self.note_fate(fate, target, mend if fate.status == "held" else "")

@@ -81,14 +81,10 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
 def _describe(end: End) -> dict[str, Any]:
     return {
         "status": end.status,
-        "target": end.target and end.target.removeprefix("refs/heads/"),
-        "commit": end.commit,
-        "reason_class": end.reason_class,
-        "reason": end.reason,
-        "mend": end.mend,
+        "target": end.target.removeprefix("refs/heads/"),
+        **{name: getattr(end, name) or None for name in ("commit", "reason_class", "reason", "mend", "output")},
         "files": list(end.files),
         "against": list(end.against),
-        "output": end.output,
         "at": format_time(datetime.fromisoformat(end.at).timestamp()),
     }
 

@@ -7,8 +7,8 @@ surroundings its gates run.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -180,14 +180,6 @@ class Report:
 
 
 @frozen
-class Taken:
-    """An entry of a slot record."""
-
-    task: str
-    tip: str
-
-
-@frozen
 class Checkout:
     """A work tree: its top, and its administrative directory."""
 
@@ -199,8 +191,8 @@ class Checkout:
 class SlotRecord:
     """What the holder of a slot is about to do; durable before it is done.
 
-    `new` is the commit that may land in place of `old`, with the work of `entries`; `folder` is the request's,
-    `checkout` the work tree that follows.
+    `new` is the commit that may land in place of `old`, `entries` has its tasks and their tips; `folder` is that
+    of the request, `checkout` the work tree that follows.
     """
 
     session_id: str
@@ -208,7 +200,7 @@ class SlotRecord:
     target: str
     old: str
     new: str
-    entries: tuple[Taken, ...] = ()
+    entries: Mapping[str, str] = field(default_factory=dict)
     checkout: Checkout | None = None
 
 

@@ -33,7 +33,6 @@ from sessionrun.landing.records import (
     LandRequest,
     Report,
     SlotRecord,
-    Taken,
     Verdict,
     is_ancestor,
     shorten,
@@ -278,7 +277,7 @@ class Turn:
         return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
     def _note_landed(self, chain: Chain, count: int, commit: str) -> None:
-        taken = tuple(Taken(link.entry.task, link.entry.tip) for link in chain.links[:count])
+        taken = {link.entry.task: link.entry.tip for link in chain.links[:count]}
         self._log.note_moved(taken, chain.old, commit, self._slot.target)
         for link in chain.links[:count]:
             flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
@@ -300,7 +299,7 @@ class Turn:
 
     def _begin(self, old: str, new: str, chain: Chain | None = None, count: int = 0) -> Begin:
         links, request = chain.links[:count] if chain else [], self._request
-        taken = tuple(Taken(link.entry.task, link.entry.tip) for link in links)
+        taken = {link.entry.task: link.entry.tip for link in links}
         record = SlotRecord(request.session_id, request.folder, request.target, old, new, taken)
         return begin_record(self._slot, record)
 

@@ -34,6 +34,7 @@ from sessionrun.cli.standing import (
     tell_left,
 )
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
+from sessionrun.client.reading.steps import list_steps
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.wording import columns, fit_counts, tell_result
 from sessionrun.store.session import SessionDir
@@ -248,6 +249,17 @@ def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
         assert told == counted, verb
     totals = _count([view])["task_counts"]
     assert sum(totals["counts"].values()) == totals["total"] == view["total"]
+
+
+def test_what_is_next_is_a_command_for_each_word() -> None:
+    landings = {2: {"status": "bounced", "reason": None}, 3: {"status": "held", "reason": None}}
+    tasks = [make_task(1, outcome="failed"), *(make_task(num, landing=landings[num]) for num in landings)]
+    tasks += [make_task(4, "pending", reason_class="held"), make_task(5, diff_stat={"files": 0}), make_task(6)]
+    steps = list_steps(make_view(tasks), tasks)
+    assert [" ".join([step.verb, *step.words]) for step in steps if step.needed] == [
+        *("release", "merge t2", "merge t3", "retry --failed", "results t5")
+    ]
+    assert [step.verb for step in list_steps(make_view(tasks), tasks[5:])] == []
 
 
 def test_a_session_has_as_many_digits_as_tell_it_from_others() -> None:

@@ -395,6 +395,8 @@ def find_due(moment: Moment, tasks: Sequence[Any], *speakers: object) -> Iterato
 def _is_due(step: Step, tasks: Sequence[Any], speakers: Sequence[object]) -> bool:
     if not (step.words or step.of_tasks) or any(_says(one, name) for one in speakers for name in step.words):
         return True
+    if not tasks:  # all runs of the input ended before
+        return False
     silent = type(tasks[0])("", ())
     readers = [attrgetter(name) for name in step.of_tasks]
     return any(read(task) != read(silent) for read in readers for task in tasks)

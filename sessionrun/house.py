@@ -330,7 +330,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("", "client.planning.assemble:foresee"),
         Step("queue", "queue.steps:add_feed", ("feed",)),
     ),
-    # A spec, of a new session or of one that is made anew: what refuses tasks that could not start.
+    # After the agents are settled: what refuses tasks of a spec that could not start.
     "check": (
         Step("worktrees", "worktrees.steps:check_mirrors", ("mirrors",)),
         Step("worktrees", "worktrees.steps:check_worktrees", ("repository",)),

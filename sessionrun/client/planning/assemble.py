@@ -57,30 +57,19 @@ def add_agents(draft: Draft) -> Draft:
         mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
-    check_spec(spec, draft.plan.places)
+    validate_uses(spec)  # whether ids and needs are sound the reader has seen, which can say where they stand
+    validate_wishes(spec)
+    _check_directories(spec.tasks)
+    _check_briefs(spec, draft.plan.places)
+    _check_budgets(spec)
+    for check in find_due("check", spec.tasks, spec):
+        check(spec)
     return replace(draft, spec=spec).remark(*(missing or ()))
 
 
 def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     """The names of all agents that tasks may come to use."""
     return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
-
-
-def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None = None) -> None:
-    """Check that each task of a spec can start at all; `places` as in a plan.
-
-    Whether ids and needs are sound the reader of the input has seen, which can say where they stand.
-
-    Raises:
-        InputError: a task cannot start.
-    """
-    validate_uses(spec)
-    validate_wishes(spec)
-    _check_directories(spec.tasks)
-    _check_briefs(spec, places or {})
-    _check_budgets(spec)
-    for check in find_due("check", spec.tasks, spec):
-        check(spec)
 
 
 def foresee(draft: Draft) -> Draft:

@@ -69,7 +69,8 @@ class Queue:
 
     def list_needed(self) -> set[str]:
         """The commits that no collection of garbage may take: of what may land yet, now or later."""
-        needed = [entry for entry in self.entries if entry.wanted and entry.task not in self.landed]
+        passed_over = {task for task, fate in self._fates.items() if fate.reason_class == NOT_CHOSEN}
+        needed = [entry for entry in self.entries if entry.task not in self.landed | passed_over]
         left = {entry.tip for entry in needed if entry.tip in self._present}
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 

@@ -270,9 +270,9 @@ class Turn:
         found = find_filtered(self._fence, self._work, chain.old, self._candidate(chain, count))
         if found is None:
             return None
-        reason = f"git would run filter.{found.driver} on {found.path}, which was made inside of walls"
+        reason = f"git runs filter.{found.driver} at each checkout of {found.path}, which was made inside of walls"
         if self._request.by_person:
-            self._remarks.append(f"{reason}: it has run")
+            self._remarks.append(reason)
             return None
         return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 

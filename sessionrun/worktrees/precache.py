@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import orjson
 
@@ -35,7 +35,7 @@ from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
-from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.programs import Programs, under_way
 from sessionrun.store.session import SessionDir
@@ -163,10 +163,11 @@ def run_abreast(jobs: Sequence[Callable[[], Result]], tell: Callable[[Result], N
         pool.shutdown()
 
 
-class _Ahead(NamedTuple):
+@dataclass
+class _Ahead:
     """An environment to build: for which commit, with which patch of hidden tests, and for which tasks.
 
-    `task` is the first of them, and `start` is where its ref is in the mirror.
+    `task` is the first of them, `start` is where its ref is in the mirror; for `record` see `precache`.
     """
 
     spec: SessionSpec
@@ -174,7 +175,12 @@ class _Ahead(NamedTuple):
     start: Start | None
     commit: str
     tests: str
-    tasks: list[str]
+    tasks: list[str] = field(default_factory=list)
+    record: Record = field(init=False)
+
+    def __post_init__(self) -> None:
+        names: Record = {"digest": None, "tasks": self.tasks, "path": None, "cached": False}
+        self.record = {**names, "error": None, "log": None, "duration_s": None}
 
     @property
     def repository(self) -> str:
@@ -215,118 +221,83 @@ def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Starts) -> Iterato
         return  # that it cannot be fetched is said already
     hidden = task.prove and task.prove.hidden if task.sandbox is None else None  # see decision 313
     for tests in dict.fromkeys(("", hidden.patch if hidden else "")):
-        yield _Ahead(spec, task, start, commit, tests, [])
+        yield _Ahead(spec, task, start, commit, tests)
 
 
 def _build_ahead(wanted: Sequence[_Ahead], tell: Callable[[Record], None]) -> dict[str, list[Record]]:
     """Build environments, several at a time and each digest once; records by the repository, see `precache`."""
-    lock, takers, made = threading.Lock(), dict[str, _Ahead](), dict[int, Record]()
+    lock, takers = threading.Lock(), dict[str | None, _Ahead]()
 
     def tell_one_at_a_time(record: Record) -> None:
         with lock:
             tell(record)
 
-    def build(ahead: _Ahead) -> tuple[int, Record]:
-        return id(ahead), _build(ahead, takers, tell_one_at_a_time)
-
-    run_abreast([partial(build, ahead) for ahead in wanted], lambda result: made.update([result]))
-    by_repository: dict[str, dict[object, Record]] = {}
+    run_abreast([partial(_build, ahead, takers, tell_one_at_a_time) for ahead in wanted], lambda nothing: None)
+    by_repository: dict[str, dict[int, Record]] = {}
     for ahead in wanted:
-        digest = made[id(ahead)]["digest"]
-        record = made[id(takers.get(digest, ahead))] | {"tasks": ahead.tasks}
-        records = by_repository.setdefault(ahead.repository, {})
-        same = records.setdefault(digest or id(ahead), record)
+        record = takers.get(ahead.record["digest"], ahead).record
+        same = by_repository.setdefault(ahead.repository, {}).setdefault(id(record), {**record, "tasks": []})
         same["tasks"] = list(dict.fromkeys((*same["tasks"], *ahead.tasks)))
     return {repository: list(records.values()) for repository, records in by_repository.items()}
 
 
-def _build(ahead: _Ahead, takers: dict[str, _Ahead], tell: Callable[[Record], None]) -> Record:
-    """Build one, unless another thread has taken its digest; its record."""
-    begun = time.monotonic()
-    names: Record = {"digest": None, "tasks": ahead.tasks, "path": None, "cached": False}
-    record: Record = {**names, "error": None, "log": None, "duration_s": None}
+def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Callable[[Record], None]) -> None:
+    """Build one, unless another thread has taken its digest."""
+    begun, record = time.monotonic(), ahead.record
     try:
-        assert ahead.spec.cache is not None
-        with _open_folder() as folder:
-            mirrors = ahead.spec.mirrors and replace(ahead.spec.mirrors, worktree_dir=str(folder))
-            spec = replace(ahead.spec, mirrors=mirrors)
-            with _open_checkout(_ask_for_checkout(spec, ahead, folder), ahead.commit, folder, ahead.tests) as top:
-                for name in ("session", "log"):
-                    make_directories(folder / name, 0o700)
-                site, log = Site(SessionDir(folder / "session"), lambda: spec), folder / "log"
-                request, environ = _ask_for_environment(site, ahead, top), _choose_variables(ahead.task)
-                walls = raise_if_any(request.walls, builds=True)
-                record["digest"] = digest = find_digest(request, log, walls, environ)
-                if takers.setdefault(digest, ahead) is not ahead:
-                    return record
-                if load_manifest(request.cache / digest) is None:
-                    tell(dict(record))
-                record |= _make(request, digest, log, environ)
+        with _open_checkout(ahead) as top:
+            request, environ, log = _ask(ahead, top), _choose_variables(ahead.task), top.with_name("log")
+            log.mkdir()
+            walls = raise_if_any(request.walls, builds=True)
+            record["digest"] = digest = find_digest(request, log, walls, environ)
+            if takers.setdefault(digest, ahead) is not ahead:
+                return
+            if load_manifest(request.cache / digest) is None:
+                tell(dict(record))
+            record |= _make(request, digest, log, environ)
     except (SessionrunError, OSError) as error:
         record["error"] = str(error)
     record["duration_s"] = round(time.monotonic() - begun, 3)
     tell(record)
-    return record
 
 
 @contextmanager
-def _open_folder() -> Iterator[Path]:
-    """A folder among the temporary files, for a checkout; if this process is killed, it stays."""
-    folder = Path(tempfile.mkdtemp(prefix="sessionrun-"))
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)
+def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
+    """Check out a commit as PREPARE does, among the temporary files, in a repository of its own.
 
-
-@contextmanager
-def _open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: str) -> Iterator[Path]:
-    """Check out a commit as PREPARE does, in a repository of its own in this folder; it goes at the end.
-
-    Args:
-        request: as for a PREPARE; its repository has `folder` for worktrees.
-        tests: a patch with tests that the checkout gets, as a clean room does.
+    It goes at the end, but stays if this process is killed.
 
     Raises:
         SessionrunError, OSError: it cannot be made.
     """
-    upstream, objects = request.upstream, folder / "objects"
-    common_dir = Path(request.repository.common_dir)
-    with hold_mirror(upstream):
+    task, commit, upstream = ahead.task, ahead.commit, ahead.task.upstream
+    with tempfile.TemporaryDirectory(prefix="sessionrun-") as made, hold_mirror(upstream):
+        folder, objects = Path(made), Path(made, "objects")
+        mirrors = ahead.spec.mirrors and replace(ahead.spec.mirrors, worktree_dir=made)
+        ahead.spec = replace(ahead.spec, mirrors=mirrors)
+        found = repository_of(ahead.spec, task, ahead.start)
+        assert found is not None
+        repository, common_dir = replace(found, worktree_dir=made), Path(found.common_dir)
+        whose = repository, ahead.spec.session_id, task.id, "", task.links
+        request = WorkspaceRequest(*whose, upstream=upstream, limit_s=ahead.spec.limits.workspace_timeout_s)
+        limit_s, patch = request.git_limit_s, ahead.tests
         if upstream is not None and upstream.history is not None:
-            make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=request.git_limit_s)
-        with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+            make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=limit_s)
+        with open_fence(repository, folder, limit_s=limit_s) as fence:
             main = fence.main().on_trial(objects, common_dir)
-            whole = add_tests(main, commit, commit, tests.encode("utf-8", "surrogateescape"), folder)
+            whole = add_tests(main, commit, commit, patch.encode("utf-8", "surrogateescape"), folder)
             with open_clean_room(fence, request.owner, whole, objects) as top:
-                if not tests:  # a clean room for tests gets none
-                    rules = ignore_words(request.repository, folder)
-                    bring_files(fence.main(), request, top, rules, in_room=True)
+                if not patch:  # a clean room for tests gets nothing beside them
+                    bring_files(fence.main(), request, top, ignore_words(repository, folder), in_room=True)
                 yield top
 
 
-def _ask_for_checkout(spec: SessionSpec, ahead: _Ahead, folder: Path) -> WorkspaceRequest:
-    """What a PREPARE of the task would be asked, with all that it makes in this folder."""
-    task = ahead.task
-    repository = repository_of(spec, task, ahead.start)
-    assert repository is not None
-    return WorkspaceRequest(
-        repository=replace(repository, worktree_dir=str(folder)),
-        session_id=spec.session_id,
-        task=task.id,
-        title="",
-        links=task.links,
-        limit_s=spec.limits.workspace_timeout_s,
-        upstream=task.upstream,
-        start=ahead.start,
-    )
-
-
-def _ask_for_environment(site: Site, ahead: _Ahead, top: Path) -> EnvironmentRequest:
-    place = Place(worktree=str(top), start=ahead.start)
-    directory = site.directory_of(ahead.task, place)
-    key = JobKey(ahead.task.id, 1, 1, "setup", 1)
-    git = str(top / ".git")
+def _ask(ahead: _Ahead, top: Path) -> EnvironmentRequest:
+    """What the SETUP of the task would ask for, of a checkout."""
+    session, place = top.with_name("session"), Place(worktree=str(top), start=ahead.start)
+    session.mkdir()
+    site, key = Site(SessionDir(session), lambda: ahead.spec), JobKey(ahead.task.id, 1, 1, "setup", 1)
+    directory, git = site.directory_of(ahead.task, place), str(top / ".git")
     wish = wish_environment(site, ahead.task, key, place, top=str(top), directory=directory, git=git)
     return replace(wish, commit=ahead.commit, copy=False, pristine=True)
 

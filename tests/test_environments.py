@@ -246,17 +246,6 @@ sys.addaudithook(look)
 
 
 @pytest.mark.slow
-def test_without_a_build_only_the_cache_counts(ready: Shop) -> None:
-    other = Path(ready.request("uncached").top)
-    (other / "requirements.txt").write_text("other\n")
-    report = ready.make("uncached", require_cache=True)
-    assert report.problem is not None
-    assert "the cache has no environment" in report.problem
-    ready.good("cached", require_cache=True)
-    assert ready.builds() == 1
-
-
-@pytest.mark.slow
 def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
     names = [f"t{number}" for number in range(4)]
     for name in names:

@@ -23,7 +23,7 @@ import pytest
 from conftest import eventually, is_gone, slow
 
 from sessionrun.keeper.loop import Keeper, SupervisorProcess
-from sessionrun.keeper.wire import Connection, JobOrder, pack, pack_job
+from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack, pack_job
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
@@ -104,15 +104,15 @@ class GivenSupervisor(SupervisorProcess):
     """The test is the supervisor: it is there already, and nobody starts it."""
 
     def __init__(self, end: socket.socket) -> None:
-        super().__init__([])
+        super().__init__([], Path("/none"))
         self._connection = Connection(end)
 
     def is_due(self) -> bool:
         return False
 
 
-def keep(session: Path, end: socket.socket, env: dict[bytes, bytes]) -> NoReturn:
-    """In a forked process: be the keeper of the session that the test runs."""
+def keep(session: Path, supervisor: SupervisorProcess, env: dict[bytes, bytes]) -> NoReturn:
+    """In a forked process: be the keeper of a session."""
     code = 3
     try:
         os.environb.clear()
@@ -120,7 +120,6 @@ def keep(session: Path, end: socket.socket, env: dict[bytes, bytes]) -> NoReturn
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         codes_read, codes_write = os.pipe()
         os.write(codes_write, b"end\n")
-        supervisor = GivenSupervisor(end)
         code = Keeper(session, codes_read, supervisor).run(-1)
     finally:
         os._exit(code)
@@ -131,7 +130,7 @@ def fork_keeper(session: Path) -> tuple[socket.socket, int]:
     pid = os.fork()
     if pid == 0:
         ours.close()
-        keep(session, theirs, dict(os.environb))
+        keep(session, GivenSupervisor(theirs), dict(os.environb))
     theirs.close()
     return ours, pid
 
@@ -594,3 +593,67 @@ assert children.next_time() is None
 def test_the_second_of_two_ends_that_the_disk_refused_is_recorded_later(tmp_path: Path) -> None:
     """The first one's records that follow are written, so nothing else waits for the disk."""
     subprocess.run([sys.executable, "-c", REFUSED_ONCE, tmp_path], check=True)
+
+
+# --- supervisors that fail ---
+
+FAILS = """
+import os, signal, socket, sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from sessionrun.session.local import LocalExecutor
+from sessionrun.store.journal import AppendLog
+place, kind = Path(sys.argv[2]), sys.argv[3]
+with (place / "starts").open("a") as stream:
+    stream.write("x")
+end = socket.socket(fileno=int(sys.argv[4]))
+if kind != "at once":
+    executor = LocalExecutor(end)
+    journal = AppendLog(place / "journal")
+    journal.append([b'{"ev":"SupervisorStarted"}', b'{"ev":"JobClaimed"}', b'{"ev":"JobLost","verdict":"void"}'])
+if kind == "late":
+    time.sleep(1.1)
+if kind == "stops what is not there":
+    executor._connection.send(b"T", b"none", b"1")
+    executor._connection.flush()
+if kind == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if kind == "does more":
+    journal.append([b'{"ev":"TaskEnded"}'])
+    if (place / "starts").stat().st_size == 12:
+        executor.close()
+sys.exit(1)
+"""
+
+
+def keep_failing(session: Path, *command: str) -> tuple[list[bytes], int]:
+    """Be keeper of a supervisor of this command until it leaves; the words of its last record, and the starts."""
+    session.mkdir()
+    pid = os.fork()
+    if pid == 0:
+        keep(session, SupervisorProcess([*command], session), dict(os.environb))
+    try:
+        eventually(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitpid(pid, 0)[1] == 0
+    starts = session / "starts"
+    return read_log(session / "ledger").payloads[-1].split(), starts.stat().st_size if starts.exists() else 0
+
+
+@pytest.mark.parametrize("kind", ["stops what is not there", *slow("at once", "killed", "late")])
+def test_supervisors_that_do_nothing_are_given_up(tmp_path: Path, kind: str) -> None:
+    session = tmp_path / f"session-{SESSION}"
+    last, starts = keep_failing(session, sys.executable, "-c", FAILS, PACKAGE_ROOT, str(session), kind)
+    assert (last, starts) == ([b"G", b"9", b"9" if kind == "killed" else b"256"], 9)
+
+
+def test_one_that_cannot_be_started_is_given_up(tmp_path: Path) -> None:
+    """Its interpreter was removed."""
+    assert keep_failing(tmp_path / f"session-{SESSION}", "/no/such/python") == ([b"G", b"9", b"-1"], 0)
+
+
+def test_those_that_do_something_are_not_given_up(tmp_path: Path) -> None:
+    session = tmp_path / f"session-{SESSION}"
+    last, starts = keep_failing(session, sys.executable, "-c", FAILS, PACKAGE_ROOT, str(session), "does more")
+    assert (last[0], starts) == (b"K", 12)

@@ -150,6 +150,47 @@ sys.exit(not resume(session))
     sessionrun("cancel", crashed, "--now")
 
 
+DAMAGED = """
+import os, sys
+class Damage:
+    def find_spec(self, name, *_):
+        if name == "sessionrun.session.watches" and os.path.exists(os.environ["DAMAGED"]):
+            raise ImportError("it is damaged")
+sys.meta_path.insert(0, Damage())
+"""
+
+
+def test_when_each_supervisor_fails_the_session_is_interrupted_and_can_be_resumed(
+    sessionrun: Command, tmp_path: Path
+) -> None:
+    """The installation is damaged while a job runs, and mended later."""
+    damaged = tmp_path / "damaged"
+    (tmp_path / "sitecustomize.py").write_text(DAMAGED)
+    script = f"echo x >>runs; {GATE.format('go')}; exit 7"
+    (sessionrun.cwd / "plan.json").write_text(
+        json.dumps({"max_parallel": 1, "prompts": [{"id": "runs", "prompt": script}, "echo x >>next"]})
+    )
+    env = {"PYTHONPATH": str(tmp_path), "DAMAGED": str(damaged)}
+    session_id = sessionrun("-q", "--agent", "shell", "plan.json", env=env, real=True).stdout.strip()
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    damaged.touch()
+    os.kill(sessionrun.supervisor(session_id), signal.SIGKILL)
+    log = sessionrun.directory(session_id) / "supervisor.log"
+    eventually(lambda: log.read_text().count("ImportError: it is damaged") >= 9)
+    assert SessionDir(log.parent).is_alive()  # what runs is not stopped
+    (sessionrun.cwd / "go").touch()
+    waited = sessionrun("wait", session_id)
+    reason = f"came to nothing, and the last one ended with exit code 1; what they printed is in {log}"
+    assert (waited.returncode, reason in waited.stderr) == (4, True), waited
+    assert sessionrun.status(session_id)["status"] == "interrupted"
+    assert reason in sessionrun("explain", session_id).stdout + sessionrun("doctor", session_id).stdout
+    damaged.unlink()
+    assert sessionrun("resume", session_id).returncode == 0
+    tasks = sessionrun.wait(session_id)["tasks"]
+    assert [(task["outcome"], task["exit_code"]) for task in tasks] == [("failed", 7), ("succeeded", 0)]
+    assert [(sessionrun.cwd / name).read_text() for name in ("runs", "next")] == ["x\n", "x\n"]
+
+
 def test_whoever_has_the_pid_now_is_left_alone(sessionrun: Command, crashed: str) -> None:
     """A daemon: its session's leader, which had got the job's pid, is gone as well."""
     session = SessionDir(sessionrun.directory(crashed))

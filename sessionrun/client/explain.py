@@ -26,6 +26,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.phrases import name_some
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
+from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.journal import describe_rest as describe_rest
 from sessionrun.store.ledger import Ledger
@@ -56,7 +57,7 @@ class Grounds:
     """All that an explanation is made from.
 
     `view` is what a reader shows of the session; `now` is wall time; `holders` are the tasks that hold tokens, by
-    resource; `damage` says which log is damaged, and where.
+    resource; `damage` says which log is damaged, and where; `failure` why no supervisor leads it.
     """
 
     view: dict[str, Any]
@@ -66,6 +67,7 @@ class Grounds:
     now: float
     holders: Mapping[str, list[str]]
     damage: str | None = None
+    failure: str | None = None
 
 
 def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,7 +80,10 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     view, evidence = load_history(session)
     state = evidence.require()
     holders = find_holders(state)
-    grounds = Grounds(view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage)
+    failure = describe_failure(session, evidence.ledger)
+    grounds = Grounds(
+        view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage, failure
+    )
     facts = explain_session(grounds) | {"landings": _count_landings(view["tasks"])}
     if wanted:
         tasks = choose_tasks(view, wanted)
@@ -181,7 +186,10 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         return facts["word"], _tell_end(grounds.state, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
-        return "no_process", f"{alive}no process runs the session"
+        return (
+            "no_process",
+            f"{alive}no process runs the session{f': {grounds.failure}' if grounds.failure else ''}",
+        )
     if task.job is not None:
         return _tell_job(task.job)
     if task.decided is not None and not task.prepared:

@@ -17,18 +17,25 @@ from sessionrun.keeper.children import Children
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Connection, say, unpack_job
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
+from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import BEGAN, GAVE_UP, fold_ledger, make_record
+from sessionrun.store.ledger import BEGAN, GAVE_UP, REFUSALS, fold_ledger, make_record
 
 if TYPE_CHECKING:
     from sessionrun.keeper.lease import Leased
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_RESTARTS: Final = 8
-"""So many supervisors may end in a row without progress: a job sent or ended, or a second after the hello."""
+"""So many supervisors may end in a row without progress: a journal's record that not each start makes."""
 
-PROGRESS_S: Final = 1.0
+OF_EACH_START: Final = (
+    *(b'"ev":"%b"' % name for name in (b"SupervisorStarted", b"HoldPlaced", b"HoldLifted", b"JobClaimed")),
+    *(b'"ev":"SlotsOffered"', b'"verdict":"void"'),  # of claims whose jobs never ran
+)
+"""What is in such records.  No text that others wrote holds it: JSON escapes the quotation marks."""
+
 RESTART_FIRST_S: Final = 0.02
+RESTART_LAST_S: Final = 60.0
 RETRY_S: Final = 1.0
 QUIT_TIMEOUT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 86400.0
@@ -46,7 +53,7 @@ def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str
     try:
         if locks.hold(session / "keeper.lock", timeout_s=LOCK_TIMEOUT_S) is None:
             return EXIT_TAKEN
-        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor))
+        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor, session))
         return keeper.run(ready_fd)
     except StoreError as error:
         say(error)
@@ -95,6 +102,8 @@ class Keeper:
             self._supervisor.flush()
             self._wait()
             self._turn()
+        if self._quit_by is None:
+            self._children.note(make_record(GAVE_UP, self._supervisor.fruitless, self._supervisor.status))
         return 0
 
     def _say_hello(self) -> None:
@@ -103,7 +112,7 @@ class Keeper:
         It asks for this once it holds the session's lock.  What was said before could be out of date by then, and
         the keeper that said it dead: another supervisor may have acted in between.
         """
-        self._supervisor.greeted_at = time.monotonic()
+        self._supervisor.greeted = True
         numbers = self._me.pid, self._me.started, self._ledger.end
         self._tell(b"H", *(b"%d" % number for number in numbers))
 
@@ -114,7 +123,7 @@ class Keeper:
         for pid, status in self._children.reap():
             if pid == self._supervisor.pid:
                 self._take_orders()  # what it had sent whole was its decision; only then comes the next one
-                self._supervisor_ended(status)
+                self._supervisor.ended(status)
         self._take_orders()
         self._adopted.look()
         if self._leased is not None:
@@ -141,16 +150,11 @@ class Keeper:
         for fields in stops:  # the job may be one of those
             self._children.stop(fields[1].decode(), now=fields[2] == b"1")
 
-    def _supervisor_ended(self, status: int) -> None:
-        self._supervisor.ended(status)
-        if self._supervisor.given_up:
-            self._children.note(make_record(GAVE_UP))
-
     def _is_done(self) -> bool:
         if self._children.by_key:
             return False
         if self._quit_by is None:
-            return self._supervisor.given_up
+            return self._supervisor.given_up and not self._supervisor.pid
         if time.monotonic() > self._quit_by:
             return True
         return self._supervisor.pid == 0 and not end_strays(self._session)
@@ -181,18 +185,35 @@ class Keeper:
 
 
 class SupervisorProcess:
-    """The supervisor's process, and the socket to it; started again when it dies, but not for ever."""
+    """The supervisor's process, and the socket to it; started again when it dies, but not for ever.
 
-    def __init__(self, command: list[str]) -> None:
+    After so many starts without progress it is given up once no job runs.  What runs is not stopped for it: until
+    all has ended it is started again, at growing pauses, and may still go on.
+
+    Args:
+        command: the program, which gets the descriptor of its socket as its last word.
+        session: its journal tells whether one did anything.
+    """
+
+    def __init__(self, command: list[str], session: Path) -> None:
         self.pid = 0
         self.restart_at: float | None = 0.0
-        self.given_up = False
         self.is_wanted = True
-        self.greeted_at: float | None = None
+        self.greeted = False
+        self.fruitless = 0
+        self.status = 0
+        """How the last one ended, as wait(2) has it; -1: it could not be started."""
+        self._refused = False
         self._command = command
+        self._journal = session / "journal"
+        self._seen_to = 0
         self._connection: Connection | None = None
         self._heard = False
-        self._fruitless = 0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no other one is to be started for the session's sake."""
+        return self._refused or self.fruitless > MAX_RESTARTS
 
     def is_due(self) -> bool:
         """Whether it is to be started now."""
@@ -200,14 +221,22 @@ class SupervisorProcess:
 
     def start(self) -> None:
         """Start one."""
-        self.greeted_at = None
+        self.greeted = self._heard = False
+        try:
+            self._seen_to = os.path.getsize(self._journal)
+        except OSError:  # a node has none
+            self._seen_to = 0
         try:
             self._connection = self._spawn()
-        except OSError as error:  # no room for a process now; those that run need us all the same
-            say(f"cannot start a supervisor: {error.strerror}")
-            self.restart_at = time.monotonic() + RETRY_S
+        except OSError as error:
+            say(f"cannot start a supervisor: {self._command[0]}: {error.strerror}")
+            if error.errno in REFUSALS:  # no room for a process now; those that run need us all the same
+                self.restart_at = time.monotonic() + RETRY_S
+            else:
+                self.status = -1
+                self._note_failure()
             return
-        self._heard, self.restart_at = False, None
+        self.restart_at = None
 
     def _spawn(self) -> Connection:
         ours, theirs = socket.socketpair()
@@ -220,26 +249,40 @@ class SupervisorProcess:
 
     def ended(self, status: int) -> None:
         """It ended: set when the next one starts."""
-        self.pid = 0
+        self.pid, self.status = 0, status
         if self._connection is not None:
             self._connection.close()
         self._connection = None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        now = time.monotonic()
         if code == EXIT_REFUSED:
-            self.given_up = True
+            self._refused = True
         elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
             # no other chain can take over from this one: if it left, the session would stand still
-            self.restart_at = now + RETRY_S
+            self.restart_at = time.monotonic() + RETRY_S
         else:
-            # a start that fails counts as one, however long a busy machine takes for it
-            fruitful = self._heard or (self.greeted_at is not None and now - self.greeted_at > PROGRESS_S)
-            self._fruitless = 1 if fruitful else self._fruitless + 1
-            self.given_up = self._fruitless > MAX_RESTARTS
-            pause_s = RESTART_FIRST_S * 2 ** (self._fruitless - 2) if self._fruitless > 1 else 0.0
-            self.restart_at = now + pause_s
-        if self.given_up or not self.is_wanted:
+            self._note_failure()
+        if self._refused or not self.is_wanted:
             self.restart_at = None
+
+    def _note_failure(self) -> None:
+        """Count a start that came to nothing, and set when the next one is.
+
+        How long it lived says nothing: on a busy machine, or with a long journal, it fails late.
+        """
+        self.fruitless = 1 if self._heard or self._has_recorded() else self.fruitless + 1
+        again = min(self.fruitless - 2, 20)
+        pause_s = min(RESTART_FIRST_S * 2**again, RESTART_LAST_S) if again >= 0 else 0.0
+        self.restart_at = time.monotonic() + pause_s
+
+    def _has_recorded(self) -> bool:
+        """Whether the journal has got a record that is not one of each start."""
+        try:
+            with open(open_regular(self._journal), "rb") as stream:
+                stream.seek(self._seen_to)
+                new = stream.read().splitlines()
+        except OSError:
+            return False
+        return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
     def receive(self) -> list[list[bytes]]:
         """The frames that it has sent."""
@@ -251,12 +294,12 @@ class SupervisorProcess:
             self._connection.close()
             self._connection = None
             return []
-        self._heard = self._heard or any(fields[0] != b"H" for fields in frames)
+        self._heard = self._heard or any(fields[0] not in (b"H", b"T") for fields in frames)
         return frames
 
     def send(self, *fields: bytes) -> None:
         """Queue a frame; until a supervisor is greeted it is dropped, for that one reads the ledger."""
-        if self._connection is not None and self.greeted_at is not None:
+        if self._connection is not None and self.greeted:
             self._connection.send(*fields)
 
     def flush(self) -> None:

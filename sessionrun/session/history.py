@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sessionrun.model.events import Entry
     from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.store.journal import LogContents
+    from sessionrun.store.ledger import Ledger
     from sessionrun.store.session import SessionDir
 
 
@@ -143,6 +144,20 @@ def find_damage(session: SessionDir) -> str | None:
 def describe_damage(path: Path, offset: int) -> str:
     """That a log is damaged from this byte on."""
     return f"{path.absolute()} is damaged at byte {offset}: nothing can be decided from it"
+
+
+def describe_failure(session: SessionDir, ledger: Ledger) -> str | None:
+    """Why its keeper left it, and where more of that stands; None: it did not."""
+    if ledger.gave_up is None:
+        return None
+    from sessionrun.agents.verdict import split_status
+
+    count, status = ledger.gave_up
+    code, signal = split_status(status) if status >= 0 else (None, None)
+    how = f"ended with exit code {code}" if code is not None else f"was ended by signal {signal}"
+    last = how if status >= 0 else "could not be started"
+    what = f"{count} starts of its supervisor came to nothing, and" if count else "no supervisor can lead it:"
+    return f"{what} the last one {last}; what they printed is in {session.log_path.absolute()}"
 
 
 def project_status(session: SessionDir, state: State) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Payloads are ASCII words (the lines around them are `journal`'s):
     Z key                        nothing of its tree of processes is left
     F key errno                  it could not be started
     L key                        its end was not seen, and nothing of its tree is left
-    G                            the keeper gave up starting supervisors
+    G count status               the keeper gave up: so many supervisors in a row did nothing; how the last ended
     O key                        of a node: it was ended because the lease was over
     A key                        of a node: its end is known to its session
 
@@ -94,9 +94,10 @@ class LedgerJob:
 
 
 class Ledger:
-    """All records of a ledger, added up; `jobs` by key text; the identity of its last keeper."""
+    """All records of a ledger, added up; `jobs` by key text; its last keeper: its identity, and how it gave up."""
 
     def __init__(self) -> None:
+        self.gave_up: tuple[int, int] | None = None
         self.pid = self.started = 0
         self.boot_id = self.pid_ns = ""
         self.jobs: dict[str, LedgerJob] = {}
@@ -123,7 +124,10 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
     if kind == BEGAN:
         ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
+        ledger.gave_up = None
         return
+    if kind == GAVE_UP:
+        ledger.gave_up = int(words[0]), int(words[1])
     if kind not in OF_JOBS:
         return
     job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))

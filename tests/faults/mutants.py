@@ -198,10 +198,12 @@ MUTANTS: Final = (
         (
             (
                 "        if locks.hold(",
-                "        early = Keeper(session, codes_fd, SupervisorProcess(supervisor))\n        if locks.hold(",
+                "        early = Keeper(session, codes_fd, SupervisorProcess(supervisor, session))\n"
+                "        if locks.hold(",
             ),
             (
-                "        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor))\n        return",
+                "        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor, session))\n"
+                "        return",
                 "        keeper = early\n        return",
             ),
         ),

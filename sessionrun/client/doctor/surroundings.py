@@ -13,6 +13,7 @@ from sessionrun.client.evidence import Evidence, find_recorded
 from sessionrun.client.findings import Finding, error, warning
 from sessionrun.client.reading.view import find_stopped
 from sessionrun.model.events import JobFinished, JobLost
+from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.ballast import describe_shortage, find_shortage
 from sessionrun.store.journal import describe_rest
@@ -38,7 +39,9 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
     if evidence.can_resume:
-        what, plan = "it has not ended, and no process runs it", f"go on with it: {_resume(evidence)}"
+        failure = describe_failure(evidence.session, evidence.ledger)
+        why = f": {failure}" if failure else ""
+        what, plan = f"it has not ended, and no process runs it{why}", f"go on with it: {_resume(evidence)}"
     else:
         what = "no process runs it, and it cannot go on: its logs cannot be used"
         plan = describe_rest(evidence.session.session_id)

@@ -244,15 +244,18 @@ def wait_until(
 
 def gone_words(view: View) -> str:
     """The message that no process of the session is left, and what helps."""
-    from sessionrun.session.history import find_damage
-    from sessionrun.store.journal import describe_rest
+    from sessionrun.session.history import describe_failure, find_damage
+    from sessionrun.store.journal import describe_rest, read_log
+    from sessionrun.store.ledger import fold_ledger
 
-    session_id = view["session_id"]
-    damage = find_damage(SessionDir(Path(view["results_dir"])))
+    session_id, session = view["session_id"], SessionDir(Path(view["results_dir"]))
+    damage = find_damage(session)
     if damage is not None:
         gone = f"no process of session {session_id} is left, and it cannot go on"
         return f"{gone}: {damage}; {describe_rest(session_id)}"
-    gone = f"the processes of session {session_id} are gone before it ended"
+    failure = describe_failure(session, fold_ledger(read_log(session.ledger_path).payloads))
+    why = f" ({failure})" if failure else ""
+    gone = f"the processes of session {session_id} are gone before it ended{why}"
     return f"{gone}; to go on with it: sessionrun resume {session_id}"
 
 

@@ -8,8 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ import psutil
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually, is_gone
-from test_store import make_spec
 
 from sessionrun.model.events import RequestReceived
-from sessionrun.store.creation import create_session, discard_session, sweep_unbegun
+from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.requests import MAX_FAULTS, MAX_SPOKEN_BYTES, Spoken, spell_request
 from sessionrun.store.session import SessionDir
 
@@ -124,43 +121,17 @@ def sessionrun_findings(sessionrun: Command) -> list[dict[str, Any]]:
 
 def test_a_session_that_is_just_being_made_is_not_swept(tmp_path: Path) -> None:
     (tmp_path / "session-young").mkdir()
-    old = tmp_path / "session-old"
-    old.mkdir()
-    os.utime(old, (1, 1))
-    held = SessionDir(tmp_path / "session-held")
-    held.path.mkdir()
+    old, held = tmp_path / "session-old", SessionDir(tmp_path / "session-held")
+    for path in (old, held.path):
+        path.mkdir()
     lock_fd = held.hold_lock("root.lock")
+    for path in (old, held.path):
+        os.utime(path, (1, 1))
     try:
         assert sweep_unbegun(tmp_path) == [old]
     finally:
         os.close(lock_fd)
     assert sweep_unbegun(tmp_path) == [held.path]
-
-
-@pytest.mark.slow
-def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_path: Path) -> None:
-    """Between the making of its lock and the taking of it a session looks like one of a killed launcher."""
-    results, over = tmp_path / "results", threading.Event()
-    results.mkdir()
-
-    def sweep() -> None:
-        while not over.is_set():
-            sweep_unbegun(results)
-
-    sweepers = [threading.Thread(target=sweep) for _ in range(4)]
-    for sweeper in sweepers:
-        sweeper.start()
-    try:
-        for _ in range(500):
-            session = SessionDir(results / f"session-{uuid.uuid4()}")
-            lock_fd = create_session(session, make_spec())
-            assert session.spec_path.exists()
-            discard_session(session)
-            os.close(lock_fd)
-    finally:
-        over.set()
-        for sweeper in sweepers:
-            sweeper.join()
 
 
 @needs_calls

@@ -136,19 +136,6 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
 
 
 @pytest.mark.slow
-def test_the_index_forgets_what_is_removed_and_nothing_else(sessionrun: Command) -> None:
-    ids = [run_anew(sessionrun) for _ in range(3)]
-    sessionrun("clean", ids[1])
-    assert ids[1].encode() not in index.index_path().read_bytes()
-    assert [session.session_id for session in index.sessions()] == [ids[0], ids[2]]
-    ids.append(run_anew(sessionrun))
-    assert [view["session_id"] for view in sessionrun.load("list", "--all")["sessions"]] == [
-        ids[3],
-        ids[2],
-        ids[0],
-    ]
-
-
 def test_by_age_and_number(sessionrun: Command) -> None:
     ids = [finish(sessionrun) for _ in range(4)]
     for number, session_id in enumerate(ids[:3]):

@@ -30,7 +30,6 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.session.exports import open_exports, sweep_left
-from sessionrun.store import index
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
@@ -280,12 +279,11 @@ def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool)
 
 
 def _remove(session: SessionDir) -> None:
-    """Rename the directory, remove it from the user's index, then delete it."""
+    """Rename the directory, then delete it."""
     trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
     if trash.exists():
         delete(trash)
     os.rename(session.path, trash)
-    index.forget(session.path)
     delete(trash)
 
 

@@ -396,7 +396,7 @@ class BeadsFeed:
         return InputError(f"{self._program.kind} {verb}: {refusal}")
 
     def _hold(self) -> AbstractContextManager[None]:
-        return locks.holding(self._lock, LOCK_TIMEOUT_S)
+        return locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S)
 
 
 # --- a bead as a task; pure ---

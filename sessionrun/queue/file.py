@@ -157,7 +157,7 @@ class FileFeed:
     @contextmanager
     def _changing(self) -> Iterator[Contents]:
         """Hold the lock, and give the contents; the file is written if they are changed and nothing is raised."""
-        with locks.holding(self._lock, LOCK_TIMEOUT_S):
+        with locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S):
             contents = self._read()
             before = contents.format()
             yield contents

@@ -192,7 +192,7 @@ def take_follow_ups(
             warn(f"{file}: {error.strerror or error}; nothing was taken from it")
     if not dry_run:
         make_directories(shelf, 0o700)
-    with nullcontext() if dry_run else locks.holding(shelf / "lock", LOCK_TIMEOUT_S):
+    with nullcontext() if dry_run else locks.hold_lock(shelf / "lock", 0o600, LOCK_TIMEOUT_S):
         lines, rests = Lines(feed.load(), maximum, group), {}
         for path in dict.fromkeys([*_list_waiting(shelf), *(sources if dry_run else ())]):
             source = sources.get(path, str(place.top / SUGGESTIONS))

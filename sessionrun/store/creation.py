@@ -1,8 +1,7 @@
 """Makes a session's directory, and removes it if nothing has run in it.
 
 It is complete before anything can run: the spec is durable, and its maker holds `root.lock`.  A launch that is
-refused removes all that it made.  A killed launch cannot do so: a later launch removes its directory, in
-which no session began.
+refused removes all that it made.  What a killed launch left, in which no session began, is for `clean`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.store import locks, seal
+from sessionrun.store import seal
 from sessionrun.store.files import (
     make_directory,
     name_beside,
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 
 IGNORE_FILE: Final = ".gitignore"
 YOUNG_S: Final = 60.0
-_TRIES: Final = 20
+"""A directory without a record may be one that a launcher is about to fill, until it is so old."""
+
 _IGNORE_ALL: Final = b"*\n"
 
 
@@ -78,24 +78,16 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
 def _take_directory(session: SessionDir) -> int:
     """Make the session's directory and take its `root.lock`; the descriptor.
 
-    Another launch may come between the two and take the directory for that of a killed launcher: then it is gone,
-    and made again.
-
     Raises:
         OSError: it cannot be made.
         StoreError: another process holds the lock.
     """
     make_directory(session.path, 0o700)
     try:
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
-                return session.hold_lock("root.lock")
-            with suppress(FileExistsError):  # the other launch has not come to its end
-                make_directory(session.path, 0o700)
+        return session.hold_lock("root.lock")
     except (OSError, StoreError):
         discard_session(session)
         raise
-    raise StoreError(f"{session.path} was removed each time it was made")
 
 
 def _fill(session: SessionDir, spec: bytes) -> None:
@@ -134,45 +126,31 @@ def remove_results_dir(folder: Path) -> None:
 
 
 def sweep_unbegun(results_dir: Path) -> list[Path]:
-    """Remove what launchers left that were killed before their session began; return what is gone now.
-
-    A launcher holds `root.lock` from its first moment on; should it be stopped before that for so long that its
-    directory is taken from it, it fails.
-    """
+    """Remove what launchers left that were killed before their session began; return what is gone now."""
     swept = []
-    for session in filter(_is_abandoned, iterate_sessions(results_dir)):
-        with suppress(OSError):  # another process removed it just now
-            if _remove_abandoned(session):
-                swept.append(session.path)
+    for path in find_unbegun(results_dir):
+        with suppress(OSError, StoreError):  # another process removed it, or took its lock, just now
+            session = SessionDir(path)
+            with closing(os.fdopen(session.hold_lock("root.lock", timeout_s=0.0))):
+                if not has_records(session):
+                    discard_session(session)
+        if not os.path.lexists(path):
+            swept.append(path)
     return swept
 
 
 def find_unbegun(results_dir: Path) -> list[Path]:
     """What `sweep_unbegun` would remove."""
-    return [session.path for session in filter(_is_abandoned, iterate_sessions(results_dir))]
+    return [session.path for session in iterate_sessions(results_dir) if _is_abandoned(session)]
 
 
 def _is_abandoned(session: SessionDir) -> bool:
     try:
         inode = session.path.lstat()
-        if has_begun(session):
-            return False
+        is_old = inode.st_uid == os.geteuid() and time.time() - inode.st_mtime > YOUNG_S
+        return is_old and not has_begun(session)
     except OSError:
         return False  # another process removed it just now
-    was_locked = os.path.lexists(session.path / "root.lock")
-    return inode.st_uid == os.geteuid() and (was_locked or time.time() - inode.st_mtime > YOUNG_S)
-
-
-def _remove_abandoned(session: SessionDir) -> bool:
-    lock_fd = locks.hold(session.path / "root.lock", timeout_s=0.0)
-    if lock_fd is None:
-        return False
-    try:
-        if not has_records(session):
-            discard_session(session)
-    finally:
-        os.close(lock_fd)
-    return not os.path.lexists(session.path)
 
 
 def has_begun(session: SessionDir) -> bool:

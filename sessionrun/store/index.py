@@ -2,8 +2,7 @@
 
 By the index an id is found from any directory.
 
-One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
-line is forgotten by overwriting it with line feeds, so that no lock is needed beside a process that appends.
+One line per session, appended under the user's state directory; a line whose session is gone means nothing.
 """
 
 from __future__ import annotations
@@ -92,27 +91,6 @@ def remember(session: Path) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, line)
-    finally:
-        os.close(fd)
-
-
-def forget(session: Path) -> None:
-    """Blank the lines of a session's directory that is gone; what cannot be written stays and means nothing."""
-    name = b"/" + os.fsencode(session.name)
-    try:
-        fd = os.open(index_path(), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        content = os.pread(fd, os.fstat(fd).st_size, 0)
-        offset = 0
-        for line in content.splitlines(keepends=True):
-            path = line.rstrip(b"\n")
-            if path.endswith(name) and not os.path.lexists(path):
-                os.pwrite(fd, b"\n" * len(path), offset)
-            offset += len(line)
-    except OSError:
-        pass
     finally:
         os.close(fd)
 

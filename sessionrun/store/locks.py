@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import open_regular
 
 NAMES: Final = ("lock", "keeper.lock", "root.lock")
@@ -47,23 +47,6 @@ def hold(path: Path | str, *, timeout_s: float = 2.0, mode: int = 0o600, dir_fd:
                 return None
         os.close(fd)
         time.sleep(0.005)
-
-
-@contextmanager
-def holding(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock meanwhile.
-
-    Raises:
-        StoreError: another process has held it all the time.
-        OSError: the file cannot be opened.
-    """
-    fd = hold(path, timeout_s=timeout_s)
-    if fd is None:
-        raise StoreError(f"{path} was held for {timeout_s:g} s by another process")
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def remove_held(path: Path | str, fd: int, *, dir_fd: int | None = None) -> None:

@@ -22,7 +22,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
-from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
+from sessionrun.store.creation import create_session, discard_session, show_first
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir, iterate_sessions
@@ -122,7 +122,6 @@ def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, 
     try:
         if held:  # the supervisor takes it before it starts anything
             send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
-        sweep_unbegun(session.path.parent)
         if not spec.exports:
             return lock_fd, None
         from sessionrun.session.exports import Shown, open_exports

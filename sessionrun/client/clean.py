@@ -30,7 +30,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.session.exports import open_exports, sweep_left
-from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
+from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
@@ -302,16 +302,13 @@ def delete(path: Path) -> None:
 
 
 def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove what removals and starts that were broken off left of sessions."""
+    """Remove what removals that were broken off left of sessions."""
     trash = find_trash(folder)
     for path in () if dry_run else trash:
         delete(path)
-    ends = (
-        ("its removal was broken off", [path for path in trash if dry_run or not path.exists()]),
-        ("its start was broken off", find_unbegun(folder) if dry_run else sweep_unbegun(folder)),
-    )
-    for why, paths in ends:
-        for path in paths:
+    for path in trash:
+        if dry_run or not path.exists():
+            why = "its removal was broken off"
             yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])
 
 

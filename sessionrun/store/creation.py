@@ -1,15 +1,14 @@
 """Makes a session's directory, and removes it if nothing has run in it.
 
 It is complete before anything can run: the spec is durable, and its maker holds `root.lock`.  A launch that is
-refused removes all that it made.  What a killed launch left, in which no session began, is for `clean`.
+refused removes all that it made.  What a killed launch left, in which no session began, is for `doctor`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,15 +24,12 @@ from sessionrun.store.files import (
     replace_file,
     sync_directory,
 )
-from sessionrun.store.session import SessionDir, iterate_sessions
+from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import SessionSpec
 
 IGNORE_FILE: Final = ".gitignore"
-YOUNG_S: Final = 60.0
-"""A directory without a record may be one that a launcher is about to fill, until it is so old."""
-
 _IGNORE_ALL: Final = b"*\n"
 
 
@@ -123,34 +119,6 @@ def remove_results_dir(folder: Path) -> None:
         except OSError:  # another launch was faster: its session is to be hidden, too
             if hides:
                 _hide(folder)
-
-
-def sweep_unbegun(results_dir: Path) -> list[Path]:
-    """Remove what launchers left that were killed before their session began; return what is gone now."""
-    swept = []
-    for path in find_unbegun(results_dir):
-        with suppress(OSError, StoreError):  # another process removed it, or took its lock, just now
-            session = SessionDir(path)
-            with closing(os.fdopen(session.hold_lock("root.lock", timeout_s=0.0))):
-                if not has_records(session):
-                    discard_session(session)
-        if not os.path.lexists(path):
-            swept.append(path)
-    return swept
-
-
-def find_unbegun(results_dir: Path) -> list[Path]:
-    """What `sweep_unbegun` would remove."""
-    return [session.path for session in iterate_sessions(results_dir) if _is_abandoned(session)]
-
-
-def _is_abandoned(session: SessionDir) -> bool:
-    try:
-        inode = session.path.lstat()
-        is_old = inode.st_uid == os.geteuid() and time.time() - inode.st_mtime > YOUNG_S
-        return is_old and not has_begun(session)
-    except OSError:
-        return False  # another process removed it just now
 
 
 def has_begun(session: SessionDir) -> bool:

@@ -29,7 +29,7 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.session.exports import open_exports, sweep_left
+from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
@@ -266,7 +266,6 @@ def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool)
         folders = [export.find_outputs(session) for export in open_exports(exports)]
         try:
             if not dry_run:
-                sweep_left(exports)
                 _remove(session)
         except FileNotFoundError:
             continue
@@ -343,8 +342,6 @@ def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
     Raises:
         SessionrunError, OSError: the session cannot be read.
     """
-    if evidence.state is not None and evidence.fault is None and not dry_run:
-        sweep_left(evidence.state.spec.exports)
     for business in load_findings():
         yield from business.take_away(evidence, dry_run=dry_run)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -24,9 +23,9 @@ from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.store import locks, outside
+from sessionrun.store import outside
 from sessionrun.store.creation import has_records
-from sessionrun.store.files import NotRegular, find_beside, remove_left
+from sessionrun.store.files import NotRegular, find_beside
 from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import SessionDir
 
@@ -321,14 +320,3 @@ def find_left(exports: Iterable[Export]) -> list[Path]:
         if place.is_dir():
             left |= {place / name: None for name in find_beside(place, os.listdir(place))}
     return list(left)
-
-
-def sweep_left(exports: Iterable[Export]) -> None:
-    """Remove what writers that died have left there, and their locks."""
-    exports = list(exports)
-    for path in find_left(exports):
-        with suppress(OSError):
-            remove_left(path)
-    for place in (Path(place) for export in exports for place in export.places.values()):
-        for beside in (place, *(place / name for name in (os.listdir(place) if place.is_dir() else ()))):
-            locks.remove_free(beside.with_name(f".{beside.name}.lock"))

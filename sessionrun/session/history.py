@@ -80,40 +80,19 @@ def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
     Raises:
         StoreError: spec or journal are damaged, or a newer version's.
     """
-    entries, _ = session.load_journal()
-    return {task.id: task for task in _widen(session, entries).tasks}
+    return {task.id: task for task in replay(session)[0].spec.tasks}
 
 
 def load_spec_now(session: SessionDir) -> SessionSpec:
-    """The spec with the tasks and agents that were added since the launch, as far as the journal can be read.
+    """The spec with what was added and changed since the launch; without that where the journal cannot be read.
 
     Raises:
         StoreError: the spec is damaged, or a newer version's.
     """
     try:
-        entries, _ = session.load_journal()
+        return replay(session)[0].spec
     except (StoreError, OSError):
-        entries = []
-    return _widen(session, entries)
-
-
-def _widen(session: SessionDir, entries: Iterable[Entry]) -> SessionSpec:
-    """The spec after these entries; what a retry changed only the state knows."""
-    from dataclasses import replace
-
-    from sessionrun.engine.requests import widen_spec
-    from sessionrun.model.events import RequestReceived, TaskAdded, TasksAdded
-
-    spec = session.load_spec()
-    fed: dict[str, TaskSpec] = {}
-    for event in (entry.event for entry in entries):
-        if isinstance(event, RequestReceived) and event.change is not None:
-            return replay(session)[0].spec
-        if isinstance(event, TasksAdded):
-            spec = widen_spec(spec, event)
-        elif isinstance(event, TaskAdded):
-            fed[event.task.id] = event.task
-    return replace(spec, tasks=(*spec.tasks, *fed.values())) if fed else spec
+        return session.load_spec()
 
 
 _Known = TypeVar("_Known")

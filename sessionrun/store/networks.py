@@ -7,10 +7,14 @@ jobs/<id>/a<attempt>-r<round>-<phase>/network-<n>/
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.store.files import list_folders, read_regular
+from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Count, Moment
+from sessionrun.store.files import list_folders
+from sessionrun.store.jobfiles import load_usable
 
 NETWORK: Final = "network-"
 """The beginning of the names of a job's folders for the network."""
@@ -19,7 +23,6 @@ LIST: Final = "list.json"
 DOOR: Final = "door"
 SOCKET: Final = "socket"
 DENIED: Final = "denied.json"
-MAX_FILE: Final = 1 << 20
 
 
 def list_networks(job: Path) -> Iterator[Path]:
@@ -44,30 +47,24 @@ def read_denials(session: Path, task: str) -> list[dict[str, Any]]:
     return sorted(hosts.values(), key=lambda found: (-found["count"], found["host"], found["port"]))
 
 
+@frozen
+class _Denial:
+    host: str
+    port: int
+    count: Count
+    first_at: Moment
+    last_at: Moment
+    why: str
+
+
+@frozen
+class _Denials:
+    hosts: tuple[_Denial, ...]
+
+
 def _load_all(jobs: Path) -> Iterator[dict[str, Any]]:
+    """What the files of a task's jobs hold; nothing of one that is damaged."""
     for job in list_folders(jobs):
         for network in list_networks(jobs / job):
-            yield from _load(network / DENIED)
-
-
-def _load(path: Path) -> list[dict[str, Any]]:
-    """The hosts of a file; none if it is damaged."""
-    import orjson
-
-    types: dict[str, Any] = {
-        "host": str,
-        "port": int,
-        "count": int,
-        "first_at": (int, float),
-        "last_at": (int, float),
-        "why": str,
-    }
-    try:
-        hosts = orjson.loads(read_regular(path, MAX_FILE))["hosts"]
-        return [
-            {key: found[key] for key in types}
-            for found in hosts
-            if all(isinstance(found[key], kind) for key, kind in types.items())
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+            found = load_usable(network / DENIED, _Denials)
+            yield from map(asdict, found.hosts if found is not None else ())

@@ -199,18 +199,7 @@ def is_nested(pid: int, session: Path) -> bool:
     return any(_leads(other_pid, session, names) for other_pid in pids)
 
 
-def find_orphan(session: Path) -> processes.Identity | None:
-    """Asked by a supervisor: the one before it, if that holds the session's lock and its keeper is dead.
-
-    The journal may not know it yet.  The proof is the lock, and that its keeper's death made it our root's child.
-    """
-    keeper, seen = os.getppid(), processes.scan()
-    siblings = seen.children.get(seen.parents.get(keeper, 0), ())
-    orphans = (pid for pid in siblings if pid != keeper and _leads(pid, None, (session.name,)))
-    return next((seen.identities[pid] for pid in orphans), None)
-
-
-def _leads(pid: int, but: Path | None, names: tuple[str, ...] = ()) -> bool:
+def _leads(pid: int, but: Path, names: tuple[str, ...] = ()) -> bool:
     """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
     is_shown = _shows_locks()
     for fd, path in _open_locks(pid):

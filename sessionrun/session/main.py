@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
 import sys
 import time
@@ -22,7 +21,6 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.engine.tokens import delay_start
 from sessionrun.house import HOUSE, load
-from sessionrun.keeper.adoption import find_orphan
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
@@ -56,8 +54,8 @@ def main() -> None:
     session = SessionDir(Path(sys.argv[1]))
     end = socket.socket(fileno=int(sys.argv[2]))
     end.set_inheritable(False)
-    lock_fd = _take_lock(session.path / "lock", session)
-    if lock_fd is None:
+    lock_fd = locks.hold(session.path / "lock", timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None:  # such as the one before us, whose keeper is dead: it leaves when it sees that
         sys.exit(EXIT_TAKEN)
     keeper = None
     try:
@@ -69,27 +67,6 @@ def main() -> None:
     except StoreError as error:
         say(error)
         sys.exit(EXIT_REFUSED)
-
-
-def _take_lock(path: Path, session: SessionDir) -> int | None:
-    """The session's lock for life; None when another supervisor, which is not an orphan, has it."""
-    lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
-    if lock_fd is None and _end_orphan(session):
-        lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
-    return lock_fd
-
-
-def _end_orphan(session: SessionDir) -> bool:
-    """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
-
-    An orphan can start nothing any more, so nothing is lost by its death.
-    """
-    orphan = find_orphan(session.path)
-    if orphan is None:
-        return False
-    say(f"supervisor {orphan.pid} outlives its keeper and holds the lock: it is killed")
-    processes.send_signal(orphan, signal.SIGKILL)
-    return True
 
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:

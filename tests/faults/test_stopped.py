@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from calls import Calls, needs_calls
 
 from sessionrun.store import locks
 from sessionrun.store.journal import read_log
@@ -101,17 +100,6 @@ def test_a_supervisor_that_goes_on(place: Place, session: SessionDir, gate: Path
     assert_sound(place, session)
 
 
-@pytest.mark.slow
-def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir, gate: Path) -> None:
-    """It holds the session's lock, and no job is left to wait for: the next one takes it by force."""
-    with stopped(session, "supervisor") as first:
-        gate.touch()
-        assert wait_until(lambda: has_no_job(session), END_S)
-        kill_surely(session, "keeper")
-        assert wait_until(lambda: not is_alive(first), END_S)
-        assert_sound(place, session)
-
-
 def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path) -> None:
     """The next keeper is not their parent, so only the root can see their codes; none of them is lost."""
     plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
@@ -124,27 +112,9 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
     assert_sound(place, session)
 
 
-@needs_calls
-@pytest.mark.slow
-def test_a_supervisor_that_stops_before_the_journal_knows_it(place: Place, gate: Path) -> None:
-    """As one that takes long to read its journal, and whose keeper dies meanwhile; no job is left to wait for."""
-    calls = Calls(place.path / "calls", "supervisor:write:2:stop:*/journal:SupervisorStarted")
-    plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
-    session = place.start(plan, "--max-parallel", "2", env=calls.environ())
-    assert wait_until(place.executed.exists, END_S)
-    kill_surely(session, "supervisor")
-    assert wait_until(lambda: all(calls.has_hit()), END_S)
-    (second,) = find_chain(session.path)["supervisor"]
-    gate.touch()
-    assert wait_until(lambda: has_no_job(session), END_S)
-    kill_surely(session, "keeper")
-    assert wait_until(lambda: not is_alive(second), END_S)
-    assert_sound(place, session)
-
-
 @pytest.mark.slow
 def test_a_lock_that_another_process_holds_for_a_while(place: Place, session: SessionDir, gate: Path) -> None:
-    """As a reader that was stopped while it looked: that is no orphan of the chain, so it is waited for."""
+    """As a reader that was stopped while it looked: it is waited for."""
     held, waiting = list[int](), list[Identity]()
 
     def seize() -> bool:  # the next supervisor may be faster

@@ -188,7 +188,6 @@ def worlds(draw: st.DrawFn) -> World:
     return spec, costs, fates, [*planned, (5000.0, RequestReceived("last", "release"))]
 
 
-@pytest.mark.slow
 @PROFILE
 @given(worlds())
 def test_every_session_ends_and_is_overspent_by_first_jobs_alone(world: World) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,13 +60,10 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
 
 
 def _sweep(place: Place, session: SessionDir, points: str) -> list[str]:
-    """A launcher died before its session began: no reader shows what it left, and the next launch removes it."""
+    """A launcher died before its session began: no reader shows what it left, and `doctor` removes it."""
     wrong = [f"{points}: list shows what never began"] if list_sessions(place) else []
-    if not (
-        session.path / "root.lock"
-    ).exists():  # as one that is just being made: only when it is old it is swept
-        os.utime(session.path, (1, 1))
-    place.start(_plan(place))
+    argv = [sys.executable, "-m", "sessionrun", "doctor", "--fix", "--results-dir", str(place.results)]
+    place.popen(argv).communicate(timeout=120)
     return wrong + ([f"{points}: what never began stays"] if session.path.exists() else [])
 
 

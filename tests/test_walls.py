@@ -54,7 +54,7 @@ WALLS = Walls(
     network=True,
     top="/home/ann/repo",
     common_dir="/home/ann/repo/.git",
-    view="/res/session-1/jobs/t/a1-walls/git",
+    own="/res/session-1/jobs/t/a1-walls",
     worktree="/home/ann/trees/t",
     system_links=(("/bin", "usr/bin"),),
     shown=("/home/ann", "/srv/data"),
@@ -96,13 +96,14 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(p
     masks = [at[path] for path in (*WALLS.masked_folders, *WALLS.masked_files, *WALLS.hidden)]
     own = [at[path] for path in ("/home/ann/trees/t", "/home/ann/trees/t/.git", "/home/ann/.claude")]
     assert max(shown) < min(masks) and max(masks) < min(own)
-    assert at["/home/ann/repo"] < at["/home/ann/repo/.git"] < at["/home/ann/repo/.git/base-objects"]
+    assert at["/home/ann/repo"] < at["/home/ann/repo/.git"] < at["/home/ann/repo/.git/objects"]
     assert at["/home/ann/trees/t"] < at["/home/ann/trees/t/.git"]
     assert at["/home/ann/.docker"] < at["/home/ann/.docker/bin"]
     assert at["/home/ann/.claude"] < at["/home/ann/.claude/settings.json"]
-    assert options[at["/home/ann/trees/t/.git"]][0] == "--ro-bind-try"
+    assert options[at["/home/ann/trees/t/.git"]][:2] == ("--ro-bind", f"{WALLS.own}/gitfile")
+    assert options[at["/home/ann/repo/.git"]][0] == "--tmpfs", "nothing of the repository is there but objects"
     assert options[at["/home/ann/.netrc"]] == ("--ro-bind", "/dev/null", "/home/ann/.netrc")
-    assert options[at["/home/ann/repo/.git/base-objects"]][:2] == ("--ro-bind", "/home/ann/repo/.git/objects")
+    assert options[at["/home/ann/repo/.git/objects"]][0] == "--ro-bind"
     assert options[at["/run"]] == ("--tmpfs", "/run")
 
 
@@ -137,7 +138,7 @@ def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     writable = {option[2] for option in options if option[0] == "--bind"}
     assert writable == {
         "/tmp",
-        "/home/ann/repo/.git",
+        f"{WALLS.own}/git",
         "/home/ann/trees/t",
         "/home/ann/.claude",
         "/home/ann/.claude/c",
@@ -182,7 +183,7 @@ def test_links_are_made_above_the_home_directory_and_below_masks() -> None:
 
 
 def test_without_a_view_the_repository_can_only_be_read() -> None:
-    options = read_words(build_argv(replace(WALLS, view=None), "/"))
+    options = read_words(build_argv(replace(WALLS, own=None), "/"))
     assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
 
 

@@ -62,7 +62,7 @@ def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(s
     script = (
         "set -e; cat old.bin; git checkout -q HEAD~ -- old.bin; cat old.bin; echo mine > my.bin; git add -A; "
         "git commit -qm mine; git show HEAD:my.bin | grep -q oid; echo later > later.bin; "
-        "! touch $(git rev-parse --git-common-dir)/base-lfs/lfs/objects/planted"
+        f"! touch {site.top}/.git/lfs/objects/planted"
     )
     sandbox = {"policy": policy, "network": "none", "read": [str(site.root / "bin")]}
     task = site.run([{"id": "t", "prompt": script, "sandbox": sandbox}])["t"]

@@ -20,8 +20,7 @@ from sessionrun.client.findings import Leftover
 from sessionrun.git.clone import list_alternates
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
-from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.worktrees import view
+from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.release import park_work, release
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
@@ -36,7 +35,7 @@ class WalledProject(Project):
 
     @property
     def view(self) -> Path:
-        return self.walls / VIEW
+        return self.walls / OWN_GIT
 
     def begin(self, **changes: Any) -> tuple[WorkspaceRequest, Place, Path]:
         """PREPARE; the request of a RELEASE, the place and the worktree."""
@@ -45,13 +44,11 @@ class WalledProject(Project):
         return replace(request, place=place), place, Path(place.worktree)
 
     def inside(self, worktree: Path, script: str) -> None:
-        """Run a script with git as it is inside: on the view, with the repository's objects as an alternate."""
+        """Run a script with git as it is inside: in the task's own git directory."""
         environ = {
             **os.environ,
-            "GIT_DIR": str(self.view / "worktrees" / worktree.name),
-            "GIT_COMMON_DIR": str(self.view),
+            "GIT_DIR": str(self.view),
             "GIT_WORK_TREE": str(worktree),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.top / ".git" / "objects"),
             **{f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
             "V": str(self.view),
         }
@@ -184,7 +181,8 @@ def _keep(project: WalledProject, request: WorkspaceRequest, says: str) -> Place
     assert project.list_branches() == {**branches, place.rescue: place.commit}
     after = project.outside()
     assert {name: after[name] for name in before} == before, "nothing else has changed"
-    assert not list((project.top / ".git" / "objects" / "pack").iterdir()), "nothing has come in"
+    packs = list((project.top / ".git" / "objects" / "pack").glob("*.idx"))
+    assert len(packs) == 1, "nothing has come in but what lies in the worktree"
     assert Path(request.place.worktree, "one").exists() and project.view.is_dir()
     again = release(request, project.folder())
     assert again.kept is not None and again.kept.startswith(says), again.kept
@@ -230,9 +228,9 @@ HOSTILE: dict[str, tuple[str, str]] = {
     ),
     "HEAD is a link": (
         "rm $GIT_DIR/HEAD; ln -s /etc/passwd $GIT_DIR/HEAD",
-        "its commits cannot be read: worktrees/main-task-t/HEAD is no regular file",
+        "its commits cannot be read: HEAD is no regular file",
     ),
-    "no books": ("rm -rf $GIT_DIR", "its commits cannot be read: "),
+    "nothing": ("rm -rf $V/*", "its commits cannot be read: "),
     "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
     "a folder .GIT": (
         COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.GIT"),
@@ -242,10 +240,6 @@ HOSTILE: dict[str, tuple[str, str]] = {
         "printf '[submodule \"x\"]\\npath = x\\nurl = -u./payload\\n' > m; "
         + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
         "its commits cannot be read: error: object ",
-    ),
-    "a staged file of which nothing is there": (
-        "echo 2 > two; git add two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
-        "its commits cannot be read: ",
     ),
 }
 
@@ -272,6 +266,9 @@ PLANTED: dict[str, str] = {
     "alternates": "echo /etc >> $V/objects/info/alternates; git config core.alternateRefsCommand $X",
     "hooks": "mkdir -p $V/hooks; cp $X $V/hooks/reference-transaction; cp $X $V/hooks/post-index-change",
     "worktree": "git config core.worktree /; git config core.bare true",
+    "index": "rm $V/index; mkfifo $V/index",
+    "a merge": "mkfifo $V/MERGE_HEAD",
+    "an object": "echo 2 > two; git add two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
     "replace": "mkdir -p $V/refs/replace; echo $(git rev-parse HEAD) > $V/refs/replace/$(git rev-parse HEAD~)",
     "fetch": 'git config extensions.partialClone e; git config remote.e.url "ext::sh $X"',
 }
@@ -291,63 +288,6 @@ def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(p
         assert place.kept is None and place.commit is not None, (name, place)
         assert "one" in project.files(place.commit), name
         assert not (project.root / "ran").exists(), name
-
-
-FORGED: dict[str, tuple[str, str]] = {
-    "a tree for a commit": (
-        "git update-ref refs/out/own HEAD^{tree}",
-        "its commits cannot be read: own is a tree",
-    ),
-    "without a file": (
-        "git update-ref refs/out/own $C; rm objects/??/$(echo $B | cut -c3-)",
-        "its commits cannot be read: ",
-    ),
-    "rubbish": ("echo left:; echo rubbish; exit", "its commits cannot be read: "),
-    "another first line": ("echo says >&2", "its commits cannot be read: says"),
-    "nothing": ("exit 0", "its commits cannot be read: fatal: "),
-    "no end": ("sleep 60", "its commits are not out after 3 s"),
-    "words without end": ("while :; do echo x >&2; done", "its commits are not out after 3 s"),
-    "closed, and no end": ("exec 1>&- 2>&-; sleep 60", "its commits cannot be read: fatal: "),
-}
-"""What a program serves that a task has in its hands; $C is a commit of a new file."""
-
-SERVE = """#!/bin/sh
-cd {root}/served
-B=$(echo new | git hash-object -w --stdin)
-C=$(git commit-tree -m x $(printf "100644 blob $B\\tnew\\n" | git mktree))
-{script}
-echo 'left: a\033[31mb' >&2
-printf '#!/bin/sh\n"$@" --missing=allow-any' > hook; chmod +x hook
-exec git -c uploadpack.packObjectsHook=./hook upload-pack .
-"""
-
-
-def _forge(project: WalledProject, monkeypatch: pytest.MonkeyPatch, script: str) -> WorkspaceRequest:
-    """A task, and a bubblewrap that serves what the script makes of a copy of its repository."""
-    request, _, worktree = project.begin(limit_s=6.0)
-    (worktree / "one").write_text("1")
-    folder = project.root / "programs"
-    folder.mkdir()
-    project.run("clone", "-q", "--bare", str(project.top), str(project.root / "served"))
-    (folder / "bwrap").write_text(SERVE.format(root=project.root, script=script))
-    (folder / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return request
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORGED)
-def test_what_is_served_by_another_program_changes_nothing(
-    project: WalledProject, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, says = FORGED[name]
-    _keep(project, _forge(project, monkeypatch, script), says)
-
-
-@pytest.mark.slow
-def test_what_stays_inside_is_said_on_one_line(project: WalledProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = release(_forge(project, monkeypatch, "git update-ref refs/out/own HEAD"), project.folder())
-    assert (place.kept, place.remark) == (None, "a?[31mb")
 
 
 STAGED: dict[str, str] = {
@@ -428,19 +368,3 @@ def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
         (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
     found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
     assert list(list_alternates(tmp_path / "a")) == found
-
-
-def test_no_branch_is_missing_in_a_view_that_is_made_while_git_packs_its_refs(
-    project: WalledProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy, project_refs = view._copy, project.top / ".git" / "refs" / "heads"
-
-    def copy_and_pack(origin: Path, target: Path) -> None:
-        copy(origin, target)
-        if project_refs in origin.parents or origin.name == "packed-refs":
-            project.run("pack-refs", "--all")
-
-    monkeypatch.setattr(view, "_copy", copy_and_pack)
-    project.begin()
-    listed = project.run("--git-dir", str(project.view), "for-each-ref", "--format=%(refname)", "refs/heads")
-    assert listed.split() == ["refs/heads/main", "refs/heads/main-task-t"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
+from sessionrun.store.processes import JOB_MARKER
 
 MINIMUM: Final = (2, 34)
 """Oldest git that is tried (Ubuntu 22.04).  Since 2.33 a worktree can be locked for a reason when it is added."""
@@ -99,6 +100,9 @@ CANNOT_RUN: Final = 127
 MARKER: Final = "SESSIONRUN_GIT"
 """Environment variable of all our git commands: the pid of the process that runs them."""
 
+_INSIDE: Final = ("PATH", "LC_ALL", MARKER, JOB_MARKER)
+"""What git inside of walls has of the variables, beside git's: the filters that it runs may be a task's."""
+
 
 class GitError(SessionrunError):
     """A git command failed; the message ends with the last line of its standard error."""
@@ -119,7 +123,8 @@ class Git:
     With `trial`, a directory of objects, new objects go there and refs stay where they are.  With `common`,
     a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
     directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
-    time).  With `protocols` git may reach other repositories by these, and the user's settings count, too.
+    time).  With `protocols` git may reach other repositories by these, and the user's settings count, too.  With
+    `walls` it runs inside of them; they are the words that start a program in a directory there.
     """
 
     directory: Path
@@ -129,6 +134,7 @@ class Git:
     git_dir: Path | None = None
     limit_s: float | None = READER_LIMIT_S
     protocols: tuple[str, ...] = ()
+    walls: Callable[[str], Sequence[str]] | None = None
 
     def __call__(
         self,
@@ -161,7 +167,7 @@ class Git:
         settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
         try:
             return programs.run(
-                ["git", *settings, *argv],
+                [*(self.walls(str(self.directory)) if self.walls else ()), "git", *settings, *argv],
                 cwd=self.directory,
                 environ=self.environ(),
                 limit_s=self.limit_s,
@@ -241,6 +247,9 @@ class Git:
             environ["GIT_INDEX_FILE"] = str(self.index)
         if self.trial is not None:
             environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
+        if self.walls is not None:
+            kept = {name: environ[name] for name in environ if name in _INSIDE or name.startswith("GIT_")}
+            environ = {**kept, "HOME": "/"}
         return environ
 
 

@@ -7,10 +7,10 @@ The order of the words is part of what they mean: a later mount covers an earlie
     /dev /proc /run /tmp    new ones; /tmp is a folder on disk, for a large file in it would use up the memory
     what is shown           programs, paths of the task
     what is around it       folders that are hidden or masked and in which the checkout lies; then the checkout
-    git                     such folders with the common directory in them; then in its place the task's view (see
-                            `worktrees.view`)
+    git                     such folders with the common directory in them; then in its place nothing but objects,
+                            which the task's own git directory borrows (see `worktrees.own`)
     masks                   secrets, results of sessions, other worktrees: after all that is shown read-only
-    what is the task's own  its worktree, the state of its agent
+    what is the task's own  its worktree, whose `.git` leads to its own git directory, the state of its agent
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from sessionrun.model.frozen import frozen
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
 INNER: Final = "/run/inner.py"
-UPLOAD: Final = "/run/upload.py"
 REPORT_FD: Final = 9
 """The descriptor of a job's report; the keeper opens it."""
 
@@ -36,17 +35,14 @@ OURS: Final = "="
 
 PROXY_FOLDER: Final = "/run/proxy"
 PROXY_URL: Final = "http://127.0.0.1:3128"
-VIEW_FOLDER: Final = "git"
-"""In a task's folder of walls: its view of git."""
+OWN_GIT: Final = "git"
+"""In a task's folder of walls: its own git directory."""
+
+GITFILE: Final = "gitfile"
+"""In the same folder: what `.git` of its worktree is inside."""
 
 TMP_FOLDER: Final = "tmp"
 """In the same folder: what is /tmp inside."""
-
-BASE_OBJECTS: Final = "base-objects"
-"""In a view: the objects of the repository, which cannot be written."""
-
-BASE_LARGE: Final = "base-lfs"
-"""In a view: what Git LFS takes for a repository from which this one borrows; it has the large files of ours."""
 
 _ALONE: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _NO_CAPABILITIES: Final = ("--cap-drop", "ALL")
@@ -68,11 +64,12 @@ class Walls:
         as_root: whether the user is root: some files have to be covered for it.
         python: an interpreter, which runs `inner`.
         inner: the program inside.
-        tmp: the folder that is /tmp inside.
+        tmp: the folder that is /tmp inside; '': one in memory.
         network: whether the network is the machine's.
         top: the user's checkout; None: it is not shown.
         common_dir: the common directory of the repository; None: there is none.
-        view: what takes its place; None: it can only be read.
+        own: the folder of the task's walls, with its own git directory: of the repository nothing is seen but
+            objects and large files; None: all of it can be read.
         worktree: the directory that can be written.
         system_links: names in / that lead into /usr, and where to.
         shown: what can be read beside the system.
@@ -97,7 +94,7 @@ class Walls:
     network: bool
     top: str | None = None
     common_dir: str | None = None
-    view: str | None = None
+    own: str | None = None
     worktree: str | None = None
     system_links: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ()
@@ -170,7 +167,7 @@ def build_argv(
 
 def list_mounts(walls: Walls) -> list[tuple[str, ...]]:
     """What is there inside, as options of bubblewrap in their order; the last word of each is its place inside."""
-    mounts = [*_list_system(walls), ("--bind", walls.tmp, TMP)]
+    mounts = [*_list_system(walls), ("--bind", walls.tmp, TMP) if walls.tmp else ("--tmpfs", TMP)]
     # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
     if walls.policy == "strict" and walls.home not in ("/", TMP):
         mounts.append(("--tmpfs", walls.home))
@@ -187,7 +184,7 @@ def list_mounts(walls: Walls) -> list[tuple[str, ...]]:
     mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked_files]
     if walls.worktree is not None:
         mounts.append(("--bind", walls.worktree, walls.worktree))
-        mounts += _show([f"{walls.worktree}/.git"], "--ro-bind-try") if walls.common_dir else []
+    mounts += _list_own(walls)
     mounts += [("--bind", place, inside) for place, inside in walls.binds]
     mounts += _show(walls.again)
     mounts += _show(walls.devices, "--dev-bind")
@@ -207,18 +204,31 @@ def _list_system(walls: Walls) -> list[tuple[str, ...]]:
 
 
 def _list_git(walls: Walls) -> list[tuple[str, ...]]:
-    """In place of the repository's common directory the view, if there is one."""
+    """The repository, or what a git directory of the task's own borrows from it.
+
+    Git LFS looks for large files beside the objects of each alternate.
+    """
     real = walls.common_dir
     if real is None:
         return []
-    if walls.view is None:
+    if walls.own is None:
         return _show([real])
-    return [
-        ("--bind", walls.view, real),
-        ("--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"),
-        *_show([f"{real}/hooks", f"{real}/modules"], "--ro-bind-try"),
-        ("--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"),
-    ]
+    return [*_empty([real]), *_show([f"{real}/objects"]), *_show([f"{real}/lfs"], "--ro-bind-try")]
+
+
+def _list_own(walls: Walls) -> list[tuple[str, ...]]:
+    """The task's own git directory, and what leads to it from the worktree.
+
+    A person's git outside reads another `.git` there, which the task can neither change nor remove.
+    """
+    if walls.own is None:
+        has_one = walls.worktree is not None and walls.common_dir is not None
+        return _show([f"{walls.worktree}/.git"], "--ro-bind-try") if has_one else []
+    own = f"{walls.own}/{OWN_GIT}"
+    mounts: list[tuple[str, ...]] = [("--bind", own, own)]
+    if walls.worktree is not None:
+        mounts.append(("--ro-bind", f"{walls.own}/{GITFILE}", f"{walls.worktree}/.git"))
+    return mounts
 
 
 def _lies_in(folder: str, path: str | None) -> bool:

@@ -27,7 +27,7 @@ from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
 from sessionrun.walls.agent_state import LOGINS, add_state, list_more_settings, locate_state
-from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, clear_ways
+from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, Enclosure, Walls, clear_ways
 from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState, filter_environment
 from sessionrun.walls.programs import (
@@ -72,11 +72,11 @@ def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure 
         env = {**locate_state(built.home, state, env), **env}
     if builds:
         shown = () if wish.git is None else ((wish.git, wish.git),)
-        built = replace(built, worktree=None, view=None, binds=(), ro_binds=shown)
+        built = replace(built, worktree=None, own=None, binds=(), ro_binds=shown)
     elif wish.room is not None:
         tmp = f"{wish.folder}/{TMP_FOLDER}-{os.path.basename(wish.record)}"
         make_directories(Path(tmp), 0o700)
-        built = replace(built, worktree=wish.room, view=None, tmp=tmp)
+        built = replace(built, worktree=wish.room, own=None, tmp=tmp)
     else:
         built = replace(built, binds=(*built.binds, *_find_own_folders(wish)))
     if wish.prompt is not None:
@@ -179,7 +179,7 @@ def _build(wish: WallsWish) -> Walls:
         built,
         top=top,
         common_dir=repository.common_dir,
-        view=f"{wish.folder}/{VIEW_FOLDER}",
+        own=wish.folder,
         worktree=wish.worktree,
         links=tuple(_find_links(wish, visible)),
         again=tuple(path for path in programs if _is_below(path, folders)),

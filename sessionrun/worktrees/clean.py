@@ -139,10 +139,10 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
     if claimed.worked and worktree is not None:
         return _release(claimed, finding, fence, folder, dry_run=dry_run)
     if claimed.worked and request.walls is not None and not dry_run:
-        from sessionrun.worktrees.bringing_out import bring_out_of_gone
+        from sessionrun.worktrees.own import publish_gone
 
         try:
-            bring_out_of_gone(request, main, path, folder)
+            publish_gone(fence, request, path, folder)
         except (SessionrunError, OSError) as error:
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
     with nullcontext() if dry_run else register_lock(claimed.request.repository):
@@ -176,7 +176,7 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
         return replace(finding, removed=False, why=f"{place.kept}{apart}")
     why = "its work is on its branch"
     if walls is not None:
-        from sessionrun.worktrees.bringing_out import read_left
+        from sessionrun.worktrees.own import read_left
 
         why = "; ".join(part for part in (why, read_left(Path(walls))) if part)
     return replace(finding, why=why)

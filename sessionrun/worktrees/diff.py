@@ -13,7 +13,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.outputs import iterate_chunks
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import WALLS_SUFFIX, SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.git.git import Git
@@ -138,7 +138,14 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
             links = find_task(session, load_tasks(session), task["id"]).links
-            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, repository)
+            git, folder = _find_git(fence, Path(task["worktree"])), None
+            walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
+            if walls.is_dir():
+                from sessionrun.worktrees.own import open_reader
+
+                own = open_reader(fence, walls, task["branch"], git)
+                git, folder = own.git, own.scratch
+            return _diff_worktree(git, links, argv, repository, folder)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
         return main(*argv, branch) if branch else b""
@@ -168,15 +175,21 @@ def _find_git(fence: Fence, worktree: Path) -> Git:
     return fence.inside(worktree, admin)
 
 
-def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
-    """Run a diff with new files in it too, by a private copy of the worktree's index."""
+def _diff_worktree(
+    git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository, inside: Path | None
+) -> bytes:
+    """Run a diff with new files in it too, by a private copy of the worktree's index.
+
+    Args:
+        inside: where git of a walled task finds files of ours.
+    """
     import tempfile
 
     from sessionrun.git.repository import ignore_words
     from sessionrun.worktrees.park import copy_index
 
     ours = {os.path.normpath(link) for link in links}
-    with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sessionrun-", dir=inside) as folder:
         index = replace(git, index=Path(folder, "index"))
         copy_index(index, "HEAD")
         new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))

@@ -11,32 +11,37 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.private import Fence, furnish
+from sessionrun.git.private import furnish
 from sessionrun.worktrees.registration import read_link
 
+if TYPE_CHECKING:
+    from sessionrun.worktrees.site import Site
 
-def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
+
+def find_repositories(site: Site, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
         git_dir: its administrative directory.
         gitlinks: paths at which the index holds a commit of another repository.
     """
-    modules = git_dir / "modules"
+    modules, top = git_dir / "modules", site.git.directory
     for name in gitlinks:
         if (top / name / ".git").is_dir():
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
-            yield from _find_changes(fence, fence.inside(top, git_dir), name, modules)
+            yield from _find_changes(site, site.git, name, modules)
     for repository in _submodules(modules):
-        if _has_own_commits(fence, repository):
+        if _has_own_commits(site, repository):
             yield f"submodule {repository.relative_to(modules)} has commits of its own"
 
 
-def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterator[str]:
+def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[str]:
     """A line if a submodule has another commit checked out, or changes, also for submodules inside of it."""
     changed = f"submodule {name} has changes of its own"
     wanted = outer.line("ls-files", "--stage", "-z", "--", f":(literal){name}").split(" ")[1:2]
@@ -45,7 +50,7 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
         yield changed
         return
     try:
-        with _open_repository(fence, git_dir, outer.directory / name) as git:
+        with _open_repository(site, git_dir, outer.directory / name) as git:
             changes = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
             if changes or [git.commit_of("HEAD")] != wanted:
                 yield changed
@@ -53,7 +58,7 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
             inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
             for about, _, path in inner:
                 if about.startswith("160000") and os.path.lexists(git.directory / path / ".git"):
-                    yield from (f"{problem} (in {name})" for problem in _find_changes(fence, git, path, modules))
+                    yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
     except (GitError, OSError):
         yield changed  # it cannot be read, so nothing shows that it is empty
 
@@ -68,11 +73,12 @@ def _find_git_dir(path: Path, modules: Path) -> Path | None:
 
 
 @contextmanager
-def _open_repository(fence: Fence, git_dir: Path, top: Path) -> Iterator[Git]:
+def _open_repository(site: Site, git_dir: Path, top: Path) -> Iterator[Git]:
     """Git in a repository inside a worktree, with the settings of the session."""
-    with tempfile.TemporaryDirectory(prefix="inner-", dir=fence.common, ignore_cleanup_errors=True) as made:
-        furnish(Path(made), git_dir, fence.settings)
-        yield Git(top, common=Path(made), git_dir=Path(made), limit_s=fence.limit_s)
+    folder = site.fence.common if site.own is None else site.folder
+    with tempfile.TemporaryDirectory(prefix="inner-", dir=folder, ignore_cleanup_errors=True) as made:
+        furnish(Path(made), git_dir, site.fence.settings)
+        yield replace(site.git, directory=top, common=Path(made), git_dir=Path(made), index=None)
 
 
 def _submodules(modules: Path) -> Iterator[Path]:
@@ -83,11 +89,11 @@ def _submodules(modules: Path) -> Iterator[Path]:
             folders[:] = [name for name in folders if name == "modules"]
 
 
-def _has_own_commits(fence: Fence, repository: Path) -> bool:
+def _has_own_commits(site: Site, repository: Path) -> bool:
     """Whether the repository has a commit that its origin, as of the last fetch, lacks."""
     words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--")
     try:
-        with _open_repository(fence, repository, repository) as git:
+        with _open_repository(site, repository, repository) as git:
             return bool(git(*words))
     except (GitError, OSError):
         return True  # it cannot be read, so nothing shows that it has none

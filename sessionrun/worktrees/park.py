@@ -27,7 +27,7 @@ from sessionrun.git.merging import commit_tree
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Place
-from sessionrun.store.files import is_folder, open_regular
+from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
 from sessionrun.worktrees.registration import find_lost_admins, load_owner
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
@@ -43,6 +43,7 @@ HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
 
 _MOST_NAMED: Final = 3
+_MAX_MERGED: Final = 1 << 12
 _MOST_RESCUES: Final = 100
 
 
@@ -79,17 +80,21 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     """Commit what lies in the worktree to its branch, or else to a rescue branch.
 
     Args:
-        inside: why commits of the task are not outside of its walls; the branch stays free for them.
+        inside: why commits of the task cannot leave its walls; the branch stays free for them.
 
     Raises:
         GitError: the work cannot be read or committed; nothing was changed.
     """
     head, commit, tree, problems = _make_commit(site, message)
     problems = [*filter(None, [inside]), *problems]
-    rescue = _point_a_ref(site.git, site.place, head.commit, commit, tidy=not problems)
+    if site.own is not None and not problems:  # where the task finds it; if it is locked there, it is rescued
+        is_there = site.git.set_ref(head.reference, commit, head.commit)
+        problems += [] if is_there else [f"{site.place.branch} is locked inside of its walls"]
+    site.publish(commit)
+    rescue = _point_a_ref(site.outer, site.place, head.commit, commit, tidy=not problems)
     if rescue is not None:
         commit = rescue[0]
-    problems += _find_missing(site.git, commit, site.place.base_commit)
+    problems += _find_missing(site.outer, commit, site.place.base_commit)
     return Parked(commit, tree, rescue and rescue[1], tuple(problems))
 
 
@@ -110,7 +115,8 @@ def commit_setup(site: Site, message: str) -> str | None:
         return None
     if commit != head.commit:
         site.git("update-ref", name, commit, head.commit)
-    site.git.settle_index(commit)
+    site.publish(commit)
+    site.settle_index(commit)
     return commit
 
 
@@ -146,7 +152,7 @@ def write_worktree(site: Site) -> Written:
     index = git.with_index(site.folder / "park-index")
     seen, unmerged = _look(index, head, site.ignore)
     names, why = _choose_work(index.directory, seen, site.brought)
-    problems += [*unmerged, *why, *find_repositories(site.fence, git.directory, head.git_dir, seen.gitlinks)]
+    problems += [*unmerged, *why, *find_repositories(site, head.git_dir, seen.gitlinks)]
     problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
     tree = index.line("write-tree")
     assert index.index is not None
@@ -163,11 +169,14 @@ def copy_index(git: Git, commit: str) -> None:
     """
     assert git.index is not None and git.git_dir is not None
     try:
-        times = os.stat(git.git_dir / "index")
-        shutil.copyfile(git.git_dir / "index", git.index)
-        os.utime(git.index, ns=(times.st_atime_ns, times.st_mtime_ns))
-    except FileNotFoundError:
+        source = open_regular(git.git_dir / "index")
+    except (FileNotFoundError, NotRegular):  # of a walled task it may be anything, and its copy be seen inside
         git("read-tree", commit)
+        return
+    with open(source, "rb") as index, open(git.index, "xb") as copy:
+        times = os.fstat(source)
+        shutil.copyfileobj(index, copy)
+    os.utime(git.index, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
@@ -395,7 +404,7 @@ def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
 def _parents(git: Git, head: Head) -> list[str]:
     """HEAD, and the commits of an unfinished merge into it."""
     try:
-        merged = (head.git_dir / "MERGE_HEAD").read_text().split()
+        merged = read_regular(head.git_dir / "MERGE_HEAD", _MAX_MERGED).decode("ascii").split()
     except (OSError, ValueError):
         merged = []
     return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))

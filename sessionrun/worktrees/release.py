@@ -15,13 +15,12 @@ import orjson
 from sessionrun.git.clone import drop_excerpt, remove_clean_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.git.repository import RULES
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
-from sessionrun.walls.argv import VIEW_FOLDER
+from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
 from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import bring_home, hold_mirror
@@ -44,7 +43,7 @@ from sessionrun.worktrees.seats import drop_task_file, leave_seat
 from sessionrun.worktrees.site import (
     Site,
     break_own_locks,
-    find_links,
+    find_git,
     find_site,
     find_worktree,
     is_of_another,
@@ -74,7 +73,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         released = bring_home(request, released, folder)
         released = _drop_environment(request, released, folder)
         if request.walls is not None:
-            from sessionrun.worktrees.bringing_out import leave_walls  # only walled tasks need it
+            from sessionrun.worktrees.own import leave_walls  # only walled tasks need it
 
             released = leave_walls(request, released)
     if request.upstream is not None and request.upstream.history is not None:
@@ -116,37 +115,49 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     path = find_worktree(request)
     break_own_locks(request, folder, path)
     if path is None:
-        return _release_gone(request, main, folder)
+        return _release_gone(fence, request, folder)
     moved, place = str(path) != place.worktree, replace(place, worktree=str(path))
-    site = find_site(fence, request, path, folder, brings_out=False)
-    git, inside = site.git, _try_to_bring_out(request, site.git)
     if place.seat is not None:
-        drop_task_file(git, place)
-    remark = _put_back(site, inside)
-    parked = park(site, word_message("Work", request), inside)
+        drop_task_file(find_git(fence, request, path), place)
+    site, parked, remark = _park(fence, request, path, folder)
     released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path)
     if kept is None and request.seats is not None and not moved:
-        return _leave(request, git, released, folder)
+        return _leave(request, site, released)
     if kept is None:
         return _remove(request, path, released)
     if not parked.problems and parked.rescue is None:
-        git.settle_index(parked.commit)
+        site.settle_index(parked.commit)
     return replace(released, kept=kept)
 
 
-def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
+def _park(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path) -> tuple[Site, Parked, str | None]:
+    """Park what lies in the worktree; files of a walled task also where its commits have to stay inside."""
+    try:
+        site = find_site(fence, request, path, folder)
+        remark = put_back(site)
+        return site, park(site, word_message("Work", request)), remark
+    except (SessionrunError, OSError) as error:
+        if request.walls is None:
+            raise
+        inside = f"{error}; its commits stay in {Path(request.walls, OWN_GIT)}"
+    site = find_site(fence, request, path, folder, apart=True)
+    remark = None if request.best is None else "the best round's work is not put back: its commits are inside"
+    return site, park(site, word_message("Work", request), inside), remark
+
+
+def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     """Release a worktree that is gone: the task deleted it, or an earlier start of this job removed it."""
-    place = request.place
+    place, main = request.place, fence.main()
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
     remark = _remark_on_loss(request, path)
     if request.walls is not None:
-        from sessionrun.worktrees.bringing_out import bring_out_of_gone
+        from sessionrun.worktrees.own import publish_gone
 
-        bring_out_of_gone(request, main, path, folder)
+        publish_gone(fence, request, path, folder)
     rescue_lost_head(request, main, path)
     claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
     parked = _parked_before(main, place, emptied=any(claim.emptied for claim in claims))
@@ -194,12 +205,12 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
         SessionrunError, OSError: not all of it can be in a commit of that branch.
     """
     with open_site(request, folder) as site:
-        remark = _put_back(site)
+        remark = put_back(site)
         parked = park(site, word_message("Work", request))
         if parked.problems and not request.partly:
             raise SessionrunError("; ".join(parked.problems[:5]))
         if not parked.problems:
-            site.git.settle_index(parked.commit)
+            site.settle_index(parked.commit)
         place = replace(site.place, worktree=str(site.git.directory))
         return replace(_describe(site.fence.main(), place, parked, request), remark=remark)
 
@@ -228,10 +239,6 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
     """
     with open_site(request, folder) as site:
         place, begins_at = site.place, commit_setup(site, word_message("Setup", request))
-    if request.walls is not None:
-        from sessionrun.worktrees.view import renew_view  # only walled tasks need it
-
-        renew_view(request, place)
     if place.taken_up is not None:
         return replace(place, taken_up=begins_at or place.taken_up)
     _note(folder, place.branch, setup_commit=begins_at)
@@ -255,26 +262,6 @@ def _settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
     return replace(request, place=place)
 
 
-def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
-    """Bring out the commits of a walled task; if they have to stay inside of its walls, why."""
-    if request.walls is None:
-        return None
-    from sessionrun.worktrees.bringing_out import bring_out_of
-
-    try:
-        bring_out_of(request, git)
-    except (SessionrunError, OSError) as error:
-        return f"{error}; its commits stay in {Path(request.walls, VIEW_FOLDER)}"
-    return None
-
-
-def _put_back(site: Site, inside: str | None = None) -> str | None:
-    """The best round's work takes the place of what lies there; why not, if it cannot."""
-    if inside is not None and site.request.best is not None:
-        return "the best round's work is not put back: its commits are inside"
-    return put_back(site)
-
-
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
     """Why the worktree stays, or None when it may go: then a ref holds all that is in it."""
     if parked.problems:
@@ -292,13 +279,12 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
     return None
 
 
-def _leave(request: WorkspaceRequest, git: Git, released: Place, folder: Path) -> Place:
+def _leave(request: WorkspaceRequest, site: Site, released: Place) -> Place:
     """The worktree stays, and no task has it; its work is safe."""
     assert released.branch is not None or released.rescue is not None
     assert released.commit is not None
     with register_lock(request.repository):
-        rules = (folder / RULES).read_bytes()
-        leave_seat(git, released.commit, request.session_id, find_links(request), rules)
+        leave_seat(site.outer, released.commit, request)
     return replace(released, worktree=None)
 
 

@@ -109,10 +109,6 @@ def take_back(request: WorkRequest, folder: Path) -> None:
             keep_work(site, workspace.round, Path(request.before, PATCH))
         base = site.place.taken_up or work_base(site.place)
         set_back(site, base, base)
-    if workspace.walls is not None and workspace.place is not None:
-        from sessionrun.worktrees.view import renew_view  # only walled tasks need it
-
-        renew_view(workspace, workspace.place)
     replace_file(done, b"", durable=True)
 
 
@@ -129,13 +125,13 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     commit = commit_tree(git, written.tree, [written.head.commit], message)
     make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
-    git("update-ref", _name_ref(site.request, name), commit)
+    site.outer("update-ref", _name_ref(site.request, name), site.hold(commit))
     return Kept(commit, written.tree, stat, written.problems)
 
 
 def is_kept(site: Site, name: str) -> bool:
     """Whether a round's work has its ref."""
-    return site.git.commit_of(_name_ref(site.request, name)) is not None
+    return site.outer.commit_of(_name_ref(site.request, name)) is not None
 
 
 def set_back(site: Site, content: str, head: str) -> None:

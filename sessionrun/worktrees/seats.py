@@ -16,7 +16,8 @@ but what git ignores goes when the next task takes it, and so do locks, settings
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,9 @@ FREE: Final = "seat"
 
 OWN_RULES: Final = "sessionrun-rules"
 """In the administrative directory of a free seat: what git ignored there when its last task was released."""
+
+WALLED: Final = "sessionrun-walled"
+"""In the same: its last task had walls, so git outside does not read its files."""
 
 MOST: Final = 1000
 """How many numbers are tried."""
@@ -107,10 +111,18 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     """
     if read_head(admin) != free.commit:
         return False
-    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
     nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
-    written = write_worktree(Site(fence, fence.inside(path, admin), nobody, Brought(path), ignore, folder))
-    return written.tree == written.head.tree and len(written.problems) == 1  # HEAD is on no branch
+    git, rules, own = fence.inside(path, admin), admin / OWN_RULES, None
+    if (admin / WALLED).exists():
+        from sessionrun.worktrees.own import open_apart  # only walled tasks need it
+
+        own = open_apart(fence, nobody, path, git)
+        git, folder = own.git, own.scratch
+        rules = Path(shutil.copy(rules, folder))
+    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={rules}")
+    written = write_worktree(Site(fence, git, nobody, Brought(path), ignore, folder, own))
+    # HEAD is on no branch; but in a git directory apart it is
+    return written.tree == written.head.tree and len(written.problems) == int(own is None)
 
 
 # --- taking one ---
@@ -235,16 +247,22 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
     path = Path(claim.worktree)
     admin = need_admin(request.repository, path)
     git = fence.inside(path, admin)
-    if (admin / "modules").exists():
+    if (admin / "modules").exists() or (admin / WALLED).exists():
         _empty_submodules(git)
+    before = git.commit_of("HEAD")
     kept = _OF_ANY_WORKTREE | (_OF_A_TABLE if (admin / "reftable").is_dir() else set())
     for entry in admin.iterdir():
         if entry.name not in kept:
             remove_entry(entry)
     bring_settings(admin, fence.settings)
     git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
-    show_hidden(git)
-    git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    if request.walls is None:
+        show_hidden(git)
+        git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    else:
+        from sessionrun.worktrees.own import check_out  # only walled tasks need it
+
+        git = check_out(fence, replace(request, place=claim.place), path, before)
     (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())
     git("clean", "-ffdq")
     _make_room(fence.main(), git, request, folder)
@@ -293,27 +311,30 @@ def drop_task_file(git: Git, place: Place) -> None:
 # --- leaving it ---
 
 
-def leave_seat(git: Git, commit: str, session_id: str, links: Mapping[str, str], rules: bytes) -> None:
+def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
 
     Args:
         commit: all that lies there; a ref holds it.
-        links: of the task: they go.
-        rules: what git ignores there.
+        request: of the task, whose links go.
 
     Raises:
         GitError, OSError: it cannot be done.
     """
     admin = git.git_dir
     assert admin is not None
-    for name, target in links.items():
+    for name, target in find_links(request).items():
         link = git.directory / name
         if link.is_symlink() and os.readlink(link) == target:
             link.unlink()
-    git.settle_index(commit)
-    replace_file(admin / OWN_RULES, rules, durable=False)
+    if request.walls is None:
+        git.settle_index(commit)
+    else:
+        git("read-tree", commit)
+        replace_file(admin / WALLED, b"", durable=False)
+    replace_file(admin / OWN_RULES, request.repository.excludes.encode(), durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
-    write_mark(admin, FREE, commit, session_id)
+    write_mark(admin, FREE, commit, request.session_id)
 
 
 def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
@@ -326,7 +347,7 @@ def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
         git = fence.inside(path, admin)
         drop_task_file(git, claim.place)
         begin = claim.taken_up or claim.base_commit
-        leave_seat(git, begin, request.session_id, find_links(request), (folder / RULES).read_bytes())
+        leave_seat(git, begin, request)
         drop_branch(fence.main(), request.repository, claim)
     except (SessionrunError, OSError):
         take_back(fence.main(), request.repository, claim)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -39,6 +39,9 @@ from sessionrun.worktrees.registration import (
     read_mark,
 )
 from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
+
+if TYPE_CHECKING:
+    from sessionrun.worktrees.own import Own
 
 BEGUN: Final = "begun"
 """File in a job's folder: the job has begun once, and when."""
@@ -76,11 +79,12 @@ class Site:
 
     Attributes:
         fence: of its repository.
-        git: in the worktree.
+        git: in the worktree; of a walled task inside of walls, in a git directory of its own.
         request: whose it is; its place names branch and base commit.
         brought: what of it is ours and no work.
         ignore: arguments for ``git ls-files`` that say what is ignored.
         folder: the job's, for a private index.
+        own: the git directory of a walled task; None: it has no walls.
     """
 
     fence: Fence
@@ -89,6 +93,29 @@ class Site:
     brought: Brought
     ignore: Sequence[str]
     folder: Path
+    own: Own | None = None
+
+    @property
+    def outer(self) -> Git:
+        """Git outside of walls: for refs, and for what a person sees, but never for files."""
+        return self.git if self.own is None else self.own.outer
+
+    def hold(self, commit: str) -> str:
+        """Let the repository have a commit that git made here; return it."""
+        if self.own is not None:
+            self.own.hold(commit)
+        return commit
+
+    def publish(self, commit: str) -> None:
+        """The same, and the task's branch is outside where it is inside."""
+        if self.own is not None:
+            self.own.publish(commit)
+
+    def settle_index(self, commit: str) -> None:
+        """Bring the index up to date with the commit that holds all that lies there."""
+        self.git.settle_index(commit)
+        if self.own is not None:
+            self.own.outer("read-tree", commit)  # without a look at files: a person's git has it when it is asked
 
     @property
     def place(self) -> Place:
@@ -112,20 +139,27 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
         yield find_site(fence, request, path, folder)
 
 
-def find_site(
-    fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, brings_out: bool = True
-) -> Site:
+def find_site(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, apart: bool = False) -> Site:
     """The worktree at `path`, to be read and parked; `folder` is the job's.
 
+    Args:
+        apart: the git directory of a walled task cannot be read: another one serves for its files.
+
     Raises:
-        SessionrunError, OSError: as `find_git`.
+        SessionrunError, OSError: as `find_git`; or the git directory of a walled task cannot be read.
     """
-    git, ignore = find_git(fence, request, path, brings_out=brings_out), ignore_words(request.repository, folder)
+    git, ignore, own = find_git(fence, request, path), ignore_words(request.repository, folder), None
+    if request.walls is not None:
+        from sessionrun.worktrees.own import open_apart, open_own  # only walled tasks need it
+
+        own = open_apart(fence, request, path, git) if apart else open_own(fence, request, path, git)
+        git, folder = own.git, own.scratch
     origins, files = find_included(fence.main(), request, ignore)
     place = request.place
     ours = place is not None and place.seat is not None and not is_tracked(git, TASK_FILE, place.base_commit)
     brought = Brought(origins, find_links(request), frozenset(files), frozenset({TASK_FILE} if ours else ()))
-    return Site(fence, git, request, brought, ignore, folder)
+    words = ignore if own is None else ignore_words(request.repository, folder)
+    return Site(fence, git, request, brought, words, folder, own)
 
 
 def find_links(request: WorkspaceRequest) -> dict[str, str]:
@@ -134,24 +168,16 @@ def find_links(request: WorkspaceRequest) -> dict[str, str]:
     return {find_name(top, link): expand_path(top, link) for link in request.links}
 
 
-def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out: bool = True) -> Git:
-    """Git in the worktree; checks that it is this worktree and not a repository around it.
-
-    If the task has walls, its commits come out of them first; without `brings_out` nothing changes.
+def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
+    """Git in the worktree, outside of walls; checks that it is this worktree and not a repository around it.
 
     Raises:
-        SessionrunError: an agent removed or replaced the worktree's link to its repository; or the commits cannot
-            be brought out.
+        SessionrunError: an agent removed or replaced the worktree's link to its repository.
     """
     admin = find_admin(request.repository, path)
     if admin is None or is_of_another(request, path):
         raise SessionrunError(describe_broken_link(request.repository, path))
-    git = fence.inside(path, admin)
-    if brings_out and request.walls is not None:
-        from sessionrun.worktrees.bringing_out import bring_out_of
-
-        bring_out_of(request, git)
-    return git
+    return fence.inside(path, admin)
 
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:

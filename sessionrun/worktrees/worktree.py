@@ -85,12 +85,7 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
         open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
     ):
         _check_tests(fence.main(), settled, folder)
-        place = _prepare(fence, settled, folder)
-        if request.walls is not None:
-            from sessionrun.worktrees.view import renew_view  # only walled tasks need it
-
-            renew_view(settled, place)
-        return place
+        return _prepare(fence, settled, folder)
 
 
 def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
@@ -146,7 +141,7 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
     """Put into the worktree what the task begins with; the claim of the worktree that has it."""
     _sync_claim(claim, folder)
     if claim.seat is None:
-        _check_out(fence, Path(claim.worktree))
+        _check_out(fence, request, claim)
     else:
         claim = make_ready(fence, request, claim, folder)
         _sync_claim(claim, folder)
@@ -193,10 +188,16 @@ def _find_work_tree(path: Path, admin: Path) -> str | None:
     return str(path) if is_right else top
 
 
-def _check_out(fence: Fence, path: Path) -> None:
+def _check_out(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
+    path = Path(claim.worktree)
     admin = need_admin(fence.repository, path)
     for name in ("index.lock", LOCKED):  # of an earlier start that was killed
         (admin / name).unlink(missing_ok=True)
+    if request.walls is not None:
+        from sessionrun.worktrees.own import check_out  # only walled tasks need it
+
+        check_out(fence, replace(request, place=claim.place), path)
+        return
     fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
 
 
@@ -269,7 +270,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     break_own_locks(own, folder, path)
     site = find_site(fence, own, path, folder)
     git = site.git
-    check_on_branch(git, earlier)
+    check_on_branch(site.outer, earlier)
     claim = Claim(
         branch=earlier.branch or "",
         worktree=str(path),
@@ -339,7 +340,7 @@ def _commit_all(site: Site) -> str:
     """Commit what lies in the worktree to its branch; where the attempt begins."""
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
-        site.git.settle_index(parked.commit)
+        site.settle_index(parked.commit)
         return parked.commit
     return site.git.line("rev-parse", "HEAD")
 

@@ -1,4 +1,4 @@
-"""What comes out of a task's view of git: PREPARE, what a task does to the view it owns, and RELEASE."""
+"""What leaves the git directory of a walled task: PREPARE, what the task does to what it owns, and RELEASE."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from walled import need_walls
 
 from sessionrun.client.findings import Leftover
 from sessionrun.git.clone import list_alternates
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.clean import Claimed, clean_claimed
-from sessionrun.worktrees.release import park_work, release
+from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
 
 
 class WalledProject(Project):
-    """A repository whose tasks have walls; what happens inside of a task is done by its git in the view."""
+    """A repository whose tasks have walls; what happens inside of a task is done by its git there."""
 
     @property
     def walls(self) -> Path:
@@ -97,7 +98,7 @@ def bench(project: WalledProject) -> Bench:
 @needs_calls
 @pytest.mark.slow
 def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
-    """The task can commit in its view, and the commit comes out."""
+    """The task can commit, and the commit comes out."""
 
     def examine(place: Place) -> list[str]:
         project.inside(Path(place.worktree or ""), COMMIT)
@@ -236,6 +237,19 @@ HOSTILE: dict[str, tuple[str, str]] = {
         COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.GIT"),
         "its commits cannot be read: error: object ",
     ),
+    "a folder .git": (
+        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.git"),
+        "its commits cannot be read: error: object ",
+    ),
+    "submodules that are elsewhere": (
+        "printf '[submodule \"../../x\"]\\npath = x\\nurl = u\\n' > m; "
+        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
+        "its commits cannot be read: error: object ",
+    ),
+    "a blob is missing": (
+        "echo 2 > two; git add two; git commit -qm two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
+        "its commits cannot be read: ",
+    ),
     "submodules that are commands": (
         "printf '[submodule \"x\"]\\npath = x\\nurl = -u./payload\\n' > m; "
         + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
@@ -264,7 +278,10 @@ PLANTED: dict[str, str] = {
     "settings are a link": "rm $V/config; ln -s /etc/passwd $V/config",
     "include": "mkfifo $V/pipe; git config include.path $V/pipe",
     "alternates": "echo /etc >> $V/objects/info/alternates; git config core.alternateRefsCommand $X",
-    "hooks": "mkdir -p $V/hooks; cp $X $V/hooks/reference-transaction; cp $X $V/hooks/post-index-change",
+    "hooks": "mkdir -p $V/hooks; for h in reference-transaction post-index-change post-checkout pre-commit "
+    "post-commit; do cp $X $V/hooks/$h; done",
+    "packs": "git config uploadpack.packObjectsHook $X; git config core.sshCommand $X",
+    "links out": "ln -s /etc out; ln -s ../../../../etc/passwd up; git add -A; git commit -qm links",
     "worktree": "git config core.worktree /; git config core.bare true",
     "index": "rm $V/index; mkfifo $V/index",
     "a merge": "mkfifo $V/MERGE_HEAD",
@@ -288,6 +305,86 @@ def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(p
         assert place.kept is None and place.commit is not None, (name, place)
         assert "one" in project.files(place.commit), name
         assert not (project.root / "ran").exists(), name
+
+
+FILTERS = {
+    "a module": "python3 -m nb",
+    "env": "env -u X python3 -m nb",
+    "sh": "sh -c ./nb.sh",
+    "make": "make -s nb",
+}
+"""Filters of a user that run what lies in the worktree."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: WalledProject, name: str) -> None:
+    """It does inside: at the checkout, where another task may have planted it, and when the work is committed."""
+    command, ran = FILTERS[name], project.root / "ran"
+    if shutil.which(command.split()[0]) is None:
+        pytest.skip(f"no {command.split()[0]} here")
+    script = f"#!/bin/sh\necho ran > {ran}\ntr a-z A-Z\n"
+    module = f"import sys, pathlib\ntry: pathlib.Path({str(ran)!r}).touch()\nexcept OSError: pass\n"
+    planted = {
+        "nb.py": f"{module}sys.stdout.write(sys.stdin.read().upper())\n",
+        "nb.sh": script,
+        "Makefile": "nb:\n\t@./nb.sh\n",
+        ".gitattributes": "*.nb filter=nb\n",
+        "z.nb": "base\n",
+    }
+    for path, content in planted.items():
+        (project.top / path).parent.mkdir(parents=True, exist_ok=True)
+        (project.top / path).write_text(content)
+        (project.top / path).chmod(0o755)
+    project.run("add", "-A")
+    project.run("commit", "-qm", "planted")
+    for kind in ("clean", "smudge"):
+        project.run("config", f"filter.nb.{kind}", command)
+    project.run("config", "filter.nb.required", "true")
+    request, place, worktree = project.begin(keep="always")
+    assert (worktree / "z.nb").read_text() == "BASE\n" and not ran.exists(), "at the checkout"
+    (worktree / "b.nb").write_text("set up\n")
+    place = settle(request, project.folder())
+    assert place.setup_commit is not None and project.show(place.setup_commit, "b.nb") == b"SET UP\n"
+    project.inside(worktree, "echo work > c.nb")
+    request = replace(request, place=place)
+    parked = park_work(request, project.folder())
+    (worktree / "d.nb").write_text("end\n")
+    released = release(request, project.folder())
+    assert released.commit is not None and released.kept == "worktrees are kept", released
+    assert project.show(parked.commit or "", "c.nb") == b"WORK\n"
+    assert project.show(released.commit, "d.nb") == b"END\n"
+    assert not ran.exists()
+    assert project.run("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=worktree) == str(
+        project.top / ".git"
+    )
+    assert released.commit == project.run("rev-parse", "HEAD", cwd=worktree)
+
+
+@pytest.mark.slow
+def test_a_filter_that_never_ends_costs_no_file(project: WalledProject) -> None:
+    project.run("config", "filter.slow.clean", "sh slow")
+    request, _, worktree = project.begin(limit_s=6.0)
+    project.inside(worktree, COMMIT)
+    (worktree / ".gitattributes").write_text("two filter=slow\n")
+    (worktree / "slow").write_text("sleep 60\n")
+    (worktree / "two").write_text("2")
+    with pytest.raises(SessionrunError, match="not done after 3 s"):
+        release(request, project.folder())
+    assert {"one", "two"} <= set(os.listdir(worktree)) and project.view.is_dir()
+    (worktree / "slow").write_text("cat\n")
+    place = release(request, project.folder())
+    assert place.kept is None and {"one", "two"} <= project.files("main-task-t")
+
+
+@pytest.mark.slow
+def test_a_repository_inside_is_named_and_kept(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(
+        worktree, f"{COMMIT}; unset GIT_DIR GIT_WORK_TREE; git init -q in; git -C in commit -q --allow-empty -m x"
+    )
+    place = release(request, project.folder())
+    assert place.kept == "in/ is a repository of its own" and "one" in project.files(place.commit or "")
 
 
 STAGED: dict[str, str] = {

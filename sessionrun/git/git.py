@@ -249,7 +249,7 @@ class Git:
             environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
         if self.walls is not None:
             kept = {name: environ[name] for name in environ if name in _INSIDE or name.startswith("GIT_")}
-            environ = {**kept, "HOME": "/"}
+            environ = {**kept, "HOME": "/tmp"}
         return environ
 
 

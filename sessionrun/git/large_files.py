@@ -1,7 +1,7 @@
 """Large files that Git LFS keeps beside the objects: those that a walled task has stored come out, too.
 
-The task owns the view they lie in.  So a file counts only if it is a regular one whose name is the SHA-256 of its
-content; then it is of no matter where it comes from.
+The task owns the git directory they lie in.  So a file counts only if it is a regular one whose name is the
+SHA-256 of its content; then it is of no matter where it comes from.
 """
 
 from __future__ import annotations

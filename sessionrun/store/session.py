@@ -135,7 +135,7 @@ class SessionDir:
         return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
 
     def walls_path(self, key: JobKey) -> Path:
-        """The folder of what an attempt has inside of walls: view of git, /tmp, state of agents."""
+        """The folder of what an attempt has inside of walls: git directory, /tmp, state of agents."""
         return self.path.absolute() / "jobs" / key.task / f"a{key.attempt}{WALLS_SUFFIX}"
 
     def make_job_path(self, key: JobKey) -> Path:

@@ -1,7 +1,7 @@
 """Ends jobs inside of walls that have filled more of the disk than their sandbox lets them.
 
 No limit of the kernel counts folders for an ordinary user, so what a task can write is measured from time to time:
-its worktree, its /tmp, its view of git, its environment, the folders of its agents, and the room of a proof.  It
+its worktree, its /tmp, its git directory, its environment, the folders of its agents, and the room of a proof.  It
 may come to more between two looks.  A job's own process says which folders these are, when it builds its walls.
 """
 

@@ -101,6 +101,11 @@ class Own:
         return f"refs/heads/{_place(self.request).branch}"
 
     @property
+    def refs(self) -> Git:
+        """Git for the refs there, without its HEAD: a lock that the task has left on that does not matter."""
+        return replace(self.git, git_dir=self.git.common)
+
+    @property
     def scratch(self) -> Path:
         """Where our git has files of ours inside: a private index."""
         assert self.git.common is not None
@@ -111,7 +116,7 @@ class Own:
         tip, home = self.outer.commit_of(self.name), load_record_if_any(self.folder / HOME, Home)
         if tip is None or home is None or tip == home.commit or self.git.commit_of(self.name) != home.commit:
             return
-        self.git("update-ref", self.name, tip, home.commit)
+        self.refs("update-ref", self.name, tip, home.commit)
         self.git("read-tree", "HEAD")
         replace_file(self.folder / HOME, orjson.dumps(replace(home, commit=tip)), durable=False)
 
@@ -301,7 +306,8 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
     walls = Path(request.walls or "")
     own, common = walls / OWN_GIT, Path(tempfile.mkdtemp(prefix="own-", dir=fence.common))
     settings = _settings_inside(fence)
-    furnish(common, own, settings)
+    furnish(common, own, replace(settings, config=(*settings.config, ("core.logAllRefUpdates", "false"))))
+    (common / "HEAD").write_bytes(b"ref: refs/heads/none\n")
     (common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     scratch = common / "scratch"
     scratch.mkdir()

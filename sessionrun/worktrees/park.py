@@ -88,7 +88,7 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     head, commit, tree, problems = _make_commit(site, message)
     problems = [*filter(None, [inside]), *problems]
     if site.own is not None and not problems:  # where the task finds it; if it is locked there, it is rescued
-        is_there = site.git.set_ref(head.reference, commit, head.commit)
+        is_there = site.refs.set_ref(head.reference, commit, head.commit)
         problems += [] if is_there else [f"{site.place.branch} is locked inside of its walls"]
     site.publish(commit)
     rescue = _point_a_ref(site.outer, site.place, head.commit, commit, tidy=not problems)
@@ -114,7 +114,7 @@ def commit_setup(site: Site, message: str) -> str | None:
     if head.reference != name or commit == site.place.base_commit:
         return None
     if commit != head.commit:
-        site.git("update-ref", name, commit, head.commit)
+        site.refs("update-ref", name, commit, head.commit)
     site.publish(commit)
     site.settle_index(commit)
     return commit

@@ -100,6 +100,11 @@ class Site:
         """Git outside of walls: for refs, and for what a person sees, but never for files."""
         return self.git if self.own is None else self.own.outer
 
+    @property
+    def refs(self) -> Git:
+        """Git for the branch as the task sees it."""
+        return self.git if self.own is None else self.own.refs
+
     def hold(self, commit: str) -> str:
         """Let the repository have a commit that git made here; return it."""
         if self.own is not None:

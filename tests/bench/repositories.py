@@ -281,7 +281,7 @@ def measure_walls() -> list[Row]:
     """What walls cost: a program that does nothing, inside of a real task's and bare, as the keeper starts both.
 
     At most 25 ms more are wanted; the table has it as a figure.  Processor time is no figure here: bubblewrap does
-    not wait for what is inside.  Whole sessions of one task each show what a view of git costs PREPARE and
+    not wait for what is inside.  Whole sessions of one task each show what git inside costs PREPARE and
     RELEASE.
     """
     problem = find_problem("strict", network=False)

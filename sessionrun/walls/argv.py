@@ -38,6 +38,9 @@ PROXY_URL: Final = "http://127.0.0.1:3128"
 OWN_GIT: Final = "git"
 """In a task's folder of walls: its own git directory."""
 
+OWN_PLACE: Final = "/run/git"
+"""Where it is inside: its own path would tell the name of the session."""
+
 GITFILE: Final = "gitfile"
 """In the same folder: what `.git` of its worktree is inside."""
 
@@ -224,8 +227,7 @@ def _list_own(walls: Walls) -> list[tuple[str, ...]]:
     if walls.own is None:
         has_one = walls.worktree is not None and walls.common_dir is not None
         return _show([f"{walls.worktree}/.git"], "--ro-bind-try") if has_one else []
-    own = f"{walls.own}/{OWN_GIT}"
-    mounts: list[tuple[str, ...]] = [("--bind", own, own)]
+    mounts: list[tuple[str, ...]] = [("--bind", f"{walls.own}/{OWN_GIT}", OWN_PLACE)]
     if walls.worktree is not None:
         mounts.append(("--ro-bind", f"{walls.own}/{GITFILE}", f"{walls.worktree}/.git"))
     return mounts

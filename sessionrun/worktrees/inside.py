@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import furnish
+from sessionrun.walls.argv import OWN_PLACE
 from sessionrun.worktrees.registration import read_link
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def _find_git_dir(path: Path, modules: Path) -> Path | None:
     link = read_link(path)
     if link is None:
         return None
-    git_dir = Path(os.path.realpath(link))
+    named = Path(os.path.normpath(link))
+    if named.is_relative_to(OWN_PLACE):  # as a walled task names it
+        named = modules.parent / named.relative_to(OWN_PLACE)
+    git_dir = Path(os.path.realpath(named))
     return git_dir if git_dir.is_relative_to(os.path.realpath(modules)) and (git_dir / "HEAD").is_file() else None
 
 

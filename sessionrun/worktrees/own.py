@@ -40,7 +40,7 @@ from sessionrun.model.places import GitSettings, Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
-from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, TMP_FOLDER, build_argv, clear_ways
+from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, build_argv, clear_ways
 from sessionrun.walls.programs import find_folders, make_walls
 from sessionrun.worktrees.registration import (
     bring_settings,
@@ -219,7 +219,7 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     tags = fence.main()(
         "for-each-ref", form, f"--merged={commit}", "refs/tags"
     )  # by which some find their version
-    attributes = ("core.attributesFile", str(own / "user-attributes"))
+    attributes = ("core.attributesFile", f"{OWN_PLACE}/user-attributes")
     make_repository(
         draft,
         f"ref: refs/heads/{branch}",
@@ -228,7 +228,7 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
         refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + tags,
         shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
     )
-    replace_file(walls / GITFILE, os.fsencode(f"gitdir: {own}\n"), durable=False)
+    replace_file(walls / GITFILE, f"gitdir: {OWN_PLACE}\n".encode(), durable=False)
     remove_tree(own)
     replace_file(walls / HOME, orjson.dumps(Home(commit)), durable=False)
     os.rename(draft, own)
@@ -318,7 +318,9 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common_dir=fence.repository.common_dir,
         own=str(walls),
         worktree=None if path is None else str(path),
-        binds=((str(scratch), str(scratch)),),
+        binds=tuple(
+            (str(folder), str(folder)) for folder in (own, scratch)
+        ),  # ours has the paths that it has outside
     )
     clear_ways(built)
     git = Git(

@@ -28,6 +28,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
 from sessionrun.store.files import expand_path, replace_file
 from sessionrun.store.jobfiles import CLAIM
+from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bringing import find_included
 from sessionrun.worktrees.mirrored import list_home
 from sessionrun.worktrees.registration import (
@@ -243,6 +244,13 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     admin = find_admin(request.repository, worktree) if worktree is not None else None
     locks = [*admin.glob("*.lock")] if admin is not None else []
     branch = request.place.branch if request.place is not None else None
+    if request.walls is not None and branch is not None:
+        own = Path(os.path.realpath(request.walls), OWN_GIT)
+        locks += own.glob("*.lock")
+        lock = find_branch_lock(str(own), branch)
+        locks += (
+            [lock] if os.path.realpath(lock.parent) == str(lock.parent) else []
+        )  # no link of the task leads away
     for folder_of_refs in (common, home) if branch is not None else ():
         if folder_of_refs:
             lock = find_branch_lock(folder_of_refs, branch or "")

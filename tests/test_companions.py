@@ -71,11 +71,11 @@ def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
 def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) -> None:
     repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
     workspace = {"repository": orjson.loads(orjson.dumps(repository)), "links": ["../data"], "task": "t"}
-    check = {"directory": "/w", "loop": {"workspace": workspace, "attempt": 1, "round": 2}}
+    check = {"directory": "/w", "workspace": {**workspace, "round": "a1-round-2"}}
     placed = orjson.loads(place_request(orjson.dumps(check), repository))
-    there = placed["loop"]["workspace"]
+    there = placed["workspace"]
     assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
-    assert (placed["directory"], placed["loop"]["round"], there["task"]) == ("/w", 2, "t")
+    assert (placed["directory"], there["round"], there["task"]) == ("/w", "a1-round-2", "t")
     assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
     wish = EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1")

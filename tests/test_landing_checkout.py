@@ -8,13 +8,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from calls import needs_calls
 from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
 from sessionrun.git.private import open_fence
 from sessionrun.landing.moving import begin_record, look_after
 from sessionrun.landing.places import is_left
-from sessionrun.landing.records import Report, SlotRecord
+from sessionrun.landing.records import Checkout, Report, SlotRecord
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
@@ -251,14 +252,16 @@ def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard
     assert told == [f"what landed with {new[:12]} was taken back by {taker}"]
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(yard: Yard, staged: bool) -> None:
+@pytest.mark.parametrize(("staged", "seen"), [(False, False), (True, False), (False, True)])
+def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_them(
+    yard: Yard, staged: bool, seen: bool
+) -> None:
     yard.git("switch", "-q", "--detach")
     old = yard.git("rev-parse", "main")
     yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
     request, new = yard.request(), yard.entries[0].tip
-    slot = Slot(request.repository, MAIN)
-    slot.write_record(SlotRecord("s", request.folder, MAIN, old, new))
+    slot, place = Slot(request.repository, MAIN), Checkout(str(yard.top), str(yard.top / ".git"))
+    slot.write_record(SlotRecord("s", request.folder, MAIN, old, new, {}, place if seen else None))
     yard.git("update-ref", MAIN, new)
     (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
     if staged:
@@ -268,6 +271,34 @@ def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(
     assert yard.statuses(yard.land()) == {"one": "landed"}
     assert status(yard) == ("A  mine.txt" if staged else "")
     assert (yard.top / "a.txt").read_text() == "1\n"
+
+
+@needs_calls
+@pytest.mark.parametrize("killed", [None, "rename:1:kill:*/.git/index", "unlink:1:kill:*sessionrun-land-*.mark"])
+def test_what_a_person_has_taken_back_stays_so(yard: Yard, killed: str | None) -> None:
+    """Index and files without it are as a switch that ended late leaves them, or a landing that was killed."""
+    yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
+    if killed is None:
+        yard.land()
+        yard.git("checkout", "-q", "-B", "main", "main^")  # within ten seconds
+        yard.entries = []
+    else:
+        yard.land_killed(rule=killed)
+        (yard.top / ".git/index.lock").unlink(missing_ok=True)
+        yard.git("reset", "-q", "--hard")
+        yard.git("revert", "--no-edit", "-m", "1", "main")
+    yard.land()
+    assert status(yard) == "" and yard.examine() == []
+
+
+def test_what_took_back_a_landing_of_many_files_is_found(yard: Yard) -> None:
+    yard.git("switch", "-q", "--detach")
+    folder = "/".join("long" * 50 for _ in range(12))
+    yard.add("many", {f"{folder}/{number}.txt": "1\n" for number in range(1000)})
+    yard.land()
+    back = yard.git("commit-tree", "-p", "main", "-m", "back", "main^^{tree}")
+    yard.git("update-ref", MAIN, back)
+    assert yard.land().fates[0].reason == f"then taken back by {back[:12]}"
 
 
 def test_a_lock_that_a_killed_git_left_where_another_branch_is_stops_nothing(yard: Yard) -> None:

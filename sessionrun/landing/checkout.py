@@ -24,7 +24,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
 from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, is_main, take_lock
-from sessionrun.landing.records import Checkout, Hold
+from sessionrun.landing.records import Checkout, Hold, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
@@ -112,9 +112,16 @@ def follow(tree: Tree) -> Hold | None:
 
 def is_behind(tree: Tree, git: Git) -> bool:
     """Whether an index has the old commit's entry of each path that the landing changes."""
-    changed = set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", tree.old, tree.new))
+    changed = find_changed(git, tree.old, tree.new)
     others = git.names("diff-index", "--cached", "-z", "--no-renames", "--name-only", tree.old)
     return bool(changed) and changed.isdisjoint(others)
+
+
+def is_taken_back(tree: Tree) -> bool:
+    """Whether the target has nothing of the landing any more: then an index without it is a person's wish."""
+    git = tree.fence.main()
+    tip = git.commit_of(tree.slot.target)
+    return tip is None or find_changed(git, tree.old, tree.new).isdisjoint(find_changed(git, tree.old, tip))
 
 
 def _land_locked(tree: Tree) -> Moved | Hold:
@@ -255,7 +262,8 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
     foreign = []
     is_made = tree.path(INDEX).exists() and not is_behind(tree, tree.private())
     if has_landed and not is_locked_by(tree.checkout, tree.slot.mark_path):
-        if is_behind(tree, tree.git()):  # what the person has staged since stays
+        # all files are written; what the person has staged since stays
+        if is_made and is_behind(tree, tree.git()) and not is_taken_back(tree):
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
     elif has_landed and is_made:
         os.replace(tree.path(INDEX), tree.path("index"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.private import Fence
-from sessionrun.landing.checkout import Tree, follow, is_behind, land_checked_out
+from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out
 from sessionrun.landing.places import (
     LOCK,
     LOCK_WAIT_S,
@@ -159,7 +159,7 @@ def _follow_late(
         tree = Tree(slot, fence, place, old, new)
         if not place.top or not is_at(place, slot.target) or (since is not None and not _ended_late(tree, since)):
             continue
-        if is_behind(tree, tree.git()):
+        if is_behind(tree, tree.git()) and not is_taken_back(tree):
             begin(place)
             hold = follow(tree)
             remarks += [f"{hold.reason}: {place.top} is behind the branch"] if hold else []

@@ -286,6 +286,11 @@ def is_ancestor(git: Git, commit: str, of: str) -> bool:
     return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0
 
 
+def find_changed(git: Git, old: str, new: str) -> set[str]:
+    """The files that differ between two commits."""
+    return set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new))
+
+
 def shorten(target: str) -> str:
     """The name of a branch for people."""
     return target.removeprefix(HEADS)

@@ -34,6 +34,7 @@ from sessionrun.landing.records import (
     Report,
     SlotRecord,
     Verdict,
+    find_changed,
     is_ancestor,
     shorten,
 )
@@ -48,6 +49,9 @@ MOVES: Final = 50
 
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
+
+MOST_NAMED: Final = 50
+"""By so many files of a landing it is found what took it back."""
 
 _HOW_TO_RUN: Final = (
     "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
@@ -321,17 +325,16 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, st
         GitError: git failed.
     """
     taken_back: dict[str, str] = {}
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only")
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:
         return taken_back  # nothing but landings since
     for landed in moves:
         if landed.new == tip or not is_ancestor(git, landed.new, tip):
             continue
-        changed = set(git.names(*words, landed.old, landed.new))
-        if changed and changed.isdisjoint(git.names(*words, landed.old, tip)):
-            found = git.line(
-                "rev-list", "-1", f"{landed.new}..{tip}", "--", *(f":(literal){name}" for name in changed)
-            )
+        changed = find_changed(git, landed.old, landed.new)
+        if changed and changed.isdisjoint(find_changed(git, landed.old, tip)):
+            # of a folder of modules all names would be too long for a command, and a few tell as much
+            named = [f":(literal){name}" for name in sorted(changed)[:MOST_NAMED]]
+            found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
             taken_back[landed.new] = (found or tip)[:12]
     return taken_back

@@ -129,7 +129,7 @@ def pytest_collect_file(parent: pytest.Collector) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
     tests = Path(__file__).parent
     if int(worker.removeprefix("gw")) % 2 and any(tests == config.rootpath / word for word in config.args):
-        for module in sorted(tests.glob("test_*.py"), reverse=True):
+        for module in sorted(tests.rglob("test_*.py"), reverse=True):
             with suppress(Exception, pytest.skip.Exception):  # pytest imports it again, and says what is wrong
                 import_module(module.stem)
 

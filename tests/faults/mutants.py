@@ -108,7 +108,7 @@ MUTANTS: Final = (
             ("if order.key in self.claimed:  #", "if False:  #"),
             ("if order.key not in self.claimed]", "]"),
         ),
-        by_test("tests/test_keeper.py", "-k", "claimed_once"),
+        by_test("tests/keeper/test_keeper.py", "-k", "claimed_once"),
         "test_a_key_is_claimed_once",
     ),
     Mutant(
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "lock lost while detaching",
         "session/launch.py",
         (("files_preserve=[ready_fd, lock_fd]", "files_preserve=[ready_fd]"),),
-        by_test("tests/test_detach.py", "-k", "left_everything"),
+        by_test("tests/session/test_detach.py", "-k", "left_everything"),
         "test_the_detached_process_has_left_everything",
     ),
     Mutant(
@@ -214,7 +214,7 @@ MUTANTS: Final = (
         "a wrong checksum of status.json is believed",
         "store/seal.py",
         (("seal == _SEAL % crc32(body, _OF_KEYS)", "seal == seal"),),
-        by_test("tests/test_caches.py", "-k", "wrong_byte"),
+        by_test("tests/store/test_caches.py", "-k", "wrong_byte"),
         "test_every_wrong_byte_is_seen",
     ),
     Mutant(
@@ -228,7 +228,7 @@ MUTANTS: Final = (
         "a cache of other keys is believed",
         "store/seal.py",
         (("for key in shape.__annotations__", "for key in ()"),),
-        by_test("tests/test_caches.py", "-k", "another_version"),
+        by_test("tests/store/test_caches.py", "-k", "another_version"),
         "test_a_file_of_another_version_is_as_if_it_were_absent",
     ),
     Mutant(
@@ -238,7 +238,7 @@ MUTANTS: Final = (
             ("msgspec.json.Decoder(cls)", "msgspec.json.Decoder(cls, strict=False)"),
             ("        if not is_good(value):", "        if False:"),
         ),
-        by_test("tests/test_caches.py", "-k", "other_types"),
+        by_test("tests/store/test_caches.py", "-k", "other_types"),
         "test_a_spec_of_other_types_is_damage",
     ),
 )

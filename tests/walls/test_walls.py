@@ -464,7 +464,7 @@ while os.open("/dev/null", os.O_RDONLY) < {REPORT_FD - 1}:
 open_report(pathlib.Path({str(report)!r}))
 os.execl("/bin/sh", "sh", "-c", "echo started >&{REPORT_FD}")
 """
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
     assert report.read_text() == "started\n"
 
 

@@ -234,7 +234,7 @@ def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:
 
 
 def test_the_manuals_example(places: Places) -> None:
-    page = (Path(__file__).parents[1] / "man" / "sessionrun-input.5").read_text()
+    page = (Path(__file__).parents[2] / "man" / "sessionrun-input.5").read_text()
     places.project(
         page.partition(".SH CONFIGURATION\n")[2].split(".EX\n")[1].partition(".EE")[0].replace("\\-", "-")
     )

@@ -16,7 +16,7 @@ from conftest import Command
 from stages import make_repository_of
 from walled import why_no_walls
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "swebench"
 KEYS_OF_THE_RUNNER = (
     *("instance_id", "repo", "base_commit", "problem_statement", "success", "duration", "iterations"),

@@ -26,7 +26,7 @@ from sessionrun.session.maker import JobMaker
 from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir
 
-OUTCOMES = Path(__file__).parent / "data" / "outcomes"
+OUTCOMES = Path(__file__).parents[1] / "data" / "outcomes"
 SAMPLES = {
     "claude": OUTCOMES / "claude" / "2.1.329" / "ok.raw",
     "codex": OUTCOMES / "codex" / "0.169.0" / "ok.raw",

@@ -66,7 +66,7 @@ def land_or_kill(yard: Yard, chance: random.Random) -> bool:
     """One landing in a process of its own; whether it was killed."""
     path = yard.top.parent / "request.json"
     save_request(path, replace(yard.request(), late_s=0.8))
-    argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parent)]
+    argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parents[1])]
     process = subprocess.Popen(argv, start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
         _, error = process.communicate(timeout=chance.uniform(0.2, 2.5) if chance.random() < 0.25 else None)

@@ -23,7 +23,7 @@ from sessionrun.client.planning.joining import settle_addition
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.queue.open import open_queue
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WAITS = "while ! test -e go; do sleep 0.05; done; echo went"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 STUB = """
 agent = "stub"
 [agents.stub]

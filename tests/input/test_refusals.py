@@ -22,7 +22,7 @@ import pytest
 from sessionrun.cli import main
 from sessionrun.cli.argv import VERBS
 
-TABLE: Final = Path(__file__).parent / "data" / "refusals.json"
+TABLE: Final = Path(__file__).parents[1] / "data" / "refusals.json"
 _ID: Final = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|(?<=ID: )[0-9a-f]{8}\b")
 _BEGIN: Final = "-c user.name=a -c user.email=a@b commit -q --allow-empty -m begin"
 

@@ -39,8 +39,8 @@ from sessionrun.client.reading.view import load_view
 from sessionrun.model.wording import columns, fit_counts, tell_result
 from sessionrun.store.session import SessionDir
 
-JOURNALS = Path(__file__).parent / "data" / "journals"
-RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms" / "sessions"
+JOURNALS = Path(__file__).parents[1] / "data" / "journals"
+RECORDED = Path(__file__).parents[1] / "data" / "recorded" / "before-rooms" / "sessions"
 BEGAN = "2026-01-02T03:00:00.000Z"
 NOW = 1767322804.0
 """4 seconds after `BEGAN`."""
@@ -223,7 +223,7 @@ def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: py
         blocks.append("\n".join([f"== {of}", *lines, ""]))
     text = "\n".join(blocks)
     assert name not in ("ascii", "brief") or text.isascii()
-    golden = Path(__file__).parent / "data" / "looks" / f"status-{name}.txt"
+    golden = Path(__file__).parents[1] / "data" / "looks" / f"status-{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
     assert text == golden.read_text()
@@ -393,7 +393,7 @@ def check_screen(sessionrun: Command, folder: Path, name: str, script: str, end:
         text = eventually(capture)
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
-    golden = Path(__file__).parent / "data" / "looks" / f"{name}.txt"
+    golden = Path(__file__).parents[1] / "data" / "looks" / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
     assert text == golden.read_text()

@@ -21,7 +21,7 @@ from test_documents import code_blocks, help_options, read
 
 from sessionrun.cli.argv import VERBS
 
-SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "gastown" / "qwen-agent.sh"
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
 PAGES = ("examples/queue/README.md", "examples/gastown/README.md")
 BEAD = {
     "id": "gt-abc12",

@@ -98,7 +98,7 @@ def test_what_an_entry_may_hold_is_documented(feed: FileFeed) -> None:
     feed.close(need.id, reason="r")
     feed.claim(task.id, ANN)
     entries_by_title = {entry["title"]: entry for entry in load(feed)["tasks"]}
-    text = (Path(__file__).parent.parent / "docs" / "files.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
     rows = re.findall(r"^\| (`.*?) \|", text.split("### Task of the queue")[1].split("\n#")[0], re.MULTILINE)
     documented = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
     assert documented == {key for entry in entries_by_title.values() for key in entry}

@@ -23,7 +23,7 @@ from sessionrun.store.session import SessionDir
 
 __all__ = ["stage"]
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "matrix"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "matrix"
 WORDS = {"queued", "preparing", "initializing", "running", "succeeded", "failed"}
 
 QWEN = r"""#!/bin/sh

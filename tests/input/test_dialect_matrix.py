@@ -12,7 +12,7 @@ from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TASK = {"id": "t", "name": "Task", "prompts": ["a", "b"]}
 SMALL = {"tasks": [TASK], "models": ["m"]}
 

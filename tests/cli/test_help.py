@@ -13,7 +13,7 @@ from sessionrun.cli.help import BY_HAND, EXAMPLES, HEADINGS, list_lines, write_f
 from sessionrun.input.rows import BY_NAME, SETTINGS
 from sessionrun.input.settings import TOPICS
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 RUN = load_verb("run")
 WIDE = 80
 LONGEST = 40

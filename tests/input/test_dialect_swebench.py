@@ -18,7 +18,7 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATCH = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n"
 INSTANCE: dict[str, Any] = {
     "instance_id": "o__r-1",

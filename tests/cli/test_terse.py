@@ -229,7 +229,7 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     tekken = import_module("mistral_common.tokens.tokenizers.tekken")
     file = max((Path(str(tekken.__file__)).parents[2] / "data").glob("tekken*.json"))
     tokenizer = tekken.Tekkenizer.from_file(file)
-    source = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("test_*.py")))[:1_000_000]
+    source = "".join(path.read_text() for path in sorted(Path(__file__).parents[1].rglob("test_*.py")))[:1_000_000]
     tasks = make_tasks(tmp_path, [(source[number:] + source[:number], source[:5000]) for number in range(200)])
     failed = [task for task in tasks if task["outcome"] == "failed"]
     view = make_view(tmp_path, tasks)

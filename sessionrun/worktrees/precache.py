@@ -8,6 +8,7 @@ copied.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -327,6 +328,6 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
     remove_tree(kept)
     if report is not None and report.problem is None:
         return {"path": str(request.cache / digest), "cached": report.cached}
-    os.rename(log, kept)
+    shutil.copytree(log, kept)  # temporary files may lie on another file system
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +131,16 @@ def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> Non
     assert place.git("branch", "--format=%(refname:short)") == "main"
 
 
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Temporary files lie on another file system than the cache, where there is one."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as made:
+        monkeypatch.setenv("TMPDIR", made)
+        yield Path(made)
+
+
 @pytest.mark.slow
-def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) -> None:
+def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place, memory: Path) -> None:
     (place.top / "inner" / "broken").touch()
     commit_all(place.top, "broken")
     commit = place.git("rev-parse", "HEAD")
@@ -143,7 +153,7 @@ def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) 
     assert "editable and pytest: exit code 1: RuntimeError: the build of demo failed" in line
     kept = Path(line.rpartition(", see ")[2])
     assert "the build of demo failed" in (kept / "environment.log").read_text()
-    assert (place.builds(), place.left()) == (1, [kept.name])
+    assert (place.builds(), place.left(), list(memory.iterdir())) == (1, [kept.name], [])
     (gone,) = [one for one in place.command.load("clean", "--cache")["findings"] if one["name"] == str(kept)]
     assert gone["removed"]
     plan = place.write({"id": "a", "prompt": "true", "environment": {"kind": "python", "python": "9.99"}})

@@ -74,9 +74,13 @@ def renew(text: str) -> str:
 
 def lines(verb: str) -> Iterator[str]:
     """The lines of the page for the options of a verb, in the order of its help."""
-    options: dict[str, list[click.Option]] = {}
+    options: dict[tuple[str, str], list[click.Option]] = {}
+    helps: dict[str, str] = {}
     for option in options_of(verb):
-        options.setdefault(str(option.name), []).append(option)
+        # of those that set one thing, each that means something else says so
+        name = str(option.name)
+        helps[name] = option.help or helps.get(name, "")
+        options.setdefault((name, helps[name]), []).append(option)
     for spellings in options.values():
         yield ".TP"
         yield ", ".join(names(option, spellings[0]) for option in spellings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -36,9 +36,6 @@ from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions,
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    pass
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

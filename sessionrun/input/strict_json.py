@@ -111,6 +111,8 @@ def _name_mistake(text: str, offset: int, message: str) -> tuple[int, str]:
         return at, "the last entry of a list or object has no comma behind it; remove the comma"
     if not rest:
         return offset, "the text ends too early; is the input complete?"
+    if not before and (rest[0].isalpha() or rest[0] == "-"):
+        return offset, "JSON begins with { or [; a file of YAML is named *.yaml"
     known = next((words for signs, words in _SIGNS.items() if rest.startswith(signs)), None)
     mend = next((mend for begin, mend in _MENDS.items() if message.startswith(begin)), None)
     return offset, known or mend or message[:1].lower() + message[1:]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sessionrun.keeper.lease import Leased
 
 LOCK_TIMEOUT_S: Final = 5.0
-MAX_RESTARTS: Final = 8
-"""So many supervisors may end in a row without progress: a journal's record that not each start makes."""
+MOST_FRUITLESS: Final = 9
+"""So many starts in a row may come to nothing: to no record of the journal but those that each start makes."""
 
 OF_EACH_START: Final = (
     *(b'"ev":"%b"' % name for name in (b"SupervisorStarted", b"HoldPlaced", b"HoldLifted", b"JobClaimed")),
@@ -213,7 +213,7 @@ class SupervisorProcess:
     @property
     def given_up(self) -> bool:
         """Whether no other one is to be started for the session's sake."""
-        return self._refused or self.fruitless > MAX_RESTARTS
+        return self._refused or self.fruitless >= MOST_FRUITLESS
 
     def is_due(self) -> bool:
         """Whether it is to be started now."""
@@ -265,12 +265,12 @@ class SupervisorProcess:
             self.restart_at = None
 
     def _note_failure(self) -> None:
-        """Count a start that came to nothing, and set when the next one is.
+        """Count a start if it came to nothing, and set when the next one is.
 
         How long it lived says nothing: on a busy machine, or with a long journal, it fails late.
         """
-        self.fruitless = 1 if self._heard or self._has_recorded() else self.fruitless + 1
-        again = min(self.fruitless - 2, 20)
+        self.fruitless = 0 if self._heard or self._has_recorded() else self.fruitless + 1
+        again = min(self.fruitless - 1, 20)
         pause_s = min(RESTART_FIRST_S * 2**again, RESTART_LAST_S) if again >= 0 else 0.0
         self.restart_at = time.monotonic() + pause_s
 

@@ -174,14 +174,14 @@ def take_follow_ups(
 
     Args:
         files: take these, beside what lies on the shelf; none: that of the main checkout.
-        warn: gets a line for each file that cannot be taken: it is a link, or too large.
+        warn: gets a line for each file that is not taken: it is a link, too large, or one that git tracks.
 
     Raises:
         InputError: the queue refuses the tasks; no line is lost.
         StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
     """
     shelf, sources = find_shelf(place), dict[Path, str]()
-    for file in files or _find_own(place.top):
+    for file in files or _find_own(place.top, warn):
         try:
             if dry_run:
                 read_regular(file, LIMIT)
@@ -211,10 +211,14 @@ def take_follow_ups(
     return lines.report([None if task is None else task.id for task in made])
 
 
-def _find_own(top: Path) -> list[Path]:
+def _find_own(top: Path, warn: Callable[[str], None]) -> list[Path]:
     """The file of the main checkout.  What git tracks stays: to empty it would show as a change."""
-    is_tracked = (top / ".git").exists() and Git(top).names("ls-files", "-z", "--", SUGGESTIONS)
-    return [] if is_tracked else [top / SUGGESTIONS]
+    own = top / SUGGESTIONS
+    if not ((top / ".git").exists() and Git(top).names("ls-files", "-z", "--", SUGGESTIONS)):
+        return [own]
+    if own.exists():
+        warn(f"{own}: git tracks it; it is taken only if it is named")
+    return []
 
 
 def _list_waiting(shelf: Path) -> list[Path]:

@@ -135,7 +135,8 @@ def describe_failure(session: SessionDir, ledger: Ledger) -> str | None:
     code, signal = split_status(status) if status >= 0 else (None, None)
     how = f"ended with exit code {code}" if code is not None else f"was ended by signal {signal}"
     last = how if status >= 0 else "could not be started"
-    what = f"{count} starts of its supervisor came to nothing, and" if count else "no supervisor can lead it:"
+    starts = f"{count} start{'s' if count != 1 else ''}"
+    what = f"{starts} of its supervisor came to nothing, and" if count else "no supervisor can lead it:"
     return f"{what} the last one {last}; what they printed is in {session.log_path.absolute()}"
 
 

@@ -36,7 +36,8 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     matches = match_sessions(results_dir, wanted)
     if not matches:
         here = list(iterate_sessions(results_dir))
-        begins = {session.session_id[: len(wanted)] for session in here}  # as much of an id as was typed
+        # as much of an id as was typed; of a launch that was killed there is a directory, but no session
+        begins = {session.session_id[: len(wanted)] for session in here} - {wanted}
         names = (name for _, name in _load_names(here, wanted) if name)
         meant = suggest(wanted, [LAST, *names, *sorted(begins)])
         raise SessionNotFound(

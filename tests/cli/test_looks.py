@@ -260,6 +260,8 @@ def test_what_is_next_is_a_command_for_each_word() -> None:
         *("release", "merge t2", "merge t3", "retry --failed", "results t5")
     ]
     assert [step.verb for step in list_steps(make_view(tasks), tasks[5:])] == []
+    lost = [tasks[0], make_task(7, outcome="lost")]
+    assert [[*step.words] for step in list_steps(make_view(lost), lost) if step.verb == "retry"] == [[]]
 
 
 def test_a_session_has_as_many_digits_as_tell_it_from_others() -> None:

@@ -37,6 +37,11 @@ def test_a_mistake_about_a_session(sessionrun: Command) -> None:
         2,
         f"'{session_id[:8]}' matches 2 sessions ({ids}): give more of the id",
     )
+    unbegun = f"{'0' * 8}-0000-4000-8000-{'0' * 12}"  # its launcher was killed
+    folder.with_name(f"session-{unbegun}").mkdir()
+    for word in (unbegun, unbegun[:8]):
+        missing = f"no session '{word}' in results or elsewhere; `sessionrun list --all` shows all"
+        assert told(sessionrun, "status", word) == (2, missing)
     shutil.rmtree(folder)
     assert told(sessionrun, "status", session_id) == (
         2,

@@ -15,6 +15,7 @@ from conftest import Command, eventually
 from queue_contract import find_ready
 from stages import git
 
+from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
 from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, read_line
 from sessionrun.queue.open import Ingested, ingest, open_queue
@@ -98,7 +99,8 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
 def test_a_file_that_git_tracks_is_taken_by_its_name_alone(repository: Path) -> None:
     (repository / SUGGESTIONS).write_text("one\n")
     git(Path(), "add", SUGGESTIONS)
-    assert added(ingest()) == [] and (repository / SUGGESTIONS).read_text() == "one\n"
+    with pytest.warns(SessionWarning, match="git tracks it; it is taken only if it is named"):
+        assert added(ingest()) == [] and (repository / SUGGESTIONS).read_text() == "one\n"
     assert added(ingest(files=[Path(SUGGESTIONS)])) == ["one"]
 
 

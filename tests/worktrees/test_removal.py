@@ -135,7 +135,6 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
     assert sessionrun("status", session_id).returncode == 2
 
 
-@pytest.mark.slow
 def test_by_age_and_number(sessionrun: Command) -> None:
     ids = [finish(sessionrun) for _ in range(4)]
     for number, session_id in enumerate(ids[:3]):

@@ -38,7 +38,7 @@ def launch(
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
     Args:
-        spec: what `plan` or `renew` settled.
+        spec: what `plan` settled.
         results_dir: where the session's directory is made, else in the results directory in use.
         ready: first ask the agents that can answer whether they are ready.
         held: no task starts until the session is released.

@@ -53,7 +53,7 @@ def list_steps(view: Mapping[str, Any], tasks: Sequence[Task], found: Unlanded |
     bad = [task for word in BAD for task in by_word.get(word, [])]
     left = [task for task in tasks if task["worktree"] and task["status"] == "completed"] if found else []
     found = found or Unlanded(bounced=tuple(short_id(task) for task in by_word.get("bounced", [])))
-    retried = ["--failed"] if by_word.keys() & {"failed", "timed_out"} else []
+    retried = ["--failed"] if bad and "lost" not in by_word else []
     ready = () if len(tasks) == len(view["tasks"]) else found.ready
     steps: list[tuple[object, Step]] = [
         (view["state"] == "stopped", Step("resume", (), "let it go on")),

@@ -87,7 +87,7 @@ def open_fence(
 
 
 def furnish(common: Path, real: Path, settings: GitSettings) -> None:
-    """Make an empty directory a private common directory for the one at `real`.
+    """Make a directory a private common directory for the one at `real`; what is in it already is its own.
 
     Raises:
         OSError: the directory cannot be written, or `real` cannot be read.
@@ -95,9 +95,6 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
     for prefix, name in _STORES.items():
         if any(key.startswith(prefix) for key, _ in settings.config):
             (real / name).mkdir(exist_ok=True)
-    names = {name for name in os.listdir(real) if name not in _OWN and not name.endswith(".lock")}
-    for name in (*names, *(name for name in _ALWAYS if name not in names)):
-        os.symlink(real / name, common / name)
     (common / "HEAD").write_bytes(_read_head(real))
     (common / "info").mkdir()
     (common / "info" / "attributes").write_text(settings.shared_attributes, encoding="utf-8")
@@ -105,6 +102,10 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
     attributes.write_text(settings.user_attributes, encoding="utf-8")
     own = (("core.bare", "false"), ("core.attributesFile", str(attributes)), ("core.excludesFile", os.devnull))
     (common / "config").write_text(word_settings((*settings.config, *own)), encoding="utf-8")
+    # links come last: `real` may be a task's, and what we write must not go through a link of its
+    names = {name for name in os.listdir(real) if name not in _OWN and not name.endswith(".lock")}
+    for name in names.union(_ALWAYS).difference(os.listdir(common)):
+        os.symlink(real / name, common / name)
 
 
 def _read_head(real: Path) -> bytes:

@@ -61,9 +61,9 @@ _MOVED: Final = "{} was moved from outside while the task ran"
 _UNSIGNED: Final = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))
 """The keys by which commits would be signed are not inside."""
 
-_OPENED: Final = ("HEAD", "packed-refs", "shallow", "refs", "logs", "objects", "objects/info")
-_MANY: Final = ("objects",)
-"""What of a git directory git opens by its name; an index is copied first.  In objects there are too many."""
+_OPENED: Final = ("HEAD", "packed-refs", "shallow", "refs", "logs", "objects", "objects/info", "modules")
+_MANY: Final = ("objects", "modules")
+"""What of a git directory git, or we, open by its name; an index is copied first.  In these there are too many."""
 
 _PROGRAMS: Final = (".clean", ".smudge", ".process")
 
@@ -305,12 +305,11 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
     """Git in the git directory of a task, inside of walls; without a `path` it has no worktree."""
     walls = Path(request.walls or "")
     own, common = walls / OWN_GIT, Path(tempfile.mkdtemp(prefix="own-", dir=fence.common))
-    settings = _settings_inside(fence)
+    settings, scratch = _settings_inside(fence), common / "scratch"
+    scratch.mkdir()
     furnish(common, own, replace(settings, config=(*settings.config, ("core.logAllRefUpdates", "false"))))
     (common / "HEAD").write_bytes(b"ref: refs/heads/none\n")
     (common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
-    scratch = common / "scratch"
-    scratch.mkdir()
     stores = filter(os.path.isdir, list_alternates(Path(fence.repository.common_dir)))
     shown = (*stores, *_find_programs(settings), str(common))
     built = replace(

@@ -231,6 +231,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
         "rm $GIT_DIR/HEAD; ln -s /etc/passwd $GIT_DIR/HEAD",
         "its commits cannot be read: HEAD is no regular file",
     ),
+    "submodules a link": ("ln -s / $V/modules", "its commits cannot be read: modules is no regular file"),
     "nothing": ("rm -rf $V/*", "its commits cannot be read: "),
     "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
     "a folder .GIT": (
@@ -287,6 +288,8 @@ PLANTED: dict[str, str] = {
     "a merge": "mkfifo $V/MERGE_HEAD",
     "an object": "echo 2 > two; git add two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
     "replace": "mkdir -p $V/refs/replace; echo $(git rev-parse HEAD) > $V/refs/replace/$(git rev-parse HEAD~)",
+    "attributes": "ln -sf $X $V/user-attributes",
+    "scratch": "mkdir $V/scratch",
     "fetch": 'git config extensions.partialClone e; git config remote.e.url "ext::sh $X"',
 }
 
@@ -294,7 +297,8 @@ PLANTED: dict[str, str] = {
 @pytest.mark.slow
 def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(project: WalledProject) -> None:
     program = project.root / "program"
-    program.write_text(f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n")
+    text = f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n"
+    program.write_text(text)
     program.chmod(0o755)
     for name, script in PLANTED.items():
         shutil.rmtree(project.walls, ignore_errors=True)
@@ -302,6 +306,7 @@ def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(p
         project.inside(worktree, f"{COMMIT}; X={program}; H={project.root}; {script}")
         (project.root / "ran").unlink(missing_ok=True)  # the task's own git may run it
         place = release(request, project.folder())
+        assert program.read_text() == text, name  # nothing of a user's is written through a link
         assert place.kept is None and place.commit is not None, (name, place)
         assert "one" in project.files(place.commit), name
         assert not (project.root / "ran").exists(), name

@@ -132,8 +132,8 @@ def run_watched(work: Callable[..., object], *words: object) -> str:
     Raises:
         AssertionError: it raised.
     """
-    place, name = str(Path(sys.modules[work.__module__].__file__ or "").parent), work.__module__
-    code = f"import sys; sys.path.insert(0, {place!r}); from {name} import {work.__name__} as work"
+    places, name = [path for path in sys.path if path.startswith(str(SOURCE.parent))], work.__module__
+    code = f"import sys; sys.path[:0] = {places!r}; from {name} import {work.__name__} as work"
     done = run_program(f"{code}; work(*sys.argv[1:])", *map(str, words), environ={"LD_PRELOAD": build_library()})
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -23,13 +23,13 @@ TASK: Final = "SESSIONRUN_TASK"
 def leave_task(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a program of ours: in a task's job the programs of its environment do not count.
 
-    An agent can write them.
+    An agent can write them, and what lies in a folder that counts from where a program begins: in its worktree.
     """
     kept = dict(environ)
     own = kept.pop("VIRTUAL_ENV", None) if TASK in kept else None
-    if own and "PATH" in kept:
-        folders = kept["PATH"].split(os.pathsep)
-        kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
+    left_out = os.path.join(own, "bin") if own else None
+    folders = kept.get("PATH", os.defpath).split(os.pathsep)
+    kept["PATH"] = os.pathsep.join(folder for folder in folders if os.path.isabs(folder) and folder != left_out)
     return kept
 
 

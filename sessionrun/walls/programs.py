@@ -18,6 +18,7 @@ from typing import Final
 
 from sessionrun.model.asked import Policy
 from sessionrun.model.errors import SessionrunError
+from sessionrun.store.programs import leave_task
 from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import (
@@ -44,7 +45,7 @@ def find_bwrap() -> str | None:
     """The absolute path of bubblewrap, or None."""
     import shutil  # it loads five compressors
 
-    return shutil.which("bwrap")
+    return shutil.which("bwrap", path=leave_task(os.environ)["PATH"])
 
 
 def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] = ()) -> Walls:

@@ -60,6 +60,18 @@ def test_a_module_where_a_variable_of_the_plan_leads_is_not_imported_outside(
 
 
 @pytest.mark.slow
+def test_a_program_in_a_relative_folder_of_the_path_is_not_run_outside(
+    site: Walled, sandbox: dict[str, Any]
+) -> None:
+    program = f"printf '#!/bin/sh\\ntouch {site.root}/ran\\n'"
+    plant = f"mkdir -p bin; {program} > bin/git; chmod +x bin/git; cp bin/git bin/bwrap"
+    plan = [{"id": "e", "prompt": f'{plant}; touch "$$"', "sandbox": sandbox, "check": ["false"], "rounds": 2}]
+    session = site.start(plan, env={"PATH": f"bin:{site.environ['PATH']}"})
+    site.finish(session)
+    assert not (site.root / "ran").exists()
+
+
+@pytest.mark.slow
 def test_a_pipe_among_the_settings_stops_no_git_of_ours(site: Walled, sandbox: dict[str, Any]) -> None:
     os.mkfifo(site.top / "pipe")
     outer, inner = f"git config include.path {site.top}/pipe", "mkfifo inner; git config include.path $PWD/inner"

@@ -39,7 +39,7 @@ static const struct word ACTS[] = {
     {"kill", KILL}, {"after", AFTER}, {"half", HALF}, {"torn", TORN}, {"short", SHORT}, {"stop", STOP}, {"all", ALL}, {0, 0}};
 static const struct word ERRORS[] = {
     {"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR}, {"EMFILE", EMFILE}, {"EROFS", EROFS}, {"ENOBUFS", ENOBUFS},
-    {"EAGAIN", EAGAIN}, {"EPIPE", EPIPE}, {0, 0}};
+    {"ENOENT", ENOENT}, {"EAGAIN", EAGAIN}, {"EPIPE", EPIPE}, {0, 0}};
 
 static struct rule {
     char role[WORD], pattern[WORD], text[WORD];

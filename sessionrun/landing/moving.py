@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sessionrun.git.git import GitError
 from sessionrun.git.private import Fence
 from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out
 from sessionrun.landing.places import (
@@ -112,8 +113,12 @@ def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout
         if place.top and _age(Path(place.git_dir, "index")) < LOCK_WAIT_S and not is_at(place, slot.target):
             head = fence.main().commit_of(read_head(Path(place.git_dir)).removeprefix("ref: "))
             tree = Tree(slot, fence, place, old, head or old)
-            if is_behind(tree, tree.git()):
-                return True
+            try:
+                if is_behind(tree, tree.git()):
+                    return True
+            except GitError:
+                if os.path.isdir(place.top) and os.path.isdir(place.git_dir):
+                    raise  # else it was removed meanwhile
     return False
 
 

@@ -77,10 +77,10 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
 
 
 def take_lock(place: Checkout, mark: Path) -> bool:
-    """Take git's lock of the index, so that it is never without our mark."""
+    """Take git's lock of the index, so that it is never without our mark; False: it is locked, or just removed."""
     try:
         os.link(mark, Path(place.git_dir, LOCK))
-    except FileExistsError:
+    except (FileExistsError, FileNotFoundError):
         return False
     return True
 

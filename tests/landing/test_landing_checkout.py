@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from calls import needs_calls
+from calls import Calls, needs_calls
 from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
@@ -313,6 +314,31 @@ def test_a_lock_that_a_killed_git_left_where_another_branch_is_stops_nothing(yar
     report = yard.land()
     assert yard.statuses(report) == {"one": "landed"} and lock.exists()
     assert report.remarks == (f"{lock} was left by a git that was killed: rm it",)
+
+
+@needs_calls
+@pytest.mark.parametrize("when", ["it is read", "it is locked"])
+def test_a_work_tree_that_goes_while_a_landing_looks_at_it_stops_nothing(
+    yard: Yard, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = yard.top.parent / "other"
+    yard.git("worktree", "add", "-q", "-b", "side", str(other))
+    yard.git("switch", "-q", "--detach")
+    yard.add("one", {"one.txt": "1\n"})
+    if when == "it is locked":
+        calls = Calls(yard.top.parent / "calls", "land+:link:1:ENOENT:*/worktrees/other/index.lock")
+        done = yard.land_apart(environ=calls.environ("land"))
+        assert done.returncode == 0 and calls.has_hit() == [True]
+    else:
+        program = yard.top.parent / "bin" / "git"
+        program.parent.mkdir()
+        real, gone = shutil.which("git"), f"{other} {yard.top}/.git/worktrees/other"
+        program.write_text(f'#!/bin/sh\ncase "$PWD" in */other) rm -rf {gone} ;; esac\nexec {real} "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        yard.land()
+        assert not other.exists()
+    assert yard.read("one.txt") == "1" and yard.examine(["one"]) == []
 
 
 @pytest.mark.parametrize("by_person", [True, False])

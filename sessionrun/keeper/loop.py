@@ -28,6 +28,9 @@ LOCK_TIMEOUT_S: Final = 5.0
 MOST_FRUITLESS: Final = 9
 """So many starts in a row may come to nothing: to no record of the journal but those that each start makes."""
 
+LONG_LIFE_S: Final = 600.0
+"""One that lived so long has not failed at its start."""
+
 OF_EACH_START: Final = (
     *(b'"ev":"%b"' % name for name in (b"SupervisorStarted", b"HoldPlaced", b"HoldLifted", b"JobClaimed")),
     *(b'"ev":"SlotsOffered"', b'"verdict":"void"'),  # of claims whose jobs never ran
@@ -193,9 +196,10 @@ class SupervisorProcess:
     Args:
         command: the program, which gets the descriptor of its socket as its last word.
         session: its journal tells whether one did anything.
+        long_life_s: the start of one that lived so long did not come to nothing.
     """
 
-    def __init__(self, command: list[str], session: Path) -> None:
+    def __init__(self, command: list[str], session: Path, long_life_s: float = LONG_LIFE_S) -> None:
         self.pid = 0
         self.restart_at: float | None = 0.0
         self.is_wanted = True
@@ -207,6 +211,7 @@ class SupervisorProcess:
         self._command = command
         self._journal = session / "journal"
         self._seen_to = 0
+        self._long_life_s, self._born = long_life_s, 0.0
         self._connection: Connection | None = None
         self._heard = False
 
@@ -222,6 +227,7 @@ class SupervisorProcess:
     def start(self) -> None:
         """Start one."""
         self.greeted = self._heard = False
+        self._born = time.monotonic()
         try:
             self._seen_to = os.path.getsize(self._journal)
         except OSError:  # a node has none
@@ -267,9 +273,11 @@ class SupervisorProcess:
     def _note_failure(self) -> None:
         """Count a start if it came to nothing, and set when the next one is.
 
-        How long it lived says nothing: on a busy machine, or with a long journal, it fails late.
+        A life of seconds says nothing: on a busy machine, or with a long journal, it fails late.
         """
-        self.fruitless = 0 if self._heard or self._has_recorded() else self.fruitless + 1
+        # jobs elsewhere are none of ours, and may run for days in which the journal gets no record
+        lived_long = time.monotonic() - self._born >= self._long_life_s
+        self.fruitless = 0 if lived_long or self._heard or self._has_recorded() else self.fruitless + 1
         again = min(self.fruitless - 1, 20)
         pause_s = min(RESTART_FIRST_S * 2**again, RESTART_LAST_S) if again >= 0 else 0.0
         self.restart_at = time.monotonic() + pause_s

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from conftest import eventually, is_gone, slow
 
-from sessionrun.keeper.loop import Keeper, SupervisorProcess
+from sessionrun.keeper.loop import LONG_LIFE_S, Keeper, SupervisorProcess
 from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack, pack_job
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -613,6 +613,10 @@ if kind != "at once":
     journal.append([b'{"ev":"SupervisorStarted"}', b'{"ev":"JobClaimed"}', b'{"ev":"JobLost","verdict":"void"}'])
 if kind == "late":
     time.sleep(1.1)
+if kind == "lives":
+    time.sleep(0.3)
+    if (place / "starts").stat().st_size == 12:
+        executor.close()
 if kind == "stops what is not there":
     executor._connection.send(b"T", b"none", b"1")
     executor._connection.flush()
@@ -626,12 +630,12 @@ sys.exit(1)
 """
 
 
-def keep_failing(session: Path, *command: str) -> tuple[list[bytes], int]:
+def keep_failing(session: Path, *command: str, long_life_s: float = LONG_LIFE_S) -> tuple[list[bytes], int]:
     """Be keeper of a supervisor of this command until it leaves; the words of its last record, and the starts."""
     session.mkdir()
     pid = os.fork()
     if pid == 0:
-        keep(session, SupervisorProcess([*command], session), dict(os.environb))
+        keep(session, SupervisorProcess([*command], session, long_life_s), dict(os.environb))
     try:
         eventually(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
     finally:
@@ -655,7 +659,12 @@ def test_one_that_cannot_be_started_is_given_up(tmp_path: Path) -> None:
     assert keep_failing(tmp_path / f"session-{SESSION}", "/no/such/python") == ([b"G", b"9", b"-1"], 0)
 
 
-def test_those_that_do_something_are_not_given_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "long_life_s"), [("does more", LONG_LIFE_S), ("lives", 0.3)])
+def test_those_that_do_something_or_live_long_are_not_given_up(
+    tmp_path: Path, kind: str, long_life_s: float
+) -> None:
+    """A job on a cluster may run for days: the journal says nothing meanwhile, and is no job of the keeper's."""
     session = tmp_path / f"session-{SESSION}"
-    last, starts = keep_failing(session, sys.executable, "-c", FAILS, PACKAGE_ROOT, str(session), "does more")
+    command = sys.executable, "-c", FAILS, PACKAGE_ROOT, str(session), kind
+    last, starts = keep_failing(session, *command, long_life_s=long_life_s)
     assert (last[0], starts) == (b"K", 12)

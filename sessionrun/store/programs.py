@@ -29,7 +29,8 @@ def leave_task(environ: Mapping[str, str]) -> dict[str, str]:
     own = kept.pop("VIRTUAL_ENV", None) if TASK in kept else None
     left_out = os.path.join(own, "bin") if own else None
     folders = kept.get("PATH", os.defpath).split(os.pathsep)
-    kept["PATH"] = os.pathsep.join(folder for folder in folders if os.path.isabs(folder) and folder != left_out)
+    absolute = (folder for folder in folders if os.path.isabs(folder) and folder != left_out)
+    kept["PATH"] = os.pathsep.join(absolute) or os.defpath  # an empty one is where a program begins
     return kept
 
 

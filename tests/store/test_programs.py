@@ -15,7 +15,7 @@ import pytest
 from conftest import eventually
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.store.programs import run
+from sessionrun.store.programs import leave_task, run
 from sessionrun.worktrees.precache import run_abreast
 
 WAITS = "import os, subprocess, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
@@ -92,3 +92,13 @@ def has_ended(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.mark.parametrize("path", [".", "", "bin:", "bin:/usr/bin:/bin"])
+def test_no_program_is_found_where_it_begins(tmp_path: Path, path: str) -> None:
+    """An empty PATH would mean that directory, too."""
+    for folder in (tmp_path, tmp_path / "bin"):
+        folder.mkdir(exist_ok=True)
+        (folder / "true").write_text("#!/bin/sh\necho planted\n")
+        (folder / "true").chmod(0o755)
+    assert run(["true"], cwd=tmp_path, environ=leave_task({"PATH": path}), limit_s=None).stdout == b""

@@ -39,20 +39,20 @@ ROOMS: Final[Mapping[str, Size]] = {
     "engine": Size(15, 3634, 2100),
     "git": Size(8, 1593, 853),
     "input": Size(22, 4069, 2450),
-    "keeper": Size(9, 1701, 1065),
-    "landing": Size(24, 4096, 2316),
+    "keeper": Size(9, 1709, 1069),
+    "landing": Size(24, 4101, 2320),
     "model": Size(22, 3636, 1791),
     "queue": Size(19, 3859, 2236),
     "session": Size(24, 4264, 2407),
-    "store": Size(22, 3510, 1898),
-    "walls": Size(23, 3722, 2172),
+    "store": Size(22, 3511, 1899),
+    "walls": Size(23, 3723, 2172),
     "worktrees": Size(36, 8405, 4632),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(400, 73409, 42375)
-TESTS_LINES: Final = 63_015
-PAGES_LINES: Final = 9416
+PACKAGE_BUDGET: Final = Size(400, 73424, 42384)
+TESTS_LINES: Final = 63_072
+PAGES_LINES: Final = 9417
 
 
 @cache

@@ -575,7 +575,7 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
     fetch = f"import urllib.request as u; print(u.urlopen('{base}/x').read().decode())"
     commands = [
         f"curl -sS -f {base}/x",
-        f'GIT_SMART_HTTP=0 git clone -q {base}/r.git "$TMPDIR/r" && cat "$TMPDIR/r/README"',
+        f'place=$(mktemp -d); GIT_SMART_HTTP=0 git clone -q {base}/r.git "$place"; cat "$place/README"',
         python(fetch),
     ]
     if shutil.which("npm") and os.path.realpath(shutil.which("npm") or "").startswith("/usr/"):

@@ -72,6 +72,13 @@ def _parse_since_or_cursor(text: str) -> float:
     return int(text[:19]) if text.isascii() and text.isdigit() else _parse_since(text)
 
 
+def _parse_fields(text: str) -> tuple[str, ...]:
+    fields = tuple(word.strip() for word in text.split(","))
+    if not all(fields):
+        raise ValueError(f"{text!r}: write names with commas between them, such as id,outcome,reason")
+    return fields
+
+
 def _parse_words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(text.split(","))
     unknown = next((word for word in words if word not in known), None)
@@ -110,6 +117,9 @@ SinceOrCursor: Final = partial(Parsed, "date", _parse_since_or_cursor)
 
 Moment: Final = partial(Parsed, "time", lambda text: parse_coming(text.strip(), time.time()))
 """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
+
+Fields: Final = partial(Parsed, "fields", _parse_fields)
+"""Names of keys, with commas between them."""
 
 Words: Final = partial(Parsed, "words", _parse_words)
 """Words of the argument, with commas between them."""

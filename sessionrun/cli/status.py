@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, Fields, json_option, results_dir_option
 from sessionrun.cli.render import (
     escape,
+    escape_line,
     is_seed_block,
     local_time,
     print_json,
     print_stored,
+    print_table,
     sign,
+    tell_value,
     terminal_width,
 )
 from sessionrun.cli.selecting import each_session, words_argument
@@ -36,6 +39,7 @@ View = Mapping[str, Any]
 @click.option("--failed", is_flag=True, help="Only tasks that failed, with a row for each.")
 @click.option("--since", type=Count(), metavar="CURSOR", help="Only tasks that changed since this cursor.")
 @click.option("--brief", is_flag=True, help="Only counts and tasks that need attention; in JSON no nulls.")
+@click.option("--fields", type=Fields(), metavar="NAME,...", help="Only these keys of the session and its tasks.")
 @json_option
 @results_dir_option
 @each_session("since")
@@ -48,6 +52,7 @@ def command(
     failed: bool,
     since: int | None,
     brief: bool,
+    fields: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Show where session ID stands: the newest if no ID is given.
@@ -56,16 +61,20 @@ def command(
 
     --brief and --since print a cursor: the next call with --since CURSOR shows what changed since then.
     """
-    if by is not None and (brief or since is not None):
-        raise InputError("status: --by cannot be had with --since or --brief")
-    as_it_is = as_json and not (tasks or by or brief or failed) and since is None
+    if by is not None and (brief or fields or since is not None):
+        raise InputError("status: --by cannot be had with --since, --brief or --fields")
+    if brief and fields:
+        raise InputError("status: choose one of --brief and --fields")
+    as_it_is = as_json and not (tasks or by or brief or fields or failed) and since is None
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
         print_stored(*unparsed)
         return
     view, chosen = _load(session, tasks, since)
     chosen = [task for task in chosen if task["word"] in BAD or not failed]
-    if as_json:
+    if fields:
+        _print_fields(view, chosen, fields, as_json=as_json)
+    elif as_json:
         print_json(_describe(session, view, chosen, by=by, brief=brief, since=since))
     elif brief:
         from sessionrun.cli.standing import brief_lines
@@ -136,6 +145,24 @@ def status_lines(
 
         shown = comparison_lines(compare_tasks(view, tasks, by), width, show_all=every)
     return [*head, *shown, *next_lines(session, view, tasks, verb="status")]
+
+
+def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
+    """Print only the given keys: as JSON, or as lines of the session and a table of its tasks."""
+    from sessionrun.client.reading.terse import choose_fields
+
+    record = choose_fields(view, tasks, fields)
+    if as_json:
+        print_json(record)
+        return
+    for key, value in record.items():
+        if key in fields:
+            click.echo(escape_line(f"{key}: {tell_value(value)}"))
+    columns = [key for key in fields if any(key in task for task in view["tasks"])]
+    if columns and tasks:
+        print_table(
+            [key.upper() for key in columns], [[tell_value(task.get(key)) for key in columns] for task in tasks]
+        )
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

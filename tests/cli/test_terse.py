@@ -73,6 +73,30 @@ def test_brief_has_counts_and_what_is_not_fine(sessionrun: Command, mixed: str) 
     assert rest == f"{tail}Cursor: {brief['cursor']}\n"
 
 
+def test_only_some_fields(sessionrun: Command, mixed: str) -> None:
+    record = sessionrun.load("status", mixed, "a", "bad", "--fields", "total, id,outcome")
+    assert record.pop("cursor") and record == {
+        "schema_version": 2,
+        "session_id": mixed,
+        "total": 4,
+        "outcome": "failed",
+        "tasks": [{"id": "a", "outcome": "succeeded"}, {"id": "bad", "outcome": "failed"}],
+    }
+    table = sessionrun("status", mixed, "bad", "--fields", "id,exit_code,needs,check").stdout
+    assert [line.split() for line in table.splitlines()] == [
+        ["ID", "EXIT_CODE", "NEEDS", "CHECK"],
+        ["bad", "3", "[]"],
+    ]
+    for words, says in (
+        (("--fields", "id,exitcode"), "no field 'exitcode' (did you mean \"exit_code\"?)"),
+        (("--fields", "id,,num"), "write names with commas between them"),
+        (("--fields", "id", "--brief"), "choose one of --brief and --fields"),
+        (("--by", "task", "--brief"), "--by cannot be had with"),
+    ):
+        done = sessionrun("status", mixed, *words)
+        assert done.returncode == 2 and says in done.stderr, words
+
+
 def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str) -> None:
     assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad"]
     shown = sessionrun("results", mixed, "--max-bytes", "1200").stdout

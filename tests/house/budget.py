@@ -32,8 +32,8 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 491, 275),
     "agents": Size(19, 2809, 1688),
     "checks": Size(18, 3746, 2315),
-    "cli": Size(41, 6842, 4133),
-    "client": Size(49, 8283, 4791),
+    "cli": Size(41, 6879, 4158),
+    "client": Size(49, 8302, 4802),
     "cluster": Size(31, 6092, 3551),
     "doors": Size(14, 2657, 1702),
     "engine": Size(15, 3634, 2100),
@@ -50,9 +50,9 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(400, 73424, 42384)
-TESTS_LINES: Final = 63_072
-PAGES_LINES: Final = 9417
+PACKAGE_BUDGET: Final = Size(400, 73480, 42420)
+TESTS_LINES: Final = 63_096
+PAGES_LINES: Final = 9426
 
 
 @cache

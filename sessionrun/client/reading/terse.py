@@ -13,6 +13,7 @@ import orjson
 
 from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
 from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing
 from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
@@ -38,6 +39,24 @@ def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
         name for name, is_so in (("attempt", task["attempt"] == 1), ("stderr", "telling" in record)) if is_so
     ]
     return {name: value for name, value in record.items() if name not in needless}
+
+
+def choose_fields(
+    view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], fields: Sequence[str]
+) -> dict[str, Any]:
+    """The given keys of the session and of its tasks; a key that both have is shown of both.
+
+    Raises:
+        InputError: neither has such a key.
+    """
+    head = [key for key in fields if key in view and key != "tasks"]
+    of_task = [key for key in fields if any(key in task for task in view["tasks"])]
+    unknown = next((key for key in fields if key not in head and key not in of_task), None)
+    if unknown is not None and view["tasks"]:
+        known = sorted({*view, *view["tasks"][0]} - {"tasks"})
+        raise InputError(f"--fields: no field {unknown!r}{suggest(unknown, known)}; known are: {', '.join(known)}")
+    chosen = {**_choose(view, ("session_id", *head)), "cursor": view["seq"]}
+    return {**chosen, "tasks": [_choose(task, of_task) for task in tasks]} if of_task else chosen
 
 
 def _choose(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ SEAMS = (
 """The modules of the core that read the table of the house."""
 
 MOST_LINES = 6000
-LARGER = {"worktrees": 8900, "client": 9000, "cli": 7450, "cluster": 6500}
+LARGER = {"worktrees": 8450, "client": 8350, "cli": 6900, "cluster": 6150}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")

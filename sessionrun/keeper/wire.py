@@ -15,7 +15,7 @@ any byte.  The first field is the kind:
                         A key                  of a node: its end is known to its session
     to the supervisor   H pid started ledger   hello: all up to this offset of the ledger is to be read there
                         P key pid started ledger       the process exists
-                        X key status cpu ledger [how command]...   it ended, and all of its tree; what it left
+                        X key status cpu ledger [how command]...   it and its tree ended; how, command: left over
                         F key errno detail ledger      it could not be started
                         R key reason           refused for now, and certainly not started
                         L key ledger           its end was not seen

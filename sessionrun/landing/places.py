@@ -111,7 +111,7 @@ def find_mark(lock: Path) -> Sequence[str] | None:
 def find_lock(places: Sequence[Checkout], target: str) -> Path | None:
     """A lock that may be of a switch to the target; None: there is none.
 
-    In the lock of another landing nobody switches.  One that was left where another branch is stops nothing.
+    A lock with the mark of a landing is not one, nor is a lock that a killed git left where another branch is.
     """
     for place in places:
         lock = Path(place.git_dir, LOCK)

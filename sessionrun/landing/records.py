@@ -24,7 +24,7 @@ Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
 
 Take = Literal["branches", "recorded"]
-"""What lands of a task whose branch is no longer what it left: the branch as it is now, or the recorded commit."""
+"""What lands if a person has changed the branch of a task: the branch as it is now, or the commit on record."""
 
 HEADS: Final = "refs/heads/"
 

@@ -1,4 +1,4 @@
-"""What is asked of the program that makes an environment, what it leaves, where environments lie, how they go.
+"""Environments: the request to the program that makes one, its answer, where they lie, and their removal.
 
     CACHE/environments/DIGEST/              what was built once: env/, left/, manifest.json
     CACHE/environments/DIGEST.lock          held by the process that builds it

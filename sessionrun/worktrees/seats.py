@@ -111,16 +111,16 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     """
     if read_head(admin) != free.commit:
         return False
-    nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
+    of_no_task = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
     git, rules, own = fence.inside(path, admin), admin / OWN_RULES, None
     if (admin / WALLED).exists():
         from sessionrun.worktrees.own import open_apart  # only walled tasks need it
 
-        own = open_apart(fence, nobody, path, git)
+        own = open_apart(fence, of_no_task, path, git)
         git, folder = own.git, own.scratch
         rules = Path(shutil.copy(rules, folder))
     ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={rules}")
-    written = write_worktree(Site(fence, git, nobody, Brought(path), ignore, folder, own))
+    written = write_worktree(Site(fence, git, of_no_task, Brought(path), ignore, folder, own))
     # HEAD is on no branch; but in a git directory apart it is
     return written.tree == written.head.tree and len(written.problems) == int(own is None)
 

@@ -612,7 +612,7 @@ if kind != "at once":
     journal = AppendLog(place / "journal")
     journal.append([b'{"ev":"SupervisorStarted"}', b'{"ev":"JobClaimed"}', b'{"ev":"JobLost","verdict":"void"}'])
 if kind == "late":
-    time.sleep(1.1)
+    time.sleep(1.1)  # how long it lives is what is tested; a slow machine changes no outcome
 if kind == "lives":
     time.sleep(0.3)
     if (place / "starts").stat().st_size == 12:

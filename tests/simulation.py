@@ -281,6 +281,16 @@ class Drive:
             self.record(order.event)
         return None
 
+    def claims(self) -> dict[str, float]:
+        """When each job was claimed."""
+        events = ((entry.event, entry.mono) for entry in self.entries)
+        return {event.key.text(): at for event, at in events if isinstance(event, JobClaimed)}
+
+    @property
+    def outcomes(self) -> dict[str, str | None]:
+        """What became of each task."""
+        return {name: task.outcome for name, task in self.state.tasks.items()}
+
     def _claim(self, key: JobKey) -> JobKey | None:
         self.record(JobClaimed(key))
         return key

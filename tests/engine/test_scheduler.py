@@ -12,6 +12,8 @@ A line is ``input & input -> order; order``; no arrow means that nothing is orde
     add ID / close                a task from `late`; the feed ends
     reboot                        a new supervisor on another boot
     at S                          time passes
+    to KEY                        the jobs of its task pass until this one starts
+    rest                          all that runs passes, and all that it lets start; starts are not told
     grew SIZE                     from now on, what a job is found to have printed
 
 Orders are carried out at once (``start KEY`` claims the job) until the scheduler only waits; a time it wants
@@ -26,14 +28,11 @@ from typing import Any
 
 import pytest
 from simulated import Fate, SimulatedExecutor
-from simulation import EPOCH_S, Drive, make_session
+from simulation import Drive, Scripted, make_session
 
-from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
-from sessionrun.engine.state import State
 from sessionrun.model.events import (
-    Entry,
     Event,
     FeedClosed,
     HoldLifted,
@@ -52,9 +51,7 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import OUTCOMES, Check, Job, TaskSpec, Workspace
-from sessionrun.session.executor import Exit
-from sessionrun.session.history import begin
+from sessionrun.model.spec import OUTCOMES, Check, TaskSpec, Workspace
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))
@@ -79,104 +76,56 @@ def task(name: str, /, **fields: object) -> TaskSpec:
 
 
 HISTORIES: dict[str, History] = {
-    "phases in order": History(
-        (task("a", workspace=TREE, setup=("s",), check=CHECK),),
+    "phases in order; absent ones are skipped": History(
+        (
+            task("a", workspace=TREE, setup=("s",), check=CHECK),
+            task("b"),
+            task("c", setup=("s",)),
+            task("d", workspace=TREE),
+            task("e", check=CHECK),
+        ),
         """
-        begin -> start a/1/1/prepare/1
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1; start c/1/1/setup/1; start d/1/1/prepare/1; \
+            start e/1/1/work/1
         passed a/1/1/prepare/1 -> start a/1/1/setup/1
         passed a/1/1/setup/1 -> start a/1/1/work/1
         passed a/1/1/work/1 -> start a/1/1/check/1
         passed a/1/1/check/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
-        """,
-    ),
-    "absent phases are skipped": History(
-        (task("a"), task("b", setup=("s",)), task("c", workspace=TREE), task("d", check=CHECK)),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/setup/1; start c/1/1/prepare/1; start d/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded
-        passed b/1/1/setup/1 -> start b/1/1/work/1
-        passed c/1/1/prepare/1 -> start c/1/1/work/1
-        passed c/1/1/work/1 -> start c/1/1/release/1
-        passed d/1/1/work/1 -> start d/1/1/check/1
+        passed a/1/1/release/1 -> end a succeeded
         passed b/1/1/work/1 -> end b succeeded
-        passed c/1/1/release/1 -> end c succeeded
-        passed d/1/1/check/1 -> end d succeeded; session completed succeeded
+        passed c/1/1/setup/1 -> start c/1/1/work/1
+        passed d/1/1/prepare/1 -> start d/1/1/work/1
+        passed d/1/1/work/1 -> start d/1/1/release/1
+        passed e/1/1/work/1 -> start e/1/1/check/1
+        rest -> end c succeeded; end d succeeded; end e succeeded; session completed succeeded
         """,
     ),
-    "an empty session ends at once": History(
-        (),
-        "begin -> session completed succeeded",
-    ),
-    "a check that fails gives the next round": History(
-        (task("a", check=CHECK, rounds=2),),
+    "an empty session ends at once": History((), "begin -> session completed succeeded"),
+    "a check that fails gives the next round, until rounds run out; work that fails is not checked": History(
+        (task("a", check=CHECK, rounds=2), task("b", check=CHECK, rounds=2, workspace=TREE)),
         """
-        begin -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
+        to a/1/1/check/1 & to b/1/1/check/1
         failed a/1/1/check/1 -> start a/1/2/work/1
-        passed a/1/2/work/1 -> start a/1/2/check/1
-        passed a/1/2/check/1 -> end a succeeded; session completed succeeded
+        failed b/1/1/check/1 -> start b/1/2/work/1
+        passed b/1/2/work/1 -> start b/1/2/check/1
+        failed b/1/2/check/1 -> start b/1/2/release/1
+        passed b/1/2/release/1 -> end b failed exit: 1
+        failed a/1/2/work/1 -> end a failed exit: 1; session completed failed
         """,
     ),
-    "rounds run out": History(
-        (task("a", check=CHECK, rounds=2, workspace=TREE),),
+    "release is owed whichever phase fails, and its own failure changes nothing": History(
+        tuple(task(name, workspace=TREE, setup=("s",), check=CHECK) for name in "abcd"),
         """
-        begin -> start a/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
-        failed a/1/1/check/1 -> start a/1/2/work/1
-        passed a/1/2/work/1 -> start a/1/2/check/1
-        failed a/1/2/check/1 -> start a/1/2/release/1
-        passed a/1/2/release/1 -> end a failed exit: 1; session completed failed
-        """,
-    ),
-    "work that fails is not checked": History(
-        (task("a", check=CHECK, rounds=3),),
-        """
-        begin -> start a/1/1/work/1
-        failed a/1/1/work/1 -> end a failed exit: 1; session completed failed
-        """,
-    ),
-    "release is owed even when prepare failed": History(
-        (task("a", workspace=TREE),),
-        """
-        begin -> start a/1/1/prepare/1
+        to a/1/1/prepare/1 & to b/1/1/setup/1 & to c/1/1/work/1 & to d/1/1/check/1
         failed a/1/1/prepare/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a failed exit: 1; session completed failed
+        failed b/1/1/setup/1 -> start b/1/1/release/1
+        lost c/1/1/work/1 -> start c/1/1/release/1
+        failed d/1/1/check/1 -> start d/1/1/release/1
+        failed c/1/1/release/1 -> end c lost lost: gone
+        rest -> end a failed exit: 1; end b failed exit: 1; end d failed exit: 1; session completed failed
         """,
     ),
-    "release is owed after lost work, and its own failure changes nothing": History(
-        (task("a", workspace=TREE),),
-        """
-        begin -> start a/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        lost a/1/1/work/1 -> start a/1/1/release/1
-        failed a/1/1/release/1 -> end a lost lost: gone; session completed failed
-        """,
-    ),
-    "release is owed after a setup that failed, and after a check that failed": History(
-        (task("a", workspace=TREE, setup=("s",)), task("b", workspace=TREE, check=CHECK)),
-        """
-        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/setup/1
-        failed a/1/1/setup/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a failed exit: 1
-        passed b/1/1/prepare/1 -> start b/1/1/work/1
-        passed b/1/1/work/1 -> start b/1/1/check/1
-        failed b/1/1/check/1 -> start b/1/1/release/1
-        passed b/1/1/release/1 -> end b failed exit: 1; session completed failed
-        """,
-    ),
-    "void work starts anew, three voids fail": History(
-        (task("a"),),
-        """
-        begin -> start a/1/1/work/1
-        void a/1/1/work/1 -> start a/1/1/work/2
-        void a/1/1/work/2 -> start a/1/1/work/3
-        void a/1/1/work/3 -> end a failed start_failed: gone; session completed failed
-        """,
-    ),
-    "a start that was refused counts for nothing": History(
+    "void work starts anew, three voids fail; a start that was refused counts for nothing": History(
         (task("a"),),
         """
         begin -> start a/1/1/work/1
@@ -188,26 +137,7 @@ HISTORIES: dict[str, History] = {
         void a/1/1/work/6 -> end a failed start_failed: gone; session completed failed
         """,
     ),
-    "lost or interrupted work does not run again": History(
-        (task("a", retries=3, check=CHECK), task("b", retries=3), task("c", retries=3, setup=("s",))),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/setup/1
-        lost a/1/1/work/1 -> end a lost lost: gone
-        interrupted b/1/1/work/1 -> end b interrupted interrupted: gone
-        lost c/1/1/setup/1 -> end c lost lost: gone; session completed failed
-        """,
-    ),
-    "a lost check runs again up to three times": History(
-        (task("a", check=CHECK),),
-        """
-        begin -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
-        lost a/1/1/check/1 -> start a/1/1/check/2
-        interrupted a/1/1/check/2 -> start a/1/1/check/3
-        lost a/1/1/check/3 -> end a lost lost: gone; session completed failed
-        """,
-    ),
-    "each phase, and each round, has starts of its own": History(
+    "a lost check runs again up to three times; each phase, and each round, has starts of its own": History(
         (task("a", check=CHECK, rounds=2),),
         """
         begin -> start a/1/1/work/1
@@ -215,7 +145,7 @@ HISTORIES: dict[str, History] = {
         void a/1/1/work/2 -> start a/1/1/work/3
         passed a/1/1/work/3 -> start a/1/1/check/1
         lost a/1/1/check/1 -> start a/1/1/check/2
-        lost a/1/1/check/2 -> start a/1/1/check/3
+        interrupted a/1/1/check/2 -> start a/1/1/check/3
         failed a/1/1/check/3 -> start a/1/2/work/1
         passed a/1/2/work/1 -> start a/1/2/check/1
         lost a/1/2/check/1 -> start a/1/2/check/2
@@ -226,13 +156,11 @@ HISTORIES: dict[str, History] = {
     "a lost prepare or release runs again up to three times": History(
         (task("a", workspace=TREE), task("b", workspace=TREE)),
         """
-        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
+        to a/1/1/prepare/1 & to b/1/1/release/1
         lost a/1/1/prepare/1 -> start a/1/1/prepare/2
         lost a/1/1/prepare/2 -> start a/1/1/prepare/3
         lost a/1/1/prepare/3 -> start a/1/1/release/1
         passed a/1/1/release/1 -> end a failed lost: gone
-        passed b/1/1/prepare/1 -> start b/1/1/work/1
-        passed b/1/1/work/1 -> start b/1/1/release/1
         lost b/1/1/release/1 -> start b/1/1/release/2
         interrupted b/1/1/release/2 -> start b/1/1/release/3
         lost b/1/1/release/3 -> end b succeeded; session completed failed
@@ -267,29 +195,22 @@ HISTORIES: dict[str, History] = {
     "a deadline is an outcome even when the process says 0": History(
         (task("a", timeout_s=10.0, workspace=TREE),),
         """
-        begin -> start a/1/1/prepare/1
-        started a/1/1/prepare/1
-        at 50
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        at 50 & to a/1/1/work/1
         started a/1/1/work/1 -> wake 60
         at 61 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
         passed a/1/1/work/1 -> start a/1/1/release/1
-        started a/1/1/release/1
-        at 99
+        started a/1/1/release/1 & at 99
         passed a/1/1/release/1 -> end a timed_out timeout: not done after 10 s; session completed failed
         """,
     ),
     "a check's own time is up: a failed check, so another round": History(
         (task("a", check=Check(("c",), timeout_s=3.0), timeout_s=100.0, rounds=2),),
         """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 100
-        passed a/1/1/work/1 -> start a/1/1/check/1
+        to a/1/1/check/1
         started a/1/1/check/1 -> wake 3
         at 3 -> fire a/1/1/check/1 check_timeout; stop a/1/1/check/1 timed_out
         failed a/1/1/check/1 -> start a/1/2/work/1
-        started a/1/2/work/1 -> wake 100
-        passed a/1/2/work/1 -> start a/1/2/check/1
+        to a/1/2/check/1
         started a/1/2/check/1 -> wake 6
         at 6 -> fire a/1/2/check/1 check_timeout; stop a/1/2/check/1 timed_out
         passed a/1/2/check/1 -> end a failed check_timeout: not done after 3 s; session completed failed
@@ -309,49 +230,21 @@ HISTORIES: dict[str, History] = {
         at 20 -> fire a/1/2/check/1 round_timeout; stop a/1/2/check/1 timed_out
         passed a/1/2/check/1 -> start a/1/3/work/1
         started a/1/3/work/1 -> wake 25
-        passed a/1/3/work/1 -> start a/1/3/check/1
-        started a/1/3/check/1 -> wake 25
-        passed a/1/3/check/1 -> end a succeeded; session completed succeeded
+        rest -> end a succeeded; session completed succeeded
         """,
     ),
-    "the time of the last round is up": History(
-        (task("a", check=CHECK, round_timeout_s=10.0, rounds=2, retries=0),),
+    "the attempt's time is up with that of its round, or with that of its silence": History(
+        (
+            task("a", check=CHECK, round_timeout_s=4.0, timeout_s=4.0, rounds=2),
+            task("b", idle_timeout_s=4.0, timeout_s=4.0),
+        ),
         """
-        begin -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
-        failed a/1/1/check/1 -> start a/1/2/work/1
-        started a/1/2/work/1 -> wake 10
-        at 10 -> fire a/1/2/work/1 round_timeout; stop a/1/2/work/1 timed_out
-        failed a/1/2/work/1 -> end a timed_out round_timeout: not done after 10 s; session completed failed
-        """,
-    ),
-    "the attempt's time is up with that of its round": History(
-        (task("a", check=CHECK, round_timeout_s=10.0, timeout_s=10.0, rounds=2),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 10
-        at 10 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
-        failed a/1/1/work/1 -> end a timed_out timeout: not done after 10 s; session completed failed
-        """,
-    ),
-    "a round whose end was not seen is not begun again": History(
-        (task("a", check=CHECK, round_timeout_s=10.0, rounds=2),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 10
-        at 10 -> fire a/1/1/work/1 round_timeout; stop a/1/1/work/1 timed_out
-        lost a/1/1/work/1 -> end a lost lost: gone; session completed failed
-        """,
-    ),
-    "silence from the start: stopped when the idle time is up, and tried again": History(
-        (task("a", idle_timeout_s=5.0, retries=1),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 5
-        at 5 -> fire a/1/1/work/1 idle_timeout; stop a/1/1/work/1 timed_out
-        passed a/1/1/work/1 -> retry a timed_out; wake 5.98
-        at 6 -> start a/2/1/work/1
-        passed a/2/1/work/1 -> end a succeeded; session completed succeeded
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        started a/1/1/work/1 & started b/1/1/work/1 -> wake 4
+        at 4 -> fire a/1/1/work/1 timeout; fire b/1/1/work/1 timeout; \
+            stop a/1/1/work/1 timed_out; stop b/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> end a timed_out timeout: not done after 4 s
+        passed b/1/1/work/1 -> end b timed_out timeout: not done after 4 s; session completed failed
         """,
     ),
     "output puts the look off; the silence after it lasts at most twice as long": History(
@@ -377,15 +270,6 @@ HISTORIES: dict[str, History] = {
         failed a/1/1/work/1 -> end a timed_out timeout: not done after 10 s; session completed failed
         """,
     ),
-    "both times are up at once: the deadline counts": History(
-        (task("a", idle_timeout_s=4.0, timeout_s=4.0),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 4
-        at 4 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
-        passed a/1/1/work/1 -> end a timed_out timeout: not done after 4 s; session completed failed
-        """,
-    ),
     "only work may not be silent": History(
         (task("a", idle_timeout_s=4.0, setup=("s",), check=CHECK),),
         """
@@ -393,9 +277,9 @@ HISTORIES: dict[str, History] = {
         started a/1/1/setup/1 & at 50
         passed a/1/1/setup/1 -> start a/1/1/work/1
         started a/1/1/work/1 -> wake 54
-        at 51 & passed a/1/1/work/1 -> start a/1/1/check/1
+        at 51 & to a/1/1/check/1
         started a/1/1/check/1 & at 99
-        passed a/1/1/check/1 -> end a succeeded; session completed succeeded
+        rest -> end a succeeded; session completed succeeded
         """,
     ),
     "what is being stopped is not looked at": History(
@@ -417,28 +301,18 @@ HISTORIES: dict[str, History] = {
         passed a/1/1/setup/1 -> end a failed setup_timeout: not done after 3 s; session completed failed
         """,
     ),
-    "a worktree that takes too long fails its task, and is given back": History(
-        (task("a", workspace=TREE),),
+    "a worktree that takes too long fails its task, and is given back; one that came just then is one": History(
+        (task("a", workspace=TREE), task("b", workspace=TREE)),
         """
-        begin -> start a/1/1/prepare/1
-        started a/1/1/prepare/1 -> wake 2
-        grew 6 & at 2 -> look a/1/1/prepare/1; wake 10
-        at 10 -> fire a/1/1/prepare/1 workspace_timeout; stop a/1/1/prepare/1 timed_out
+        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
+        started a/1/1/prepare/1 & started b/1/1/prepare/1 -> wake 2
+        grew 6 & at 2 -> look a/1/1/prepare/1; look b/1/1/prepare/1; wake 10
+        at 10 -> fire a/1/1/prepare/1 workspace_timeout; fire b/1/1/prepare/1 workspace_timeout; \
+            stop a/1/1/prepare/1 timed_out; stop b/1/1/prepare/1 timed_out
         lost a/1/1/prepare/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a failed workspace_failed: not done after 8 s (workspace_timeout); \
+        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        rest -> end a failed workspace_failed: not done after 8 s (workspace_timeout); end b succeeded; \
             session completed failed
-        """,
-        workspace_timeout_s=8.0,
-    ),
-    "a worktree that came when its time was up is one": History(
-        (task("a", workspace=TREE),),
-        """
-        begin -> start a/1/1/prepare/1
-        started a/1/1/prepare/1 & grew 6 & at 2 -> look a/1/1/prepare/1; wake 10
-        at 10 -> fire a/1/1/prepare/1 workspace_timeout; stop a/1/1/prepare/1 timed_out
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
         """,
         workspace_timeout_s=8.0,
     ),
@@ -449,18 +323,14 @@ HISTORIES: dict[str, History] = {
         started a/1/1/prepare/1 -> wake 2
         at 2 -> look a/1/1/prepare/1; wake 4
         at 9 -> look a/1/1/prepare/1; wake 11
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
+        rest -> end a succeeded; session completed succeeded
         """,
         workspace_timeout_s=8.0,
     ),
     "a release that takes too long is given up once, and the outcome stays": History(
         (task("a", workspace=TREE), task("b", needs=("a",))),
         """
-        begin -> start a/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/release/1
+        to a/1/1/release/1
         started a/1/1/release/1 & grew 6 & at 2 -> look a/1/1/release/1; wake 10
         at 10 -> fire a/1/1/release/1 workspace_timeout; stop a/1/1/release/1 timed_out
         lost a/1/1/release/1 -> end a succeeded; start b/1/1/work/1
@@ -468,45 +338,15 @@ HISTORIES: dict[str, History] = {
         """,
         workspace_timeout_s=8.0,
     ),
-    "cancel leaves a release alone, cancel --now ends it": History(
-        (task("a", workspace=TREE),),
+    "cancel leaves a release alone; cancel --now ends it, and a PREPARE, which is given back": History(
+        (task("a", workspace=TREE), task("b", workspace=TREE)),
         """
-        begin -> start a/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/release/1
-        started a/1/1/release/1 & cancel
-        cancel-now -> stop a/1/1/release/1 cancelled now
-        lost a/1/1/release/1 -> end a succeeded; session cancelled succeeded
-        """,
-    ),
-    "cancel --now ends a PREPARE; what it began is given back": History(
-        (task("a", workspace=TREE),),
-        """
-        begin -> start a/1/1/prepare/1
-        started a/1/1/prepare/1 & cancel-now -> stop a/1/1/prepare/1 cancelled now
-        lost a/1/1/prepare/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a cancelled cancelled: on request; session cancelled failed
-        """,
-    ),
-    "work whose time was up and whose end nobody saw is lost, and not retried": History(
-        (task("a", timeout_s=5.0, retries=2),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 5
-        at 5 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
-        lost a/1/1/work/1 -> end a lost lost: gone; session completed failed
-        """,
-    ),
-    "cancel of the session": History(
-        (task("a", workspace=TREE), task("b", needs=("a",)), task("c")),
-        """
-        begin -> start a/1/1/prepare/1; start c/1/1/work/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded
-        cancel -> stop a/1/1/work/1 cancelled; end b cancelled cancelled: on request
-        cancel
-        failed a/1/1/work/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a cancelled cancelled: on request; session cancelled failed
+        to a/1/1/release/1 & started a/1/1/release/1 & cancel a
+        to b/1/1/prepare/1 & started b/1/1/prepare/1
+        cancel-now -> stop a/1/1/release/1 cancelled now; stop b/1/1/prepare/1 cancelled now
+        lost a/1/1/release/1 -> end a succeeded
+        lost b/1/1/prepare/1 -> start b/1/1/release/1
+        passed b/1/1/release/1 -> end b cancelled cancelled: on request; session cancelled failed
         """,
     ),
     "cancel of one task, of a pending one, of one that nobody knows": History(
@@ -537,13 +377,10 @@ HISTORIES: dict[str, History] = {
     "cancel in release: what is decided stays, release runs on, and no retry follows": History(
         (task("a", workspace=TREE, retries=5), task("b", workspace=TREE)),
         """
-        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        to a/1/1/work/1 & to b/1/1/release/1
         failed a/1/1/work/1 -> start a/1/1/release/1
         cancel a
         passed a/1/1/release/1 -> end a failed exit: 1
-        passed b/1/1/prepare/1 -> start b/1/1/work/1
-        passed b/1/1/work/1 -> start b/1/1/release/1
         cancel
         lost b/1/1/release/1 -> start b/1/1/release/2
         passed b/1/1/release/2 -> end b succeeded; session cancelled failed
@@ -552,8 +389,7 @@ HISTORIES: dict[str, History] = {
     "cancel of a job whose end nobody saw: it does not start again": History(
         (task("a", check=CHECK), task("b", workspace=TREE), task("c")),
         """
-        begin -> start a/1/1/work/1; start b/1/1/prepare/1; start c/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
+        to a/1/1/check/1
         cancel a b c -> stop a/1/1/check/1 cancelled; stop b/1/1/prepare/1 cancelled; stop c/1/1/work/1 cancelled
         lost a/1/1/check/1 -> end a cancelled cancelled: on request
         interrupted b/1/1/prepare/1 -> start b/1/1/release/1
@@ -575,10 +411,9 @@ HISTORIES: dict[str, History] = {
     "a retry waits for its time, then runs all phases anew, then gives up": History(
         (task("a", retries=1, workspace=TREE, check=CHECK, rounds=2, timeout_s=7.0),),
         """
-        begin -> start a/1/1/prepare/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        to a/1/1/work/1
         started a/1/1/work/1 -> wake 7
-        passed a/1/1/work/1 -> start a/1/1/check/1
+        to a/1/1/check/1
         failed a/1/1/check/1 -> start a/1/2/work/1
         at 1
         started a/1/2/work/1 -> wake 7
@@ -611,15 +446,6 @@ end d skipped need: 'a' did not succeed
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         """,
     ),
-    "a task starts when the last of its needs succeeded": History(
-        (task("a"), task("b"), task("c", needs=("a", "b", "a"))),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded
-        passed a/1/1/work/1 -> end a succeeded; start c/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
-        """,
-    ),
     "max_failures: nothing new starts, what runs goes on, what failed before stays failed": History(
         (
             task("a", retries=1),
@@ -633,9 +459,7 @@ end d skipped need: 'a' did not succeed
         failed a/1/1/work/1 -> retry a failed; wake 0.98
         failed b/1/1/work/1 -> end b failed exit: 1; end e skipped need: 'b' did not succeed; \
 end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
-        passed c/1/1/prepare/1 -> start c/1/1/work/1
-        passed c/1/1/work/1 -> start c/1/1/release/1
-        passed c/1/1/release/1 -> end c succeeded; session completed failed
+        rest -> end c succeeded; session completed failed
         """,
         max_failures=1,
     ),
@@ -651,8 +475,7 @@ session completed failed
     "halt now: what runs is ended, and saved": History(
         (task("a"), task("b", workspace=TREE), task("c", retries=1), task("d", needs=("c",))),
         """
-        begin -> start a/1/1/work/1; start b/1/1/prepare/1; start c/1/1/work/1
-        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        to b/1/1/work/1
         failed a/1/1/work/1 -> end a failed exit: 1; stop b/1/1/work/1 cancelled; \
 stop c/1/1/work/1 cancelled; end d skipped max_failures: stopped after 1 failed
         failed b/1/1/work/1 -> start b/1/1/release/1
@@ -695,29 +518,6 @@ session completed failed
         max_failures=1,
         late=(task("z"),),
     ),
-    "a hold until a time": History(
-        (task("a", uses={"gpu": 1}), task("b")),
-        """
-        hold gpu until 9 -> start b/1/1/work/1; wake 9
-        passed b/1/1/work/1 -> end b succeeded; wake 9
-        at 9 -> lift gpu; start a/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded; session completed succeeded
-        """,
-        {"gpu": 1},
-    ),
-    "a hold that is lifted by hand": History(
-        (task("a", uses={"gpu": 1}), task("b", uses={"gpu": 1})),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1
-        hold gpu
-        void a/1/1/work/1
-        lost b/1/1/work/1 -> end b lost lost: gone
-        at 99
-        lift gpu -> start a/1/1/work/2
-        passed a/1/1/work/2 -> end a succeeded; session completed failed
-        """,
-        {"gpu": 2},
-    ),
     "a hold of the slot stops every start until a job ends": History(
         (task("a", workspace=TREE), task("b"), task("c")),
         """
@@ -728,9 +528,7 @@ session completed failed
         hold slot until 5 until_exit -> wake 5
         refused c/1/1/work/2 -> wake 5
         lost b/1/1/work/1 -> lift slot; end b lost lost: gone; start c/1/1/work/3
-        passed a/1/1/work/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a succeeded
-        passed c/1/1/work/3 -> end c succeeded; session completed failed
+        rest -> end a succeeded; end c succeeded; session completed failed
         """,
     ),
     "a hold until an exit, when nothing runs, ends by time": History(
@@ -785,10 +583,9 @@ session completed failed
         begin -> start a/1/1/prepare/1; start b/1/1/work/1
         passed a/1/1/prepare/1
         passed b/1/1/work/1 -> end b succeeded; start a/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/check/1
-        passed a/1/1/check/1 -> start a/1/1/release/1
+        to a/1/1/release/1
         passed a/1/1/release/1 -> end a succeeded; start c/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        rest -> end c succeeded; session completed succeeded
         """,
         {"slot": 2, "gpu": 1, "worktree:w": 1},
     ),
@@ -803,39 +600,22 @@ session completed failed
         """,
         {"slot": 2, "gpu": 1},
     ),
-    "who waits for one token does not stop who needs another": History(
-        (
-            task("a", uses={"gpu": 1}),
-            task("b", uses={"gpu": 1}),
-            task("c", uses={"net": 1}),
-            task("d", uses={"net": 1}),
-            task("e"),
-        ),
-        """
-        begin -> start a/1/1/work/1; start c/1/1/work/1; start e/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded; start d/1/1/work/1
-        passed e/1/1/work/1 -> end e succeeded
-        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded
-        passed d/1/1/work/1 -> end d succeeded; session completed succeeded
-        """,
-        {"gpu": 1, "net": 1},
-    ),
-    "more than one of a token": History(
+    "more than one of a token: who needs much is not passed by": History(
         (
             task("a", uses={"gpu": 2}),
             task("b", uses={"gpu": 3}),
             task("c", uses={"gpu": 1}),
             task("d", uses={"gpu": 1}),
+            task("e", uses={"net": 1}),
         ),
         """
-        begin -> start a/1/1/work/1; start c/1/1/work/1
+        begin -> start a/1/1/work/1; start c/1/1/work/1; start e/1/1/work/1
         passed c/1/1/work/1 -> end c succeeded
         passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
         passed b/1/1/work/1 -> end b succeeded; start d/1/1/work/1
-        passed d/1/1/work/1 -> end d succeeded; session completed succeeded
+        rest -> end d succeeded; end e succeeded; session completed succeeded
         """,
-        {"gpu": 3},
+        {"gpu": 3, "net": 1},
     ),
     "a large token given back lets several start": History(
         (task("a", uses={"gpu": 3}), *(task(name, uses={"gpu": 1}) for name in "bcde")),
@@ -843,9 +623,7 @@ session completed failed
         begin -> start a/1/1/work/1
         passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1; start c/1/1/work/1; start d/1/1/work/1
         passed d/1/1/work/1 -> end d succeeded; start e/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded
-        passed c/1/1/work/1 -> end c succeeded
-        passed e/1/1/work/1 -> end e succeeded; session completed succeeded
+        rest -> end b succeeded; end c succeeded; end e succeeded; session completed succeeded
         """,
         {"gpu": 3},
     ),
@@ -869,16 +647,6 @@ session completed failed
         """,
         {"gpu": 1},
     ),
-    "the same for a slot": History(
-        tuple(task(name) for name in "abc"),
-        """
-        begin -> start a/1/1/work/1
-        cancel b -> end b cancelled cancelled: on request
-        passed a/1/1/work/1 -> end a succeeded; start c/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded; session completed failed
-        """,
-        {"slot": 1},
-    ),
     "who has begun goes before who has not": History(
         (task("a", uses={"gpu": 1}), task("b", workspace=TREE, uses={"gpu": 1}), task("c", uses={"gpu": 1})),
         """
@@ -886,8 +654,7 @@ session completed failed
         passed b/1/1/prepare/1
         passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
         passed b/1/1/work/1 -> start b/1/1/release/1; start c/1/1/work/1
-        passed b/1/1/release/1 -> end b succeeded
-        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        rest -> end b succeeded; end c succeeded; session completed succeeded
         """,
         {"gpu": 1},
     ),
@@ -900,9 +667,7 @@ session completed failed
         passed c/1/1/work/1 -> start c/1/1/check/1
         reboot -> lift gpu; start a/2/1/work/1; start b/1/1/work/1
         interrupted c/1/1/check/1 -> start c/1/1/check/2
-        passed a/2/1/work/1 -> end a succeeded
-        passed b/1/1/work/1 -> end b succeeded
-        passed c/1/1/check/2 -> end c succeeded; session completed succeeded
+        rest -> end a succeeded; end b succeeded; end c succeeded; session completed succeeded
         """,
         {"gpu": 1},
     ),
@@ -947,8 +712,7 @@ session completed failed
         retry a -> start a/2/1/work/1
         passed a/2/1/work/1 -> end a succeeded; session completed failed
         retry b -> start b/2/1/work/1
-        passed b/2/1/work/1 -> end b succeeded; start c/1/1/work/1
-        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        rest -> end b succeeded; end c succeeded; session completed succeeded
         """,
     ),
     "a retry on request has all the retries of the task again": History(
@@ -965,29 +729,26 @@ session completed failed
         """,
     ),
     "lost and interrupted tasks run again when that is asked for, never by themselves": History(
-        (task("a", retries=2), task("b", retries=2), task("c")),
+        (task("a", retries=2), task("b", retries=2), task("c"), task("d", retries=3, setup=("s",))),
         """
-        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/work/1
+        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/work/1; start d/1/1/setup/1
         lost a/1/1/work/1 -> end a lost lost: gone
         interrupted b/1/1/work/1 -> end b interrupted interrupted: gone
+        lost d/1/1/setup/1 -> end d lost lost: gone
         retry failed timed_out
-        retry lost interrupted -> start a/2/1/work/1; start b/2/1/work/1
-        passed a/2/1/work/1 -> end a succeeded
-        passed b/2/1/work/1 -> end b succeeded
-        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        retry a b lost interrupted -> start a/2/1/work/1; start b/2/1/work/1
+        rest -> end a succeeded; end b succeeded; end c succeeded; session completed failed
         """,
     ),
     "a task whose end is decided is tried again after its RELEASE": History(
         (task("a", workspace=TREE), task("b")),
         """
-        begin -> start a/1/1/prepare/1; start b/1/1/work/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        to a/1/1/work/1
         lost a/1/1/work/1 -> start a/1/1/release/1
         retry lost
         passed b/1/1/work/1 -> end b succeeded
         passed a/1/1/release/1 -> end a lost lost: gone; start a/2/1/prepare/1
-        passed a/2/1/prepare/1 -> start a/2/1/work/1
-        passed a/2/1/work/1 -> start a/2/1/release/1
+        to a/2/1/release/1
         retry a lost failed
         passed a/2/1/release/1 -> end a succeeded; session completed succeeded
         """,
@@ -1022,10 +783,7 @@ session completed failed
     "what is held starts nothing new; its check and release go on": History(
         (task("a", workspace=TREE, check=CHECK, rounds=2), task("b"), task("c", needs=("b",)), task("d")),
         """
-        begin -> start a/1/1/prepare/1; start b/1/1/work/1
-        passed a/1/1/prepare/1 -> start a/1/1/work/1
-        pause
-        pause a
+        to a/1/1/work/1 & pause & pause a
         passed a/1/1/work/1 -> start a/1/1/check/1
         failed a/1/1/check/1
         passed b/1/1/work/1 -> end b succeeded
@@ -1082,7 +840,7 @@ REQUESTS: Mapping[str, RequestKind] = {
 }
 
 
-class Play:
+class Play(Scripted):
     """Plays the lines of one history."""
 
     def __init__(self, history: History) -> None:
@@ -1093,37 +851,54 @@ class Play:
             workspace_timeout_s=history.workspace_timeout_s,
             open_feed=history.late is not None,
         )
-        spec = replace(spec, limits=replace(spec.limits, **history.pace))
+        super().__init__(replace(spec, limits=replace(spec.limits, **history.pace)))
         self.late = {late.id: late for late in history.late or ()}
-        self.state = begin(spec)
-        self.entries: list[Entry] = []
-        self.now, self.size = 0.0, 0
-        self.boot_id = "first"
-        self.record(SupervisorStarted(1, 1, 1, self.boot_id, "n", "0"))
+        self.at, self.size = 0.0, 0
+        self.record(SupervisorStarted(1, 1, 1, "first", "n", "0"))
 
-    def record(self, event: Event) -> None:
-        entry = Entry(self.state.seq + 1, EPOCH_S + self.now, self.now, event)
-        self.entries.append(entry)
-        apply(self.state, entry)
+    def now(self) -> float:
+        return self.at
 
     def say(self, inputs: str) -> list[str]:
         """Let happen what stands left of the arrow and tell all that is ordered then."""
         for happens in inputs.split("&"):
             verb, *words = happens.split()
             if verb == "at":
-                self.now = float(words[0])
+                self.at = float(words[0])
             elif verb == "grew":
                 self.size = int(words[0])
+            elif verb == "to":
+                self.reach(parse_job_key(words[0]))
+            elif verb == "rest":
+                return [one for one in self.finish() if not one.startswith("start")]
             elif verb == "reboot":
-                self.now = 0.5
+                self.at = 0.5
                 self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
             elif verb != "begin":
                 self.record(self.read_event(verb, words))
+        return self.settle()
+
+    def settle(self) -> list[str]:
+        """Carry out what is ordered until there is nothing left but to wait."""
         said: list[str] = []
-        while orders := decide(self.state, self.now):
-            said += [self.carry_out(order) for order in orders]
+        while orders := decide(self.state, self.at):
+            said += [self.tell(order) for order in orders]
             if isinstance(orders[-1], WakeAt):
                 break
+        return said
+
+    def reach(self, key: JobKey) -> None:
+        self.settle()
+        while (job := self[key.task].job) is not None and job.key != key:
+            self.record(passed(job.key))
+            self.settle()
+        assert job is not None, f"{key.text()} is not reached"
+
+    def finish(self) -> list[str]:
+        said: list[str] = []
+        while running := [task.job.key for task in self.state.tasks.values() if task.job is not None]:
+            self.record(passed(running[0]))
+            said += self.settle()
         return said
 
     def read_event(self, verb: str, words: list[str]) -> Event:
@@ -1131,7 +906,7 @@ class Play:
         if verb == "started":
             return JobStarted(parse_job_key(name), pid=7, started=1, ledger=1)
         if verb == "passed":
-            return JobFinished(parse_job_key(name), "passed", wait_status=0, exit_code=0)
+            return passed(parse_job_key(name))
         if verb == "failed":
             return JobFinished(parse_job_key(name), "failed", "exit", "exit: 1", wait_status=256, exit_code=1)
         if verb in ("void", "refused"):
@@ -1153,7 +928,8 @@ class Play:
         assert verb == "close", verb
         return FeedClosed()
 
-    def carry_out(self, order: Order) -> str:
+    def tell(self, order: Order) -> str:
+        """Carry out an order; as the histories spell it."""
         if isinstance(order, StartJob):
             self.record(JobClaimed(order.key))
             return f"start {order.key.text()}"
@@ -1175,6 +951,10 @@ class Play:
         )
         self.record(event)
         return f"look {key.text()}" if isinstance(event, OutputSeen) else describe(event)
+
+
+def passed(key: JobKey) -> JobFinished:
+    return JobFinished(key, "passed", wait_status=0, exit_code=0)
 
 
 def describe(event: Event) -> str:
@@ -1212,17 +992,7 @@ def test_history(name: str) -> None:
     assert play.state.ended is not None
     assert play.state.free == history.resources
     assert decide(play.state, play.now) == []
-    assert fold(play.state, play.entries) == play.state
-
-
-def fold(state: State, entries: list[Entry]) -> State:
-    """The state that a new supervisor would find."""
-    fed = {entry.event.task.id for entry in entries if isinstance(entry.event, TaskAdded)}
-    tasks = tuple(task for task in state.spec.tasks if task.id not in fed)
-    replayed = begin(replace(state.spec, tasks=tasks))
-    for entry in entries:
-        apply(replayed, entry)
-    return replayed
+    play.examine_replay()
 
 
 def test_a_machine_that_is_full_is_not_asked_for_more_than_a_few_jobs_at_a_time() -> None:
@@ -1232,27 +1002,6 @@ def test_a_machine_that_is_full_is_not_asked_for_more_than_a_few_jobs_at_a_time(
     claims = sum(isinstance(entry.event, JobClaimed) for entry in drive.entries)
     assert claims < 3 * 300
     assert drive.state.start_batch > 1, "with success it asks for more again"
-
-
-def test_simulated_jobs_end_in_order_and_stop_after_their_grace() -> None:
-    fates = {
-        "a": Fate(duration_s=9.0, grace_s=2.0),
-        "b": Fate(duration_s=3.0, grace_s=5.0),
-        "c": Fate("lost", 1.0),
-    }
-    executor = SimulatedExecutor(lambda job: fates[job.key.task], start_at=100.0)
-    keys = {name: JobKey(name, 1, 1, "work", 1) for name in fates}
-    begun = executor.start([Job(key, ("x",), "/", "", "") for key in keys.values()])
-    assert [type(notice) for notice in begun] == [JobStarted] * 3
-    assert executor.wait(0.5) == []
-    executor.stop(keys["a"])
-    executor.stop(keys["b"])
-    assert executor.wait(None) == [JobLost(keys["c"], "lost", "its end was not seen")]
-    assert [told.wait_status for told in executor.wait(60.0) if isinstance(told, Exit)] == [15]
-    assert [told.wait_status for told in executor.wait(None) if isinstance(told, Exit)] == [0]
-    assert executor.clock() == 103.0
-    with pytest.raises(RuntimeError, match="for ever"):
-        executor.wait(None)
 
 
 def test_backoff_doubles_up_to_a_minute_and_is_the_same_at_each_replay() -> None:

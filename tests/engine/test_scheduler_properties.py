@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
 from zlib import crc32
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
-from simulation import AGENTS, CLASSES, Drive, Planned, make_session
+from simulation import AGENTS, CLASSES, EPOCH_S, Drive, Planned, judge, make_session
 
 from sessionrun.engine.fold import apply
+from sessionrun.engine.scheduler import Order, decide
 from sessionrun.engine.state import State, provider_of
+from sessionrun.engine.status import project
 from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
@@ -28,6 +33,7 @@ from sessionrun.model.events import (
     JobClaimed,
     JobFinished,
     JobLost,
+    LimitHeard,
     RequestReceived,
     SessionEnded,
     SupervisorStarted,
@@ -38,6 +44,7 @@ from sessionrun.model.events import (
     to_record,
 )
 from sessionrun.model.keys import JobKey
+from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import (
     RETRY_FAILED,
     RETRY_LOST,
@@ -51,6 +58,8 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
+from sessionrun.model.usage import Usage
+from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.store.records import read_entry
 
@@ -61,6 +70,8 @@ CAPACITIES = st.fixed_dictionaries(
     {"gpu": st.integers(1, 3), "worktree:w": st.integers(1, 2)},
     optional={SLOT: st.integers(1, 3), "provider:first": st.integers(1, 2)},
 )
+EFFECTS: tuple[Effect, ...] = ("limit", "backoff")
+YEAR_S = 365 * 86400.0
 SECONDS = st.integers(0, 12).map(lambda half: half / 2)
 LATE_SECONDS = st.integers(0, 30).map(lambda half: half / 2)
 FATES = st.one_of(
@@ -119,6 +130,7 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
         retries=draw(st.integers(0, 2)),
         agent=draw(st.sampled_from(sorted(AGENTS))),
         fallback=tuple(map(Alternative, draw(st.lists(st.sampled_from(sorted(AGENTS)), max_size=2)))),
+        fallback_on=draw(st.sampled_from([(), (), ("start_failed",), ("auth", "agent_crashed")])),
     )
 
 
@@ -314,3 +326,66 @@ def test_a_session_cut_anywhere_goes_on_to_one_outcome_per_task(
     rest.run()
     assert rest.state.ended is not None
     assert set(watch.ended) >= {task.id for task in world.spec.tasks}
+
+
+def draw_rumours(rng: Random) -> list[Planned]:
+    """What other sessions of the user say of the accounts, at any time."""
+    told: list[Planned] = []
+    for _ in range(rng.choice((0, 0, 3, 8))):
+        provider, time = rng.choice(("provider:first", "provider:three")), rng.uniform(0.0, 700.0)
+        until_at = EPOCH_S + time + rng.choice((-50.0, 5.0, 300.0))
+        told.append((time, LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, session="z")))
+    return told
+
+
+@PROFILE
+@given(worlds(), st.integers(0, 2**32))
+def test_promises_hold_under_limits_and_budgets(world: World, seed: int) -> None:
+    rng = Random(seed)
+    budgets = {name: rng.choice((None, 1.0, 3.0)) for name in ("budget_usd", "soft_budget_usd", "task_budget_usd")}
+    spec = replace(world.spec, limits=replace(world.spec.limits, **budgets), auto_release=rng.random() < 0.8)
+    executor, watch = SimulatedExecutor(world.fate_of), Watch(spec)
+
+    def judged(ended: Exit) -> JobFinished:
+        resets_at = rng.choice((None, EPOCH_S + executor.clock() + rng.choice((0.5, 900.0))))
+        usage = Usage(10, rng.choice((0, 10)), rng.choice((None, 0.3, 0.9)), cost_source="agent")
+        ran = ended.key.phase == "work" and ended.wait_status is not None
+        return replace(judge(ended), resets_at=resets_at, usage=usage if ran else None, conversation="c")
+
+    def look(state: State, entry: Entry) -> None:
+        watch(state, entry)
+        project(state)
+
+    # what is held, for a limit or a soft budget, is released again and again
+    released = [(1e4 * number, RequestReceived(f"z{number}", "release")) for number in range(1, 31)]
+    planned = [*world.planned, *draw_rumours(rng), *released]
+    state = Drive(spec, executor, planned, look, judged=judged).run().state
+    assert state.free == state.spec.resources
+    assert (state.running_jobs, state.money.reserved, state.money.working) == (0, 0, 0)
+
+
+def refold(spec: SessionSpec, entries: list[Entry]) -> tuple[list[list[Order]], Any]:
+    """What would be decided after each entry, and the status at the end without its wall times."""
+    state, decided = begin(spec), []
+    for entry in entries:
+        apply(state, entry)
+        decided.append(decide(state, entry.mono))
+    return decided, without_times(project(state))
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(one) for key, one in value.items() if not key.endswith("_at")}
+    return [without_times(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.slow
+@PROFILE
+@given(worlds(), st.lists(st.sampled_from([0.0, 0.0, -3600.0, 3600.0, -40 * YEAR_S, 86400.0]), min_size=1))
+def test_a_jump_of_the_wall_clock_decides_nothing(world: World, jumps: list[float]) -> None:
+    drive = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned).run()
+    offset, moved = 0.0, []
+    for number, entry in enumerate(drive.entries):
+        offset = max(-50 * YEAR_S, min(offset + jumps[number % len(jumps)], 1000 * YEAR_S))
+        moved.append(replace(entry, at=entry.at + offset))
+    assert refold(world.spec, moved) == refold(world.spec, drive.entries)

@@ -194,7 +194,7 @@ MEND = {"task": "nope", "number": 1, "source": "nope", "reason_class": "conflict
 
 
 def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
+    session_id = start_waiting(sessionrun, "--max-parallel", "3")
     session = SessionDir(sessionrun.directory(session_id))
     tasks: tuple[Any, ...] = (
         None,
@@ -209,12 +209,14 @@ def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
         [{"id": "b", "prompts": ["true"], "timeout_s": 1e300}],
         [{"id": "b", "prompts": ["true"], "uses": {"slot": -1}}],
     )
-    for value in tasks:
-        request_id, _ = send_request(session, {"kind": "add", "tasks": value})
+    widths = [{"kind": "set", "max_parallel": value} for value in (-1, "3", True, None)]
+    for record in [*widths, *({"kind": "add", "tasks": value} for value in tasks)]:
+        request_id, _ = send_request(session, record)
         eventually((session.path / "requests" / f"{request_id}.refused").exists)
     assert count_added(session) == 0
     let_go(sessionrun)
-    assert sessionrun.wait(session_id)["total"] == 1
+    view = sessionrun.wait(session_id)
+    assert (view["total"], view["max_parallel"]) == (1, 3)
 
 
 # --- the fold ---

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually
 
 from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.plan import Planned, plan
-from sessionrun.engine.fold import apply
-from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
-from sessionrun.engine.tokens import START, delay_start
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, Event, HoldLifted, RequestReceived, SupervisorStarted
-from sessionrun.model.spec import Limits, TaskSpec
-from sessionrun.model.times import parse_coming
-from sessionrun.session.history import begin
-
-from simulation import make_session  # isort: skip
+from sessionrun.model.spec import TaskSpec
 
 
 def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
@@ -94,71 +83,3 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     assert (first.retries, first.env, first.rounds, first.priority) == (2, {"A": "line", "B": "plan"}, 3, 5)
     assert first.check is not None and first.check.commands == ("true",)
     assert own.retries == 7
-
-
-# --- later ---
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("+90s", 90.0),
-        ("13:00", 3600.0),
-        ("9:05", 75900.0),
-        ("11:00", 23 * 3600.0),
-        ("2026-01-02T12:00", 24 * 3600.0),
-    ],
-)
-def test_a_moment_to_come(text: str, seconds: float) -> None:
-    from datetime import datetime
-
-    now = datetime(2026, 1, 1, 12).timestamp()
-    assert parse_coming(text, now) - now == seconds
-
-
-@pytest.mark.parametrize("text", ["soon", "2025-12-31", "+x", "25:00"])
-def test_what_is_no_moment_to_come(text: str) -> None:
-    with pytest.raises(ValueError, match=r"over|not a time|must be"):
-        parse_coming(text, 1_767_268_800.0)
-
-
-def test_a_session_begins_at_its_time_and_not_before() -> None:
-    spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
-    state = begin(spec)
-
-    def record(event: Event, at: float) -> None:
-        apply(state, Entry(state.seq + 1, at, at - 900.0, event))
-
-    def start(at: float) -> None:
-        hold = delay_start(state, at, at - 900.0)
-        if hold is not None and not state.epoch:
-            record(hold, at)
-        record(SupervisorStarted(state.epoch + 1, 1, 1, "boot", "ns", "1"), at)
-        again = delay_start(state, at, at - 900.0)
-        if again is not None:
-            record(again, at)
-
-    start(910.0)
-    assert decide(state, 10.0) == [WakeAt(100.0)]
-    start(950.0)  # the supervisor was killed
-    assert decide(state, 50.0) == [WakeAt(100.0)]
-    assert decide(state, 100.0)[0] == Record(HoldLifted(START))
-    released = deepcopy(state)
-    record(HoldLifted(START), 1000.0)
-    assert [order for order in decide(state, 100.0) if isinstance(order, StartJob)]
-    apply(released, Entry(released.seq + 1, 960.0, 60.0, RequestReceived("r", "release", ())))
-    assert [order for order in decide(released, 60.0) if isinstance(order, StartJob)]
-    assert delay_start(released, 970.0, 70.0) is None, "what a user has released is not held again"
-
-
-def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
-    done = sessionrun("-q", "--agent", "shell", "--hold", "-p", "echo x > done")
-    session_id = done.stdout.strip()
-    eventually(lambda: sessionrun.status(session_id)["tasks"][0]["reason_class"] == "held")
-    assert sessionrun("release", session_id).returncode == 0
-    sessionrun.wait(session_id)
-    assert (sessionrun.cwd / "done").exists()
-    later = sessionrun("-q", "--agent", "shell", "--at", "+1h", "-p", "true").stdout.strip()
-    eventually(lambda: sessionrun.status(later)["tasks"][0]["reason_class"] == "paced")
-    assert sessionrun("release", later).returncode == 0
-    assert sessionrun.wait(later)["outcome"] == "succeeded"

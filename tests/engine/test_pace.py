@@ -1,71 +1,79 @@
-"""How fast a session starts work: what is asked for on each level, and the hold while the machine has too much."""
+"""When a session starts work: at its time, in which order, how much at once, and while the machine has room."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
-from simulation import make_session
+from conftest import Command, eventually
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
+from simulation import Drive, Planned, Scripted, make_session
 
-from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
-from sessionrun.engine.scheduler import Record, StartJob, decide
+from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
 from sessionrun.engine.status import project
-from sessionrun.engine.tokens import MACHINE, START
-from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
+from sessionrun.engine.tokens import MACHINE, START, delay_start, find_width_fault
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    HoldLifted,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    RequestReceived,
+    SupervisorStarted,
+    TasksAdded,
+)
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
+from sessionrun.model.spec import SLOT, Limits, TaskSpec
+from sessionrun.model.times import parse_coming
 from sessionrun.session.history import begin
 from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 
 GIB = 1 << 30
 
 
-class Machine:
-    """A session on a machine whose load and memory are set, driven as the supervisor does."""
+class Machine(Scripted):
+    """A session on a machine whose load and memory are set."""
 
     def __init__(self, limits: Limits, tasks: int = 2, slots: int | None = None) -> None:
         specs = [TaskSpec(f"t{number}", ("x",)) for number in range(tasks)]
         resources = {SLOT: slots} if slots else {}
-        self.state = begin(replace(make_session(specs, resources=resources), limits=limits))
+        super().__init__(replace(make_session(specs, resources=resources), limits=limits))
         self.load, self.free = 1.0, 8 * GIB
-        self.looks = 0
-        self.now, self.events = 0.0, 0
+        self.looks, self.at = 0, 0.0
+        self.started: list[str] = []
         self.watch = MachineWatch(limits, self._measure, lambda: self.free)
+
+    def now(self) -> float:
+        return self.at
 
     def _measure(self) -> float:
         self.looks += 1
         return self.load
 
-    def follow(self, now: float) -> None:
-        """Record what is decided; no job is to start."""
-        for order in decide(self.state, now):
-            assert isinstance(order, Record), order
-            self.record(order.event)
-
-    def record(self, event: Event) -> None:
-        self.events += 1
-        apply(self.state, Entry(self.events, 1000.0 + self.now, self.now, event))
+    def begins(self, key: JobKey) -> None:
+        self.started.append(key.task)
 
     def settle(self, now: float) -> list[str]:
         """Turn until nothing is left but to wait; the tasks that were started."""
-        self.now, started = now, []
-        while True:
+        self.at, self.started, acts = now, [], True
+        while acts:
             for event in self.watch.hear(self.state, 1000.0 + now, now):
                 self.record(event)
-            keys = [order.key for order in decide(self.state, now) if isinstance(order, StartJob)]
-            for key in keys:
-                self.record(JobClaimed(key))
-                started.append(key.task)
-            if not keys:
-                return started
+            acts = sum(self._carry_out(order) for order in decide(self.state, now)) > 0
+        return self.started
 
     def reasons(self) -> list[str | None]:
         return [task["reason"] for task in project(self.state)["tasks"]]
@@ -77,10 +85,12 @@ def test_load_holds_what_has_not_begun_and_is_looked_at_now_and_then() -> None:
     assert machine.settle(0.0) == []
     assert machine.reasons() == ["paced: load 9.34 is above 8"] * 2
     assert machine.watch.look_at == LOOK_S
-    events = machine.events
+    events = len(machine.entries)
     for now in (1.0, 2.0, LOOK_S, LOOK_S + 1, 2 * LOOK_S):
         machine.settle(now)
-    assert (machine.looks, machine.events) == (3, events), "a look records nothing, and is not taken too early"
+    assert (machine.looks, len(machine.entries)) == (3, events), (
+        "a look records nothing, and is not taken too early"
+    )
     machine.load = 12.0
     machine.settle(RENEW_S)
     assert machine.reasons()[0] == "paced: load 12 is above 8"
@@ -98,11 +108,10 @@ def test_memory_holds_too_and_a_full_session_is_not_looked_at() -> None:
     assert machine.watch.look_at is None
     assert (machine.looks, machine.reasons()) == (looks, [None, None])
     machine.record(JobFinished(JobKey("t0", 1, 1, "work", 1), "passed", wait_status=0))
-    machine.follow(2.0)
     assert machine.settle(2.0) == []
     assert machine.reasons()[1] == "paced: free memory 3G is below 4G"
     machine.record(RequestReceived("r", "cancel"))
-    machine.follow(3.0)
+    machine.go_on()
     assert [task["outcome"] for task in project(machine.state)["tasks"]] == ["succeeded", "cancelled"]
 
 
@@ -136,7 +145,7 @@ def place(own_place: Path) -> Iterator[Path]:
 def settle(limits: dict[str, object], **asked: Any) -> Limits:
     Path("p.json").write_text(json.dumps({"prompts": ["true"], "agent": "shell", "limits": limits}))
     planned = plan_input("p.json", asked)
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, PlannedSession)
     return planned.spec.limits
 
 
@@ -189,12 +198,6 @@ def test_the_last_failure_that_is_allowed_ends_what_runs(sessionrun: Command, ow
     ]
 
 
-def test_limits_are_settled_without_a_machine_that_must_say_them() -> None:
-    planned = plan_input(["true"], {"agent": "shell"})
-    assert isinstance(planned, Planned)
-    assert planned.spec.limits == Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
-
-
 def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     machine = Machine(Limits(max_load=8.0, starts_at=9999.0))
     machine.record(HoldPlaced(START, "later", 8999.0))
@@ -207,3 +210,139 @@ def test_a_task_that_is_ended_between_two_jobs_says_why() -> None:
     state = begin(make_session([TaskSpec("t", ("x",))]))
     cancel(state, state.tasks["t"], why="max_failures: stopped after 1 failed")
     assert state.tasks["t"].reason == "cancelled: max_failures: stopped after 1 failed"
+
+
+# --- at its time ---
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("+90s", 90.0),
+        ("13:00", 3600.0),
+        ("9:05", 75900.0),
+        ("11:00", 23 * 3600.0),
+        ("2026-01-02T12:00", 24 * 3600.0),
+    ],
+)
+def test_a_moment_to_come(text: str, seconds: float) -> None:
+    now = datetime(2026, 1, 1, 12).timestamp()
+    assert parse_coming(text, now) - now == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "2025-12-31", "+x", "25:00"])
+def test_what_is_no_moment_to_come(text: str) -> None:
+    with pytest.raises(ValueError, match=r"over|not a time|must be"):
+        parse_coming(text, 1_767_268_800.0)
+
+
+def test_a_session_begins_at_its_time_and_not_before() -> None:
+    spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
+    state = begin(spec)
+
+    def record(event: Event, at: float) -> None:
+        apply(state, Entry(state.seq + 1, at, at - 900.0, event))
+
+    def start(at: float) -> None:
+        hold = delay_start(state, at, at - 900.0)
+        if hold is not None and not state.epoch:
+            record(hold, at)
+        record(SupervisorStarted(state.epoch + 1, 1, 1, "boot", "ns", "1"), at)
+        again = delay_start(state, at, at - 900.0)
+        if again is not None:
+            record(again, at)
+
+    start(910.0)
+    assert decide(state, 10.0) == [WakeAt(100.0)]
+    start(950.0)  # the supervisor was killed
+    assert decide(state, 50.0) == [WakeAt(100.0)]
+    assert decide(state, 100.0)[0] == Record(HoldLifted(START))
+    released = deepcopy(state)
+    record(HoldLifted(START), 1000.0)
+    assert [order for order in decide(state, 100.0) if isinstance(order, StartJob)]
+    apply(released, Entry(released.seq + 1, 960.0, 60.0, RequestReceived("r", "release", ())))
+    assert [order for order in decide(released, 60.0) if isinstance(order, StartJob)]
+    assert delay_start(released, 970.0, 70.0) is None, "what a user has released is not held again"
+
+
+def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
+    done = sessionrun("-q", "--agent", "shell", "--hold", "-p", "echo x > done")
+    session_id = done.stdout.strip()
+    eventually(lambda: sessionrun.status(session_id)["tasks"][0]["reason_class"] == "held")
+    assert sessionrun("release", session_id).returncode == 0
+    sessionrun.wait(session_id)
+    assert (sessionrun.cwd / "done").exists()
+    later = sessionrun("-q", "--agent", "shell", "--at", "+1h", "-p", "true").stdout.strip()
+    eventually(lambda: sessionrun.status(later)["tasks"][0]["reason_class"] == "paced")
+    assert sessionrun("release", later).returncode == 0
+    assert sessionrun.wait(later)["outcome"] == "succeeded"
+
+
+# --- in which order ---
+
+
+def drive(tasks: list[TaskSpec], planned: list[Planned], slots: int | None) -> Drive:
+    spec = make_session(tasks, resources={SLOT: slots} if slots else {})
+    return Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=1.0)), planned).run()
+
+
+def task(name: str, priority: int = 0, *needs: str) -> TaskSpec:
+    return TaskSpec(name, ("x",), agent="three", priority=priority, needs=needs)
+
+
+LATE: Planned = (0.5, TasksAdded("r", (task("c"), task("d", 1))))
+HELD: list[Planned] = [(0.5, RequestReceived("h", "hold", ("d",))), (1.5, RequestReceived("r", "release", ("d",)))]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "planned", "order"),
+    [
+        ([task("a"), task("b")], [LATE], "adbc"),
+        ([task("a"), task("b", 9, "a"), task("c")], [], "abc"),
+        ([task("a"), task("b"), task("c"), task("d", 1)], HELD, "dabc"),
+        ([task("a", 2), task("b"), task("c"), task("d", 1)], HELD, "abdc"),
+    ],
+    ids=["added later", "its need was met", "held too late", "held, and released"],
+)
+def test_the_bigger_priority_goes_first(tasks: list[TaskSpec], planned: list[Planned], order: str) -> None:
+    assert [key[0] for key in drive(tasks, planned, 1).claims()] == [*order]
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.integers(1, 4))
+def test_tasks_start_by_priority_and_place(priorities: list[int], slots: int) -> None:
+    tasks = [task(f"t{num}", priority) for num, priority in enumerate(priorities)]
+    expected = sorted(tasks, key=lambda one: -one.priority)  # sorting keeps the order of equals
+    assert [key.split("/")[0] for key in drive(tasks, [], slots).claims()] == [one.id for one in expected]
+
+
+# --- how many at once ---
+
+
+def ask(width: int, name: str = "r") -> RequestReceived:
+    return RequestReceived(name, "set", max_parallel=width)
+
+
+def test_a_width_that_a_task_cannot_have_is_refused() -> None:
+    state = begin(make_session([TaskSpec("b", ("x",), uses={"slot": 3})], resources={"slot": 3}))
+    assert find_width_fault(state, ask(2)) == find_width_fault(state, ask(0)) == "task 'b' uses 3 of 'slot'"
+    assert find_width_fault(state, ask(3)) is None
+
+
+@pytest.mark.parametrize("first", [None, 1, 3])
+@pytest.mark.parametrize("second", [0, 1, 2, 5])
+def test_no_more_run_than_may(first: int | None, second: int) -> None:
+    planned: list[Planned] = [(0.5, ask(second)), (3.5, ask(2, "again"))]
+    starts = list(drive([task(f"t{num}") for num in range(8)], planned, first).claims().values())
+    assert len(starts) == 8
+    assert all(starts.count(at) <= 2 for at in starts if at >= 4.0)  # each takes a second
+
+
+def test_slots_are_counted_from_what_runs() -> None:
+    state = begin(make_session([TaskSpec("a", ("x",)), TaskSpec("b", ("x",), uses={})], resources={}))
+    apply(state, Entry(1, 0.0, 0.0, JobClaimed(JobKey("a", 1, 1, "work", 1))))
+    apply(state, Entry(2, 0.0, 0.0, ask(3)))
+    assert state.free == {"slot": 2}
+    apply(state, Entry(3, 0.0, 0.0, ask(3)))
+    apply(state, Entry(4, 0.0, 0.0, ask(9)))  # an id that was taken counts once
+    assert (state.free, state.spec.resources) == ({"slot": 2}, {"slot": 3})
+    assert find_width_fault(state, ask(1)) is None

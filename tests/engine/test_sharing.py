@@ -1,7 +1,12 @@
-"""Several sessions of one user, and what they tell each other of a limit: on simulated time, with real files."""
+"""Several sessions of one user, and what they tell each other of a limit: on simulated time, with real files.
+
+Then those files: their names, and whatever may lie in their place.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,15 +19,24 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, judge, make_session
 
+from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.fold import apply
-from sessionrun.engine.providers import MARGIN_S, SPREAD_S
+from sessionrun.engine.providers import LONGEST_S, MARGIN_S, SPREAD_S
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
-from sessionrun.session.limits import LimitSharing, find_files
+from sessionrun.session.limits import (
+    MAX_BYTES,
+    Limit,
+    LimitSharing,
+    find_files,
+    load_limit,
+    name_file,
+    write_limit,
+)
 from sessionrun.store.index import limits_path
 
 LIMITED = 75 << 8
@@ -210,24 +224,6 @@ def test_another_agent_takes_over_as_with_a_limit_of_its_own(own_place: Path) ->
     assert [run.session for run in world.runs] == ["a"]
 
 
-def test_what_can_be_read_counts_where_nothing_can_be_written(own_place: Path) -> None:
-    world = World(100.0)
-    world.add("a", 1)
-    world.run(10.0)
-    file = the_file()
-    target = file.with_name("kept")
-    file.rename(target)
-    world.add("b", 1)
-    world.run(20.0)
-    file.unlink()
-    file.mkdir()
-    target.rename(file.with_name(file.name + "x"))
-    third = world.add("c", 1)
-    world.run()
-    assert third.state.tasks["c0"].outcome == "succeeded"
-    assert any("limits are not shared" in line for line in world.said)
-
-
 def test_scripts_and_sessions_without_a_limit_write_nothing(own_place: Path) -> None:
     world = World(0.0)
     world.add("a", 3)
@@ -292,3 +288,169 @@ def _ask_anything(world: World, rng: Random) -> int:
         if drive.state.ended is None:
             world.ask(name, RequestReceived("last", "release"))
     return 12
+
+
+# --- files ---
+
+
+NOW = 1_800_000_000.0
+LIMIT = Limit(1, "claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", 1)
+LATER = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW - 1.0, session="s2")
+GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
+GOOD |= {"until_at": NOW + 5.0, "met_at": NOW}
+
+
+@pytest.fixture
+def place(own_place: Path) -> Path:
+    """An account's file."""
+    return limits_path() / "claude-0.json"
+
+
+def write(path: Path, limit: Limit) -> None:
+    write_limit(path, limit, NOW)
+
+
+def test_what_is_written_is_read_and_the_limit_that_was_met_last_counts(place: Path) -> None:
+    for limit, kept in ((LIMIT, LIMIT), (LATER, LATER), (LIMIT, LATER)):
+        write(place, limit)
+        assert load_limit(place, NOW) == kept
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert [one.name for one in place.parent.iterdir()] == [place.name]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            json.dumps({**GOOD, **change}).encode()
+            for change in (
+                {"version": 2},
+                {"provider": 7},
+                {"provider": "x\0"},
+                {"effect": "none"},
+                {"reason": "r" * 1000},
+                {"until_at": "soon"},
+                {"until_at": True},
+                {"until_at": -1},
+                {"until_at": NOW + LONGEST_S + 100.0},
+                {"met_at": NOW + 1000.0},
+                {"strikes": 0},
+                {"strikes": 10**6},
+            )
+        ),
+        *(json.dumps({key: GOOD[key] for key in GOOD if key != name}).encode() for name in GOOD),
+        *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"NaN", b"[" * 5000, b'"x"' + b" " * MAX_BYTES, b"{}" * 3),
+    ],
+)
+def test_what_does_not_fit_is_as_if_it_were_not_there(place: Path, content: bytes) -> None:
+    write(place, LIMIT)
+    place.write_text(json.dumps(GOOD))
+    assert load_limit(place, NOW) is not None
+    place.write_bytes(content)
+    assert load_limit(place, NOW) is None
+    write(place, LATER)
+    assert load_limit(place, NOW) == LATER
+
+
+def plant(path: Path, kind: str) -> None:
+    """A file that would be believed if it were ours alone, or none."""
+    target = path.with_name("target") if kind == "link" else path
+    if kind in ("link", "readable", "foreign"):
+        target.write_text(json.dumps(GOOD))
+        target.chmod(0o644 if kind == "readable" else 0o600)
+    if kind in ("link", "device"):
+        path.symlink_to(target if kind == "link" else "/dev/zero")
+    elif kind == "foreign":
+        os.chown(path, 12345, 12345)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "readable", "foreign", "directory", "device"])
+def test_what_is_not_ours_alone_or_no_file_is_as_if_it_were_not_there(place: Path, kind: str) -> None:
+    if kind == "foreign" and os.geteuid() != 0:
+        pytest.skip("needs root, to make another user's file")
+    place.parent.mkdir(parents=True, mode=0o700)
+    plant(place, kind)
+    assert load_limit(place, NOW) is None
+    if not place.is_dir():  # what was planted is replaced, and what a link leads to stays
+        write(place, LATER)
+        assert load_limit(place, NOW) == LATER
+        target = place.with_name("target")
+        assert not target.exists() or json.loads(target.read_text()) == GOOD
+
+
+def plant_folder(folder: Path, kind: str) -> None:
+    """What may lie where the files of limits should."""
+    made = folder.parent.with_name("other") if kind == "link" else folder
+    made.parent.mkdir(parents=True)
+    if kind == "file":
+        folder.touch()
+        return
+    made.mkdir()
+    made.chmod(0o777 if kind == "wide" else 0o700)
+    if kind == "link":
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(made)
+    elif kind == "directory in it":
+        (the_file() / "x").mkdir(parents=True)
+    elif kind == "text in it":
+        the_file().write_bytes(b"\0" * 100)
+
+
+NOT_OURS = "it is not a directory that is yours alone"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tells"),
+    [
+        ("wide", NOT_OURS),
+        ("file", "File exists"),
+        ("link", NOT_OURS),
+        ("directory in it", "Is a directory"),
+        ("text in it", None),
+    ],
+)
+def test_a_session_knows_its_own_limits_whatever_lies_there(own_place: Path, kind: str, tells: str | None) -> None:
+    """It meets a limit, waits, has a canary and ends; what is wrong is told in one line."""
+    plant_folder(limits_path(), kind)
+    world = World(100.0)
+    world.add("a", 3)
+    assert set(world.run().drives["a"].outcomes.values()) == {"succeeded"}
+    assert len(world.said) == (tells is not None), world.said
+    assert not tells or (
+        world.said[0].startswith("limits are not shared with other sessions: ") and tells in world.said[0]
+    )
+
+
+def test_accounts_are_told_apart_by_what_signs_them_in_and_no_value_is_shown() -> None:
+    home = {"HOME": "/home/u"}
+
+    def name(environ: dict[str, str], agent: AgentSpec = BUILTIN["claude"]) -> str:
+        return name_file("claude", agent, environ)
+
+    plain = name(home)
+    key = name({**home, "ANTHROPIC_API_KEY": "sk-secret"})
+    others = [
+        {**home, "ANTHROPIC_API_KEY": "sk-other"},
+        {**home, "CLAUDE_CONFIG_DIR": "/elsewhere"},
+        {**home, "ANTHROPIC_BASE_URL": "http://gateway"},
+        {"HOME": "/home/v"},
+    ]
+    assert len({plain, key, *(name(one) for one in others)}) == 6
+    assert name({**home, "LANG": "C", "OPENAI_API_KEY": "x"}) == plain, "another program's key matters"
+    assert plain.startswith("claude-") and plain.endswith(".json") and "secret" not in key
+    own = replace(BUILTIN["claude"], env={"ANTHROPIC_API_KEY": "sk-secret"})
+    assert name(home, own) == key, "the agent's own environment does not count"
+
+
+def test_agents_of_one_account_have_one_file_whatever_it_is_called() -> None:
+    home = {"HOME": "/home/u"}
+    mine = AgentSpec("mine", ("claude",), provider="claude")
+    assert name_file("claude", mine, home) == name_file("claude", BUILTIN["claude"], home)
+    odd = [name_file(name, None, home) for name in ("../../etc/passwd", "a/b", "a_b", "x" * 300, "\n")]
+    assert len(set(odd)) == 5
+    assert all("/" not in one and "\n" not in one and len(one) < 80 for one in odd)

@@ -11,13 +11,8 @@ from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.status import project
 from sessionrun.landing.lanes import land_of
-from sessionrun.model.events import (
-    JobClaimed,
-    JobFinished,
-    JobStarted,
-    RequestReceived,
-)
-from sessionrun.model.keys import JobKey
+from sessionrun.model.events import JobFinished, JobStarted, RequestReceived
+from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, Upstream
 from sessionrun.model.spec import Alternative, Landing, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
@@ -72,7 +67,17 @@ class Script(Scripted):
             self.record(request)
         return fault
 
-    def prompt(self, name: str, answer: str = "") -> str:
+    def follow(self, name: str = "a", text: str = "more") -> Script:
+        """Continue a task, and go on until its next attempt works."""
+        assert self.ask(name, text) is None
+        return self.run(f"{name}/{self[name].attempt}/1/work/1")
+
+    def finish(self) -> Script:
+        """The job that was waited for ends, and all others."""
+        self.end(parse_job_key(self.until))
+        return self.run()
+
+    def prompt(self, name: str = "a", answer: str = "") -> str:
         """What the next WORK job of a task is told."""
         task, agent = self[name], self.spec.agents[self[name].agent]
         talk = task.thread.conversation if agent.continue_args else None
@@ -100,15 +105,13 @@ def make_script(*tasks: TaskSpec) -> Script:
 def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
     script = make_script().run()
     assert script.state.ended is not None
-    assert script.ask("a") is None
+    script.follow()
     assert script.state.ended is None and script["a"].outcome is None
-    script.run("a/2/1/work/1")
     assert script["a"].place == Place("b", "/w2", "base", taken_up="c1")
     assert script["a"].thread == script["a"].thread._replace(conversation="talk-a", usage=USED)
-    assert script.prompt("a") == "more"
+    assert script.prompt() == "more"
     assert project(script.state)["tasks"][0]["follow_ups"] == 1
-    script.end(JobKey("a", 2, 1, "work", 1))
-    script.run()
+    script.finish()
     assert (script["a"].outcome, script["a"].attempt) == ("succeeded", 2)
     assert script["a"].place == Place("b", None, "base", commit="c2")
     script.examine_replay()
@@ -117,13 +120,11 @@ def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> No
 def test_each_follow_up_begins_where_the_one_before_ended() -> None:
     script = make_script().run()
     for number in (2, 3, 4):
-        assert script.ask("a", f"more {number}") is None
-        script.run(f"a/{number}/1/work/1")
+        script.follow(text=f"more {number}")
         earlier = find_earlier(script["a"])
         assert earlier is not None and earlier.commit == f"c{number - 1}"
-        assert script.prompt("a") == f"more {number}"
-        script.end(JobKey("a", number, 1, "work", 1))
-        script.run()
+        assert script.prompt() == f"more {number}"
+        script.finish()
     assert script["a"].follow_ups == ("more 2", "more 3", "more 4")
     assert set(script.thread.values()) == {None, "talk-a"}
 
@@ -139,7 +140,7 @@ def test_an_attempt_that_is_tried_again_goes_on_with_the_follow_up(by_hand: bool
         script.record(RequestReceived("again", "retry", ("a",)))
     script.run("a/3/1/work/1")
     assert script["a"].place == Place("b", "/w3", "base", taken_up="c2"), "it goes on where the failed one stopped"
-    assert (script.prompt("a"), script["a"].thread.conversation) == ("more", "talk-a")
+    assert (script.prompt(), script["a"].thread.conversation) == ("more", "talk-a")
 
 
 def test_a_broken_attempt_at_a_follow_up_is_told_of() -> None:
@@ -147,7 +148,7 @@ def test_a_broken_attempt_at_a_follow_up_is_told_of() -> None:
     script.ends["a/2"] = "agent_crashed"
     script.ask("a")
     script.run("a/3/1/work/1")
-    assert "It ended: failed (agent_crashed: so it was)" in script.prompt("a")
+    assert "It ended: failed (agent_crashed: so it was)" in script.prompt()
 
 
 def test_a_conversation_that_is_too_long_begins_anew() -> None:
@@ -155,10 +156,9 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
     script.ends["a/1"] = "context_full"
     script.run()
     assert script["a"].last_thread.conversation == "talk-a"
-    script.ask("a")
-    script.run("a/2/1/work/1")
+    script.follow()
     assert script["a"].thread.conversation is None
-    assert script.prompt("a", "my answer") == (
+    assert script.prompt(answer="my answer") == (
         "first\n\nsecond\n\nYou have worked on this before, in another conversation. "
         "It ended: failed (context_full: so it was). Your work is here.\n\n"
         "The end of your answer was:\n\nmy answer\n\nNow you are asked:\n\nmore"
@@ -166,48 +166,38 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
 
 
 def test_a_conversation_that_is_gone_begins_anew() -> None:
-    script = make_script().run()
-    script.ask("a")
-    script.run("a/2/1/work/1")
-    assert script.prompt("a") == "more"
+    script = make_script().run().follow()
+    assert script.prompt() == "more"
     gone = JobFinished(JobKey("a", 2, 1, "work", 1), "failed", "no_conversation", "no_conversation: talk-a")
     script.record(gone)
     script.run("a/2/1/work/2")
     assert script["a"].thread.conversation is None
-    assert script.prompt("a").startswith("first\n\nsecond\n\nYou have worked")
-    assert script.prompt("a").endswith("Now you are asked:\n\nmore")
+    assert script.prompt().startswith("first\n\nsecond\n\nYou have worked")
+    assert script.prompt().endswith("Now you are asked:\n\nmore")
 
 
 def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
     script = make_script(make_task(agent="three")).run()  # it has no continue_args
     for number in (2, 3):
-        script.ask("a", f"more {number}")
-        script.run(f"a/{number}/1/work/1")
-        words = script.prompt("a")
-        script.end(JobKey("a", number, 1, "work", 1))
-        script.run()
+        words = script.follow(text=f"more {number}").prompt()
+        script.finish()
     assert words.startswith("first\n\nsecond\n\nThen you were asked:\n\nmore 2\n\nYou have worked")
     assert words.endswith("It ended: succeeded. Your work is here.\n\nNow you are asked:\n\nmore 3")
 
 
 def test_turns_of_a_conversation_are_not_taken_again() -> None:
     script = make_script(make_task(prompt_mode="continue")).run()
-    script.ask("a")
-    script.run("a/2/1/work/1")
-    assert script.prompt("a") == "more"
-    script.end(JobKey("a", 2, 1, "work", 1))
-    script.run()
-    works = [entry.event.key for entry in script.entries if isinstance(entry.event, JobClaimed)]
-    assert sum(key.phase == "work" and key.attempt == 2 for key in works) == 1
+    script.follow()
+    assert script.prompt() == "more"
+    script.finish()
+    assert sum(key.startswith("a/2/") for key in script.thread) == 1
 
 
 def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
-    script = make_script().run()
-    script.ask("a")
-    script.run("a/2/1/work/1")
+    script = make_script().run().follow()
     key = JobKey("a", 2, 1, "work", 1)
     script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: until noon", resets_at=1.0))
-    assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt("a")
+    assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt()
 
 
 def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
@@ -217,10 +207,8 @@ def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
     script.run("a/1/1/work/2")
     assert script["a"].agent == "two"
     del script.ends["a/1"]
-    script.end(JobKey("a", 1, 1, "work", 2))
-    script.run()
-    script.ask("a")
-    script.run("a/2/1/work/1")
+    script.finish()
+    script.follow()
     assert script["a"].agent == "two"
 
 
@@ -233,24 +221,13 @@ def test_tasks_that_need_it_get_its_work_as_it_was_until_the_follow_up_succeeds(
     commits = [end.commit for end in find_handed(script["b"], script.state.tasks)]
     assert commits == ["c1"]
     script.ends["a/2"] = "agent_error"
-    script.end(JobKey("a", 2, 1, "work", 1))
-    script.run()
+    script.finish()
     assert (script["a"].outcome, script["b"].outcome) == ("failed", "succeeded")
     assert [end.commit for end in find_handed(script["b"], script.state.tasks)] == ["c1"]
     del script.ends["a/2"]
     script.ask("a")
     script.run()
     assert [end.commit for end in find_handed(script["b"], script.state.tasks)] == ["c3"]
-
-
-def test_tasks_that_were_skipped_for_want_of_it_run_after_the_follow_up() -> None:
-    script = make_script(make_task("a"), make_task("b", needs=("a",)))
-    script.ends["a/1"] = "agent_error"
-    script.run()
-    assert script["b"].outcome == "skipped"
-    script.ask("a")
-    script.run()
-    assert (script["a"].outcome, script["b"].outcome) == ("succeeded", "succeeded")
 
 
 def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
@@ -279,53 +256,44 @@ def test_what_cannot_be_continued_is_refused() -> None:
     assert script.ask("a") == "task 'a' has not ended: wait for it, or cancel it first"
     assert script.ask("none") == "there is no task 'none'"
     assert script.ask("a", " \n") == "it has to name one task and a text"
-    script.end(JobKey("a", 1, 1, "work", 1))
-    script.run()
+    script.finish()
     assert script.ask("b") == "task 'b' has not begun: there is nothing to go on with; use sessionrun retry"
     assert script.ask("m") == "task 'm' worked in a repository of its own, which may be gone: start a new session"
-    fault = find_fault(script.state, RequestReceived("x", "continue", ("a", "b"), text="more"))
-    assert fault == "it has to name one task and a text"
+    both = RequestReceived("x", "continue", ("a", "b"), text="more")
+    assert find_fault(script.state, both) == "it has to name one task and a text"
 
 
 def test_nothing_goes_on_in_a_session_that_is_being_cancelled() -> None:
     script = make_script(make_task("a"), make_task("b"))
     script.run("b/1/1/work/1")
-    assert script["a"].outcome == "succeeded"
     script.record(RequestReceived("stop", "cancel"))
     assert script.ask("a") == "the session is being cancelled"
-    script.end(JobKey("b", 1, 1, "work", 1))
-    script.run()
-    assert script.state.ended is not None and script.ask("a") is None
+    assert script.finish().state.ended is not None and script.ask("a") is None
 
 
-def test_work_that_is_landing_is_not_continued() -> None:
-    spec = replace(
-        make_session([make_task("a"), make_task("b", needs=("a",))]), landing=Landing("refs/heads/main")
-    )
-    script = Script(spec)
-    script.run("a/1/1/land/1")
-    assert land_of(script.state).taken == ("a",)
-    assert script.ask("a") == "the work of task 'a' is landing: continue it when it has landed"
+@pytest.fixture
+def landing() -> Script:
+    """A session whose work is to land, that of `a` before that of `b`."""
+    spec = make_session([make_task("a"), make_task("b", needs=("a",))])
+    return Script(replace(spec, landing=Landing("refs/heads/main")))
 
 
-def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it() -> None:
-    spec = replace(
-        make_session([make_task("a"), make_task("b", needs=("a",))]), landing=Landing("refs/heads/main")
-    )
-    script = Script(spec)
+def test_work_that_is_landing_is_not_continued(landing: Script) -> None:
+    landing.run("a/1/1/land/1")
+    assert land_of(landing.state).taken == ("a",)
+    assert landing.ask("a") == "the work of task 'a' is landing: continue it when it has landed"
+
+
+def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it(landing: Script) -> None:
+    script = landing
     script.record(RequestReceived("wait", "hold"))
     for name in ("a", "b"):
         script.record(RequestReceived(f"go {name}", "release", (name,)))
     script.run()
-    landings = {name: script[name].landing for name in ("a", "b")}
-    assert [one and one.status for one in landings.values()] == ["ready", "ready"], "the session is held"
-    assert script.ask("a") is None
-    waits = {
-        name: (one.landing.status, one.landing.reason_class)
-        for name, one in script.state.tasks.items()
-        if one.landing
-    }
-    assert waits == {"a": ("waiting", "follow_up"), "b": ("waiting", "needs")}
+    for expected in ([("ready", None)] * 2, [("waiting", "follow_up"), ("waiting", "needs")]):
+        entries = [one.landing for one in script.state.tasks.values()]
+        assert [entry and (entry.status, entry.reason_class) for entry in entries] == expected
+        script.ask("a")
     script.record(RequestReceived("on", "release"))
     script.run("a/2/1/land/1")
     assert land_of(script.state).taken == ("a", "b")

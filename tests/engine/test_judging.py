@@ -89,44 +89,49 @@ class Script(Scripted):
 
 
 ROUNDS = ["prepare", "work", "check", "work", "check"]
+JUDGED = ["park", "prove", "release"]
+RED = {"check": "check_failed"}
+LATE = {"check_1": "check_failed", "work_2": "round_timeout"}
+GOOD = ("succeeded", None)
 
 
-def test_a_check_that_fails_in_the_last_round_does_not_decide() -> None:
-    """The tests do; if they do not pass, the failure of the check is the reason."""
-    passed = Script(check="check_failed").run()
-    assert passed.phases == [*ROUNDS, "park", "prove", "release"]
-    assert passed.ended() == ("succeeded", None)
-    failed = Script(check="check_failed", prove="unresolved").run()
-    assert failed.phases == passed.phases
-    assert failed.ended() == ("failed", "check_failed")
-    assert failed.task.reason == "check_failed: so it was"
+@pytest.mark.parametrize(
+    ("ends", "phases", "ended"),
+    [
+        (RED, [*ROUNDS, *JUDGED], GOOD),
+        ({**RED, "prove": "unresolved"}, [*ROUNDS, *JUDGED], ("failed", "check_failed")),
+        ({"prove": "no_tests"}, ["prepare", "work", "check", *JUDGED], ("failed", "no_tests")),
+        *(
+            row
+            for reason in ("exit_code", "signal", "max_turns", "no_such_class")
+            for row in (
+                ({"work_1": reason}, ["prepare", "work", *JUDGED], GOOD),
+                ({"work_1": reason, "prove": "unresolved"}, ["prepare", "work", *JUDGED], ("failed", reason)),
+                ({"work_1": reason, "prove": "no_tests"}, ["prepare", "work", *JUDGED], ("failed", reason)),
+            )
+        ),
+        ({**LATE, "prove": "unresolved"}, [*ROUNDS[:-1], *JUDGED], ("timed_out", "round_timeout")),
+        ({"work": "round_timeout"}, ["prepare", "work", "work", *JUDGED], GOOD),
+        # tests that cannot be run are the reason: then the instance is run again
+        ({**RED, "prove": "tests_not_run"}, [*ROUNDS, *JUDGED], ("failed", "tests_not_run")),
+        ({**RED, "park": "not_parked"}, [*ROUNDS, "park", "release"], ("failed", "not_parked")),
+        ({**RED, "prove": "lost"}, [*ROUNDS, "park", "prove", "prove", "prove", "release"], ("lost", "lost")),
+    ],
+)
+def test_how_an_attempt_ended_does_not_decide(
+    ends: dict[str, str], phases: list[str], ended: tuple[str, str | None]
+) -> None:
+    """The hidden tests do; if they do not pass, or are none, the failure of the job is the reason."""
+    script = Script(**ends).run()
+    assert (script.phases, script.ended()) == (phases, ended)
+    assert ended[0] != "failed" or script.task.reason == f"{ended[1]}: so it was"
 
 
 def test_what_is_judged_is_the_best_round() -> None:
-    failed = Script(check="check_failed", prove="unresolved").run()
-    assert failed.better == {"park": 1, "prove": 1, "release": 1}
+    """Also when the last one was broken off."""
+    for ends in (RED, LATE):
+        assert Script(**ends, prove="unresolved").run().better == {"park": 1, "prove": 1, "release": 1}
     assert Script(check_1="check_failed").run().better == {}, "a check that passed is the last word"
-
-
-def test_without_tests_the_reason_of_the_job_that_failed_counts() -> None:
-    assert Script(work_1="exit_code", prove="no_tests").run().ended() == ("failed", "exit_code")
-    assert Script(prove="no_tests").run().ended() == ("failed", "no_tests")
-
-
-@pytest.mark.parametrize("reason", ["exit_code", "signal", "max_turns", "no_such_class"])
-def test_an_agent_that_fails_is_judged_by_its_work(reason: str) -> None:
-    failed = Script(work_1=reason, prove="unresolved").run()
-    assert failed.phases == ["prepare", "work", "park", "prove", "release"]
-    assert failed.ended() == ("failed", reason)
-    assert Script(work_1=reason).run().ended() == ("succeeded", None)
-
-
-def test_an_agent_whose_time_is_up_is_judged_by_its_work() -> None:
-    late = Script(check_1="check_failed", work_2="round_timeout", prove="unresolved").run()
-    assert late.phases == [*ROUNDS[:-1], "park", "prove", "release"]
-    assert late.ended() == ("timed_out", "round_timeout")
-    assert late.better["park"] == 1, "what the first round had is better than what was broken off"
-    assert Script(work="round_timeout").run().ended() == ("succeeded", None)
 
 
 @pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE & set(REASONS) - {"usage_limit"}))
@@ -134,13 +139,6 @@ def test_a_failure_that_says_nothing_about_the_work_is_not_judged(reason: str) -
     failed = Script(work_1=reason).run()
     assert "prove" not in failed.phases
     assert failed.task.failure is None
-
-
-def test_tests_that_cannot_be_run_are_the_reason() -> None:
-    """Then the instance is run again, which the failure of the check would not say."""
-    assert Script(check="check_failed", prove="tests_not_run").run().ended() == ("failed", "tests_not_run")
-    assert Script(check="check_failed", park="not_parked").run().ended() == ("failed", "not_parked")
-    assert Script(check="check_failed", prove="lost").run().ended() == ("lost", "lost")
 
 
 def test_a_cancelled_judgement_is_cancelled() -> None:
@@ -166,19 +164,19 @@ def test_a_proof_without_hidden_tests_needs_a_check_that_passes() -> None:
     assert script.ended() == ("failed", "check_failed")
 
 
-def test_work_without_a_change_whose_hidden_tests_pass_has_succeeded() -> None:
-    """The tests say more than a diff; without them, work that changes nothing has failed."""
-    hidden = replace(TASK, expect_change=True)
-    for spec, ended in ((hidden, ("succeeded", None)), (replace(hidden, prove=None), ("failed", "no_change"))):
-        script = Script(spec)
-        script.places["release"] = replace(PLACES["release"], changed=False)
-        assert script.run().ended() == ended
-        assert demands_change(script.task) == (ended[0] == "failed"), "RELEASE keeps the worktree of a failure"
-
-
-def test_nothing_changed_and_the_hidden_tests_fail() -> None:
-    """The reason is that of the tests, or of the attempt that they judge."""
-    for ends, reason in (({"prove": "unresolved"}, "unresolved"), ({"check": "check_failed"}, "check_failed")):
-        script = Script(replace(TASK, expect_change=True), **{"prove": "unresolved", **ends})
-        script.places["release"] = replace(PLACES["release"], changed=False)
-        assert script.run().ended() == ("failed", reason)
+@pytest.mark.parametrize(
+    ("hidden", "ends", "ended"),
+    [
+        (True, {}, GOOD),  # the tests say more than a diff
+        (False, {}, ("failed", "no_change")),
+        (True, {"prove": "unresolved"}, ("failed", "unresolved")),
+        (True, {"prove": "unresolved", "check": "check_failed"}, ("failed", "check_failed")),
+    ],
+)
+def test_work_without_a_change_fails_where_no_hidden_tests_pass(
+    hidden: bool, ends: dict[str, str], ended: tuple[str, str | None]
+) -> None:
+    script = Script(replace(TASK, expect_change=True, prove=TASK.prove if hidden else None), **ends)
+    script.places["release"] = replace(PLACES["release"], changed=False)
+    assert script.run().ended() == ended
+    assert demands_change(script.task) == (ended[0] == "failed"), "RELEASE keeps the worktree of a failure"

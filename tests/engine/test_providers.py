@@ -65,7 +65,7 @@ def play(
 
     spec = make_session(tasks, resources={"slot": slots} if slots else {})
     drive = Drive(spec, executor, planned, judged=judged).run()
-    assert drive.outcomes == {one.id: "succeeded" for one in tasks} | (ends or {})
+    assert drive.outcomes == {one.id: "succeeded" for one in tasks} | dict(ends or {})
     return drive
 
 

@@ -991,7 +991,7 @@ def test_history(name: str) -> None:
     assert found == ends, "each task has ended, and as it was said last"
     assert play.state.ended is not None
     assert play.state.free == history.resources
-    assert decide(play.state, play.now) == []
+    assert decide(play.state, play.at) == []
     play.examine_replay()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sessionrun.checks import runners
-from sessionrun.checks.runners import Case, parse_junit, read_junit
+from sessionrun.checks.runners import Case, parse_junit
 from sessionrun.checks.running import MAX_BYTES, run_commands, word_counts, word_failure, word_stat
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import keep_round
@@ -54,8 +53,6 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
     [
         b"",
         b"not xml",
-        b"<testsuite>",
-        b"<testsuite><testcase",
         b"<html><testcase/></html>",
         b"<testsuite><testcase name='\xff\xfe'/></testsuite>",
         b"<?xml version='1.0' encoding='no-such'?><testsuite>\xff</testsuite>",
@@ -64,7 +61,7 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
         b'<!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/passwd">]><testsuite><testcase name="&x;"/></testsuite>',
         b"\0" * 1000,
     ],
-    ids=range(11),
+    ids=range(9),
 )
 def test_what_is_no_junit_counts_for_nothing(content: bytes) -> None:
     assert parse_junit(content) is None
@@ -80,24 +77,6 @@ def test_a_deep_or_long_document_is_read() -> None:
     )
     found = parse_junit(many)
     assert found is not None and (found.counts.failed, len(found.failed)) == (9_001, runners.MAX_FAILURES)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "huge", "none", "socket name"])
-def test_what_lies_in_the_place_of_the_file_is_never_followed(tmp_path: Path, kind: str) -> None:
-    path, real = tmp_path / "junit-1.xml", tmp_path / "real.xml"
-    real.write_text(SUITES)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "link":
-        path.symlink_to(real)
-    elif kind == "directory":
-        path.mkdir()
-    elif kind == "huge":
-        with path.open("wb") as stream:
-            stream.truncate(10 * 1024**3)
-    elif kind == "socket name":
-        path.symlink_to("/dev/zero")
-    assert read_junit(path) is None
 
 
 WRITE = "f=${PYTEST_ADDOPTS##*=}; "
@@ -182,7 +161,16 @@ def made(passed: int | None, lines: int = 1, snapshot: str | None = "c") -> Chec
     return Checked(counts, snapshot, {"files": 1, "insertions": lines, "deletions": 0})
 
 
-BESTS = pytest.mark.parametrize(
+def check_rounds(rounds: list[Checked]) -> TaskState:
+    """A task after rounds that came to this, and failed."""
+    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
+    for checked in rounds:
+        keep_round(task, checked, passed=False)
+        task.round += 1
+    return task
+
+
+@pytest.mark.parametrize(
     ("rounds", "best", "why"),
     [
         ([made(1), made(3), made(2)], 2, "3 tests passed, and in round 3 2"),
@@ -197,15 +185,10 @@ BESTS = pytest.mark.parametrize(
         ([made(2)], 1, "the first round that was checked"),
     ],
 )
-
-
-def check_rounds(rounds: list[Checked]) -> TaskState:
-    """A task after rounds that came to this, and failed."""
-    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
-    for checked in rounds:
-        keep_round(task, checked, passed=False)
-        task.round += 1
-    return task
+def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> None:
+    task = check_rounds(rounds)
+    assert task.best is not None
+    assert (task.best.round, task.best.why) == (best, why)
 
 
 @pytest.mark.parametrize("rounds", [[], [made(9)], [made(None)]], ids=len)
@@ -215,13 +198,6 @@ def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
     keep_round(task, None, passed=True)
     assert task.best is not None
     assert (task.best.round, task.best.why) == (len(rounds) + 1, "its check passed")
-
-
-@BESTS
-def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> None:
-    task = check_rounds(rounds)
-    assert task.best is not None
-    assert (task.best.round, task.best.why) == (best, why)
 
 
 def test_what_a_round_is_told_of_the_one_before() -> None:

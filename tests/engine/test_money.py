@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from agent_samples import sample_path
 from conftest import Command
@@ -23,7 +22,6 @@ from sessionrun.model.events import JobClaimed, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec
 from sessionrun.model.usage import Usage
-from sessionrun.store.records import parse_spec
 
 OURS = load_prices({})
 GPT = Price(1.0, 10.0, 0.1)
@@ -51,13 +49,11 @@ def test_our_table_is_dated_sourced_and_sane() -> None:
         ("claude-sonnet-4", "claude-sonnet-4"),
         ("claude-sonnet-4-20250514", "claude-sonnet-4"),
         ("claude-sonnet-4-5", "claude-sonnet-4-5"),
-        ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
         ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
         ("openrouter/anthropic/claude-opus-4.5", "claude-opus-4-5"),
         ("GPT-5", "gpt-5"),
         ("openai/gpt-5-2025-08-07", "gpt-5"),
         ("gpt-5.1", "gpt-5.1"),
-        ("gpt-5-mini", "gpt-5-mini"),
         ("gpt-5.1-codex-max", "gpt-5.1-codex-max"),
         ("models/gemini-2.5-pro", "gemini-2.5-pro"),
         ("gemini-3.1-pro-preview", "gemini-3.1-pro"),
@@ -69,18 +65,7 @@ def test_names_cover_models(model: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        "",
-        "gpt",
-        "gpt-5-turbo",
-        "gpt-55",
-        "claude-sonnet-4-5[1m]",
-        "azure/gpt-5",
-        "openai/gpt-5:batch",
-        "llama",
-        "*",
-    ],
+    "model", ["", "gpt-5-turbo", "gpt-55", "claude-sonnet-4-5[1m]", "azure/gpt-5", "openai/gpt-5:batch", "*"]
 )
 def test_other_models_have_no_price(model: str) -> None:
     assert find_price(OURS, model) is None
@@ -201,21 +186,6 @@ def test_what_a_running_total_says_of_the_last_run(total: Usage, before: Usage, 
     assert usage_since(total, before) == own
 
 
-def test_a_script_costs_nothing_and_says_nothing() -> None:
-    bench = Bench(TaskSpec(id="a", prompts=("x",), agent="shell"))
-    bench.work("a", None)
-    shown = project(bench.state)
-    assert (shown["usage"], shown["usage_by_model"], shown["tasks"][0]["usage"]) == (None, None, None)
-
-
-def test_prices_go_into_the_spec_and_come_back() -> None:
-    spec = replace(make_session([]), prices={"m": GPT, "n": Price(1, 2)})
-    assert parse_spec(orjson.dumps(spec)) == spec
-    record = orjson.loads(orjson.dumps(spec))
-    del record["prices"]
-    assert parse_spec(orjson.dumps(record)).prices == {}
-
-
 # --- the command
 
 
@@ -268,6 +238,11 @@ def test_cost_of_a_session(priced: Command) -> None:
         assert "no price for codex:default" in done.stderr
     assert "Usage: 33 tokens in, 21 out, cost >= ~$0.0811" in priced("status").stdout
     assert priced("results", session_id, "d").stderr == ""
+    with (priced.cwd / "sessionrun.toml").open("a") as config:
+        config.write('\n[prices."codex:default"]\ninput = 1000\noutput = 0\n')
+    session_id = run_plan(priced, {"id": "b", "agent": "codex"})
+    assert priced.load("cost", session_id)["total"]["cost_usd"] == pytest.approx(0.011)
+    assert priced("cost").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -290,14 +265,6 @@ def test_a_conversation_that_goes_on_is_counted_once(
     session_id = run_plan(priced, {"id": "a", "agent": name, "model": "known-1", "check": check, "rounds": 2})
     (row,) = priced.load("cost", session_id)["rows"]
     assert (row["input_tokens"], row["output_tokens"], row["cost_usd"]) == used
-
-
-def test_a_price_for_the_agents_own_choice_of_a_model(priced: Command) -> None:
-    with (priced.cwd / "sessionrun.toml").open("a") as config:
-        config.write('\n[prices."codex:default"]\ninput = 1000\noutput = 0\n')
-    session_id = run_plan(priced, {"id": "b", "agent": "codex"})
-    assert priced.load("cost", session_id)["total"]["cost_usd"] == pytest.approx(0.011)
-    assert priced("cost").stderr == ""
 
 
 def test_cost_over_sessions(priced: Command) -> None:

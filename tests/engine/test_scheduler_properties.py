@@ -342,7 +342,9 @@ def draw_rumours(rng: Random) -> list[Planned]:
 @given(worlds(), st.integers(0, 2**32))
 def test_promises_hold_under_limits_and_budgets(world: World, seed: int) -> None:
     rng = Random(seed)
-    budgets: dict[str, Any] = {name: rng.choice((None, 1.0, 3.0)) for name in ("budget_usd", "soft_budget_usd", "task_budget_usd")}
+    budgets: dict[str, Any] = {
+        name: rng.choice((None, 1.0, 3.0)) for name in ("budget_usd", "soft_budget_usd", "task_budget_usd")
+    }
     spec = replace(world.spec, limits=replace(world.spec.limits, **budgets), auto_release=rng.random() < 0.8)
     executor, watch = SimulatedExecutor(world.fate_of), Watch(spec)
 

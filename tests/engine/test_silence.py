@@ -59,19 +59,6 @@ def test_who_falls_silent_is_stopped(sessionrun: Command, prompt: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_may_say_that_it_needs_its_silence(sessionrun: Command) -> None:
-    (sessionrun.cwd / "sessionrun.toml").write_text('idle_timeout = "200ms"\n')
-    assert "idle_timeout" in sessionrun("--agent", "shell", stdin='["true"]').stderr
-    (sessionrun.cwd / "sessionrun.toml").write_text("idle_timeout = 0.3\n")
-    plan = [{"id": "own", "prompt": "sleep 1", "idle_timeout": 0}, {"id": "default", "prompt": "sleep 600"}]
-    session = sessionrun.start(plan)
-    outcomes = {task["id"]: task["outcome"] for task in sessionrun.wait(session)["tasks"]}
-    assert outcomes == {"own": "succeeded", "default": "timed_out"}
-    session = sessionrun.start(["sleep 1"], "--idle-timeout", "0")
-    assert sessionrun.wait(session)["outcome"] == "succeeded", "the command line beats the configuration"
-
-
-@pytest.mark.slow
 def test_a_new_supervisor_goes_on_watching(sessionrun: Command) -> None:
     prompt = "echo begun; touch begun; exec sleep 600"
     session = sessionrun.start([{"id": "a", "prompt": prompt, "idle_timeout": 1, "retries": 1}])

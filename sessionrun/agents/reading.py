@@ -135,11 +135,7 @@ def unfinished(known: AgentResult, waits_for: Problem | None = None) -> AgentRes
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream, one in memory at a time; a line over `MAX_LINE_BYTES` comes as an empty one.
-
-    Raises:
-        OSError: the stream cannot be read.
-    """
+    """The lines of a stream, one in memory at a time; a line over `MAX_LINE_BYTES` comes as an empty one."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         fits = len(line) <= MAX_LINE_BYTES
         yield line if fits else b""

@@ -75,11 +75,7 @@ class _File(NamedTuple):
 
 
 def find_notes(git: Git, repository: Repository, place: Place, test_files: Sequence[str]) -> tuple[Note, ...]:
-    """Read the work, and what it could be copied from.
-
-    Raises:
-        GitError: git failed.
-    """
+    """Read the work, and what it could be copied from."""
     base = place.setup_commit or str(place.base_commit)
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
     changed = [pair for pair in _list_changed(git, base, str(place.commit)) if not tests.match(pair[0])]

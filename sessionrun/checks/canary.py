@@ -49,11 +49,7 @@ _CALL: Final = re.compile(r"^\s*(test|it)\s*\(", re.MULTILINE)
 
 
 def plant(directory: Path, found: RanTests, test_files: Collection[str]) -> dict[str, str]:
-    """Write tests that fail into test files of the runners that were found; their names, by file.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write tests that fail into test files of the runners that were found; their names, by file."""
     suffixes = {suffix for runner in found.numbers for suffix in _SUFFIXES.get(runner, ())}
     known = {name.partition("::")[0] for name in found.words}
     files = sorted(_list_files(directory, suffixes, test_files), key=lambda name: name not in known)

@@ -32,11 +32,7 @@ VERDICT_PROMPT: Final = "verdict-prompt"
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a CHECK; a script is neither shown a brief nor asked for a verdict.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The process of a CHECK; a script is neither shown a brief nor asked for a verdict."""
     task, agent = state.spec, site.agent_of(state)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
@@ -77,11 +73,7 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
 
 
 def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
-    """A SETUP, which is asked to run the tests that should pass before the work, if there are any.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """A SETUP, which is asked to run the tests that should pass before the work, if there are any."""
     known = name_known(state.spec)
     if job.key.phase == "setup" and known is not None and known.pass_to_pass:
         request = KnownRequest(known, wish_walls(site, state.spec, job.key, state.place))

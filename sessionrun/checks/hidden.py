@@ -34,11 +34,7 @@ MAX_ALONE: Final = 50
 
 
 def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
-    """Run the tests on the base and the work's source; done again after a crash, begin again.
-
-    Raises:
-        SessionrunError, OSError: no tree or room can be made.
-    """
+    """Run the tests on the base and the work's source; done again after a crash, begin again."""
     with open_trials(request, folder) as trials:
         git, base = trials.open_git(), str(trials.place.base_commit)
         try:

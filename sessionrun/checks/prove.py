@@ -35,11 +35,7 @@ TITLES: Final[dict[State, str]] = {
 
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
-    """Find the verdict; done again after a crash, begin again with what is known.
-
-    Raises:
-        SessionrunError, OSError: no tree or room can be made.
-    """
+    """Find the verdict; done again after a crash, begin again with what is known."""
     try:
         notes = _audit(request, folder)
         if request.prove.hidden is None:

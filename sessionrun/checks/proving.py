@@ -28,11 +28,7 @@ KNOWN_DIR = "proofs"
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a PROVE.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The process of a PROVE."""
     task, place, asked = state.spec, state.place, make_request(site, state, key)
     assert place is not None and place.worktree is not None
     assert task.prove is not None

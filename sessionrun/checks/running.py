@@ -200,11 +200,7 @@ def run_first(_: object, folder: Path) -> None:
 
 
 def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> None:
-    """Run the files of the tests that should pass and are there, before the work, in the current directory.
-
-    Raises:
-        SessionrunError, OSError: nothing can be started.
-    """
+    """Run the files of the tests that should pass and are there, before the work, in the current directory."""
     command = word_known(known, ".")
     if command is None:
         return

@@ -82,11 +82,7 @@ _TOKEN: Final = re.compile(r"\{(instance_id|repo|base_commit|problem_statement|h
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read instances, choose among them, and make a task of each.
-
-    Raises:
-        InputError: one line that says what is wrong, where, and what to do.
-    """
+    """Read instances, choose among them, and make a task of each."""
     if options.choose("docker"):
         raise InputError(_NO_DOCKER.format("--docker" if options.given.get("docker") else "SWEBENCH_USE_DOCKER"))
     document = source.document

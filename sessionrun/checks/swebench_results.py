@@ -268,11 +268,7 @@ def _load_others(folder: int, spec: SessionSpec) -> list[dict[str, Any]]:
 
 
 def _load_documents(folder: int) -> dict[str, dict[str, Any]]:
-    """The files of instances in a directory, by id and in the order of ids; other files are passed over.
-
-    Raises:
-        OSError: the directory cannot be read.
-    """
+    """The files of instances in a directory, by id and in the order of ids; other files are passed over."""
     documents = {}
     for name in sorted(os.listdir(folder)):
         stem = name.removesuffix(_SUFFIX)

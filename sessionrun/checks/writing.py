@@ -107,11 +107,7 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
 
 
 def finish_answer(directory: str, record: Path) -> dict[str, int]:
-    """Finish the renames of an answer whose writing was broken off; the lines of each file.
-
-    Raises:
-        OSError: a file cannot be renamed.
-    """
+    """Finish the renames of an answer whose writing was broken off; the lines of each file."""
     written = orjson.loads(read_regular(record))
     with ExitStack() as stack:
         folders = _Folders(directory, stack)

@@ -337,11 +337,7 @@ def _clean_all(sessions: Iterable[SessionDir], *, named: bool, dry_run: bool) ->
 
 
 def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
-    """What went of what a session left, or stays.
-
-    Raises:
-        SessionrunError, OSError: the session cannot be read.
-    """
+    """What went of what a session left, or stays."""
     for business in load_findings():
         yield from business.take_away(evidence, dry_run=dry_run)
 

@@ -108,11 +108,7 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
 
 
 def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """Find just the cache: the environment's, or the files'; None: it is in its usual place.
-
-    Raises:
-        InputError: a file cannot be used.
-    """
+    """Find just the cache: the environment's, or the files'; None: it is in its usual place."""
     chosen = environ.get(CACHE_DIR_VARIABLE)
     if chosen:
         return cwd / chosen
@@ -121,11 +117,7 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
-    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise.
-
-    Raises:
-        InputError: a file cannot be used.
-    """
+    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise."""
     return _find_setting(cwd, environ, "merge_trailers") is not False
 
 

@@ -80,11 +80,7 @@ def check_address(address: str) -> str:
 
 
 def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
-    """The paths of the three files for TLS.  Whether they fit the other end is seen when that is called.
-
-    Raises:
-        InputError: one is not there.
-    """
+    """The paths of the three files for TLS.  Whether they fit the other end is seen when that is called."""
     folder = find_certs_dir(environ)
     for name in NAMES:
         if not os.access(folder / name, os.R_OK):
@@ -141,9 +137,6 @@ def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[Tas
     """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
 
     A ref begins where it does for tasks of the session that are `known`.
-
-    Raises:
-        InputError: one cannot be fetched.
     """
     if spec.mirrors is None:
         return spec.tasks
@@ -221,11 +214,7 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
 
 
 def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
-    """Have the library do something.
-
-    Raises:
-        InputError: with what the library says.
-    """
+    """Have the library do something."""
     import asyncio
 
     try:
@@ -282,11 +271,7 @@ def make_certs(folder: Path) -> list[Path]:
 
 
 def _sign() -> tuple[bytes, bytes]:
-    """A certificate that is its own authority, and its key.
-
-    Raises:
-        InputError: the library is missing.
-    """
+    """A certificate that is its own authority, and its key."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes

@@ -53,11 +53,7 @@ def list_included(repository: Repository, folder: Path) -> list[str]:
 
 
 def pack_included(repository: Repository, folder: Path) -> bytes | None:
-    """An archive of these files; None: there are none.
-
-    Raises:
-        SessionrunError, OSError: as `list_included`.
-    """
+    """An archive of these files; None: there are none."""
     names = list_included(repository, folder)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:

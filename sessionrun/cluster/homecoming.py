@@ -33,11 +33,7 @@ from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 
 
 def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
-    """A PREPARE for a node, asked for commits in place of branches.
-
-    Raises:
-        SessionrunError, OSError: its request cannot be read or written.
-    """
+    """A PREPARE for a node, asked for commits in place of branches."""
     if job.key.phase == "prepare" and uses_replicas(site.spec.cluster):
         folder = site.session.job_path(job.key)
         request = name_commits(load_request(folder, WorkspaceRequest))
@@ -60,11 +56,7 @@ def take_home(site: Site, state: TaskState, ended: Exit, judged: Judged) -> Judg
 
 
 def _take_place(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
-    """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here.
-
-    Raises:
-        SessionrunError, OSError: it cannot be taken.
-    """
+    """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here."""
     folder, upstream = site.session.job_path(key), state.spec.upstream
     place = replace(place, start=upstream.start if upstream is not None else None)
     repository = repository_of(site.spec, state.spec, place.start)

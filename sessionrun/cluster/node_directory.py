@@ -209,9 +209,6 @@ def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
 
     It holds what tasks began with, which sessions send again.  It stays while its node has jobs, and while a
     worktree of it is there: that is work which did not come home.
-
-    Raises:
-        OSError: it cannot be removed.
     """
     node = replica.path.parent.parent
     if _has_jobs(node):

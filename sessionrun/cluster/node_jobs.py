@@ -203,11 +203,7 @@ class JobFolders:
         self._removal: Worker[Path, None] = Worker("removal", serve(_drop), MAX_GONE)
 
     def load(self) -> Iterator[NodeJob]:
-        """The jobs that came, also where one has removed its own folder; what belongs to none of them is removed.
-
-        Raises:
-            OSError: their directory cannot be read.
-        """
+        """The jobs that came, also where one has removed its own folder; what belongs to none is removed."""
         names = set(os.listdir(self._directory))
         for name in sorted(names):
             if not name.endswith(KEPT):

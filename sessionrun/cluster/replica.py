@@ -200,11 +200,7 @@ def open_release(request: WorkspaceRequest, folder: Path) -> None:
 
 
 def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
-    """After PARK or RELEASE: leave what the session's machine lacks of the work.
-
-    Raises:
-        SessionrunError, OSError: it cannot be packed.
-    """
+    """After PARK or RELEASE: leave what the session's machine lacks of the work."""
     wish = load_record(folder / REPLICA, ReplicaWish)
     tips = [commit for commit in (place.commit, place.setup_commit, place.base_commit) if commit is not None]
     if place.commit is None:
@@ -262,9 +258,6 @@ def take_work(
         place: as the job on the node answered.
         before: commits of the task's work that came before: a branch that stands at one of them is its own.
         taken: names that a new branch may not have.
-
-    Raises:
-        SessionrunError, OSError: it cannot be taken.
     """
     name = place.rescue or place.branch
     if name is None or place.commit is None or not (folder / WORK).exists():

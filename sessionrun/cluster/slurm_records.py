@@ -36,9 +36,6 @@ class Records:
         """Take the job, once and for ever; False: it was taken before.
 
         A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
-
-        Raises:
-            OSError: the disk refuses.
         """
         path = self.claim_path
         make_directories(path.parent, 0o700)
@@ -59,11 +56,7 @@ class Records:
         return taken
 
     def keep_end(self, about: Mapping[str, Any]) -> None:
-        """Record the end, whole or not at all, and durably.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Record the end, whole or not at all, and durably."""
         replace_file(self.end_path, dump(about), durable=True)
 
 

@@ -101,9 +101,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
     Args:
         details_of: of which tasks prompts, answers and changes are read; None: of all that a page can bear.
-
-    Raises:
-        StoreError: the session's files are damaged.
     """
     view, evidence = load_history(session)
     entries = evidence.entries

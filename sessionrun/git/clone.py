@@ -124,9 +124,6 @@ def open_room(
         repo: the URL or path that it may reach.
         folder: in which the room is made; None: the system's for temporary files.
         limit_s: how long each git command may take (seconds); None: as long as it needs.
-
-    Raises:
-        OSError: it cannot be made.
     """
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
@@ -164,9 +161,6 @@ def make_repository(
         borrow: directories of objects.
         refs: as they stand in ``packed-refs``.
         shallow: the commits before which there is no history, as they stand in ``shallow``.
-
-    Raises:
-        OSError: it cannot be written.
     """
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(parents=True, exist_ok=True)
@@ -201,9 +195,6 @@ def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Ite
     Args:
         owner: the session and the task.
         objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
-
-    Raises:
-        GitError, OSError: it cannot be made.
     """
     path = room_path(fence.repository, owner)
     remove_clean_room(fence.repository, owner)
@@ -217,11 +208,7 @@ def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Ite
 
 
 def remove_clean_room(repository: Repository, owner: str) -> None:
-    """Remove the clean room that a crash left; links are not followed.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove the clean room that a crash left; links are not followed."""
     remove_entry(room_path(repository, owner))
 
 
@@ -229,9 +216,6 @@ def keep_room(fence: Fence, path: Path, commit: str) -> Git:
     """Make a room at `path` that stays, or bring the one that is there to a commit; git in it is returned.
 
     What git ignores stays, so that a build there need not begin anew.  If the room is damaged, it is made anew.
-
-    Raises:
-        GitError, OSError: it cannot be made.
     """
     (fence.common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     make_directories(path, 0o700)
@@ -313,11 +297,7 @@ def make_excerpt(
 
 
 def drop_excerpt(path: Path) -> None:
-    """Remove an excerpt, if it holds no branch and no worktree, and what a crash left of others of its name.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove an excerpt, if it holds no branch and no worktree, and what a crash left of others of its name."""
     sweep_entry(path)
     if not _is_used(path):
         remove_entry(path)

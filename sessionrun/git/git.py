@@ -186,11 +186,7 @@ class Git:
         return split_names(self(*argv, stdin=stdin))
 
     def list_files(self, *words: str) -> tuple[list[str], list[str]]:
-        """The names that ``git ls-files`` prints, and the directories that it cannot open: it only warns of these.
-
-        Raises:
-            GitError: git failed.
-        """
+        """What ``git ls-files`` prints, and the directories that it cannot open: it only warns of these."""
         argv = ("ls-files", "-z", *words)
         done = self.attempt(*argv)
         listed, errors = check(argv, done), done.stderr.decode("utf-8", "replace")

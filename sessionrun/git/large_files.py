@@ -26,11 +26,7 @@ _CHUNK: Final = 1 << 20
 
 
 def take_large_files(view: Path, common_dir: Path) -> None:
-    """Copy what a view has stored into the repository's store, if there is one.
-
-    Raises:
-        OSError: one cannot be read or stored.
-    """
+    """Copy what a view has stored into the repository's store, if there is one."""
     if not (common_dir / STORE.parent).is_dir():
         return
     for path in _find_stored(view):

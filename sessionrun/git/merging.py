@@ -50,11 +50,7 @@ class MergeRoom:
     index: Path | None
 
     def merge(self, ours: str, theirs: str) -> Merged:
-        """Merge two commits.
-
-        Raises:
-            GitError: git failed.
-        """
+        """Merge two commits."""
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index)
         conflicts, output = _merge(self.git, *_MERGE_TREE, ours, theirs)
@@ -62,11 +58,7 @@ class MergeRoom:
         return Merged(None if conflicts else tree, files)
 
     def mark(self, ours: str, theirs: str) -> str:
-        """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version.
-
-        Raises:
-            GitError: git failed.
-        """
+        """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version."""
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
         return split_names(_merge(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs)[1])[0]
@@ -103,9 +95,6 @@ def open_merge_room(
         attributes: the commit whose `.gitattributes` count.
         folder: where the directory may be made.
         trial: new objects go to this directory (see `Git`).
-
-    Raises:
-        OSError, GitError: it cannot be made.
     """
     path = folder / "merge"
     remove_tree(path)
@@ -147,11 +136,7 @@ AUTHOR: Final = f"{ENVIRONMENT['GIT_COMMITTER_NAME'][0]} <{ENVIRONMENT['GIT_COMM
 
 
 def commit_tree(git: Git, tree: str, parents: Iterable[str], message: str) -> str:
-    """Make a commit of now.
-
-    Raises:
-        GitError: git failed.
-    """
+    """Make a commit of now."""
     words = [word for parent in parents for word in ("-p", parent)]
     text = message.encode("utf-8", "surrogateescape")
     return git("commit-tree", tree, *words, "-F", "-", stdin=text).decode().strip()
@@ -163,9 +148,6 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
     Args:
         parents: of the commit; at least one.
         moment: its time (Unix time); None: that of the newest parent.
-
-    Raises:
-        GitError: git failed.
     """
     parents = list(parents)
     if moment is None:
@@ -177,9 +159,5 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
 
 
 def write_commit(git: Git, content: bytes) -> str:
-    """Write a commit as it is.
-
-    Raises:
-        GitError: git failed.
-    """
+    """Write a commit as it is."""
     return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()

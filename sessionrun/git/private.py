@@ -207,9 +207,6 @@ def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
 
     Args:
         folder: any directory, in which git is run.
-
-    Raises:
-        InputError, GitError: as `read_settings`.
     """
     found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
     return _read_users(folder, found, lambda name: not _is_of_repository(name))

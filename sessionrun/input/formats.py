@@ -93,11 +93,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def load_plan(name: str, source: Source, options: Options) -> Plan:
-    """Read an input of this format.
-
-    Raises:
-        InputError: the first problem, in one line.
-    """
+    """Read an input of this format."""
     module = FORMATS[name].module or f"input.{name}"
     return cast(Plan, load(module).load(source, options))
 

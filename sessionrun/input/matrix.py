@@ -98,11 +98,7 @@ class _Row:
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read a matrix.
-
-    Raises:
-        InputError: one line that says what is wrong, where, and what to do.
-    """
+    """Read a matrix."""
     value = source.document.value
     reading = Reading(source.name)
     if not isinstance(value, dict):

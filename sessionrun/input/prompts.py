@@ -62,20 +62,12 @@ class _Levels(NamedTuple):
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read a plan.
-
-    Raises:
-        InputError: one line that says what is wrong, where, and what to do.
-    """
+    """Read a plan."""
     return read_plan(Reading(source.name), source.document, source.directory, options)
 
 
 def read_plan(reading: Reading, document: Document, directory: str, options: Options) -> Plan:
-    """Read a plan from plain values; its paths count from `directory`.
-
-    Raises:
-        InputError: see `load`.
-    """
+    """Read a plan from plain values; its paths count from `directory`."""
     outline = _read_outline(reading, document)
     top = outline.top
     feed = {**top["feed"], **options.given.get("feed", {})} if "feed" in top else None

@@ -50,9 +50,6 @@ def build_chain(
         room: where is merged, with the attributes of `old`.
         old: the commit of the target.
         tips: the commit to merge for an entry.
-
-    Raises:
-        GitError: git failed.
     """
     chain = Chain(old, [], [], [])
     head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
@@ -80,11 +77,7 @@ def build_chain(
 
 
 def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
-    """The commit with which the first `count` entries land; its first parent is the old target.
-
-    Raises:
-        GitError: git failed.
-    """
+    """The commit with which the first `count` entries land; its first parent is the old target."""
     last = chain.links[count - 1]
     if count == 1:
         return last.commit

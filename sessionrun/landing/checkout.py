@@ -305,9 +305,6 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
         git: in the work tree, with the index that belongs to `old`.
         old: the commit that is checked out.
         new: the commit whose files may have been written.
-
-    Raises:
-        GitError, OSError: a file cannot be written.
     """
     foreign, missing = [], []
     tracked = set(git.names("ls-files", "-z"))

@@ -21,11 +21,7 @@ class Filtered(NamedTuple):
 
 
 def find_filtered(fence: Fence, work: Path, old: str, new: str) -> Filtered | None:
-    """A file between two commits on which git runs a filter when it is checked out.
-
-    Raises:
-        GitError, OSError: git failed, or the directory cannot be made.
-    """
+    """A file between two commits on which git runs a filter when it is checked out."""
     names = [name.split(".") for name, command in fence.settings.config if command]
     drivers = {
         ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")

@@ -18,11 +18,7 @@ from sessionrun.landing.records import GIT_LIMIT_S, Fate, Hold, LandRequest, Rep
 
 
 def forecast(request: LandRequest) -> Report:
-    """What would land if every gate was green.
-
-    Raises:
-        SessionrunError, OSError: git failed.
-    """
+    """What would land if every gate was green."""
     with (
         tempfile.TemporaryDirectory(prefix="sessionrun-") as made,
         open_fence(request.repository, limit_s=GIT_LIMIT_S) as fence,

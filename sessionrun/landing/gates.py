@@ -75,11 +75,7 @@ class GateRoom:
         return room_path(self.fence.repository, self.target)
 
     def run(self, commit: str, number: int) -> Ran:
-        """Run the gates on a commit; what they print comes into a file of the folder.
-
-        Raises:
-            GitError, OSError: the room cannot be made.
-        """
+        """Run the gates on a commit; what they print comes into a file of the folder."""
         output = self.folder / f"gate-{number}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
@@ -145,11 +141,7 @@ class GateRoom:
 
 
 def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
-    """The gates of a target that is at the commit `old`, with the walls that they wish for.
-
-    Raises:
-        SessionrunError, OSError: git failed, or the walls cannot be had here.
-    """
+    """The gates of a target that is at the commit `old`, with the walls that they wish for."""
     gates = request.gates
     walls = raise_if_any(gates.walls)
     build_walls = None if gates.environment is None else raise_if_any(gates.environment.walls, builds=True)
@@ -180,11 +172,7 @@ def list_gate_files(commands: Sequence[str]) -> list[str]:
 
 
 def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
-    """Mode and id of those of these files that a commit has, as ``update-index --index-info`` reads them.
-
-    Raises:
-        GitError: git failed.
-    """
+    """Mode and id of those of these files that a commit has, as ``update-index --index-info`` reads them."""
     if not names:
         return {}
     blobs = {}
@@ -226,9 +214,6 @@ def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Colle
         tip: the commit that holds work.
         old: the target; its commits stay what they are.
         setups: commits that setups left.
-
-    Raises:
-        GitError: git failed.
     """
     if not setups:
         return Taken(tip, [])

@@ -23,9 +23,6 @@ def land(request: LandRequest, folder: Path) -> Report:
     """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
 
     If something fails on the way, what landed before that counts, and all else is held.
-
-    Raises:
-        SessionrunError: git was killed.
     """
     unwanted = tuple(replace(entry, wanted=False) for entry in request.entries)
     asked = replace(request, entries=unwanted) if request.only_mend else request

@@ -40,11 +40,7 @@ IN_QUEUE: Final = ("ready", "landed", "mending")
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new."""
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
     tasks = whole.tasks
@@ -71,11 +67,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
 
 
 def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
-    """The gates of a branch with walls around their room, if there are any; the repository can only be read there.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The gates of a branch with walls around their room, if there are any: the repository is read-only there."""
     if sandbox is None or not gates.commands:
         return gates
     assert site.spec.repository is not None

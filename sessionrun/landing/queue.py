@@ -79,9 +79,6 @@ class Queue:
 
         Args:
             taken_back: by commits of landings, that which took it back.
-
-        Raises:
-            GitError: git failed.
         """
         entries = [
             entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
@@ -237,11 +234,7 @@ class Queue:
         return True
 
     def paths_of(self, entry: Entry) -> frozenset[str]:
-        """The files that an entry changes, repositories that it adds as links among them.
-
-        Raises:
-            GitError: git failed.
-        """
+        """The files that an entry changes, repositories that it adds as links among them."""
         if entry.task not in self._paths:
             words = ("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
             fields = self._git.names(*words)

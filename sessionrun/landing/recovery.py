@@ -34,11 +34,7 @@ TELLING: Final = 12
 
 
 def recover(slot: Slot, fence: Fence) -> list[str]:
-    """Mend what the last holder of the slot left; return what a person has to look at.
-
-    Raises:
-        SessionrunError, OSError: the record is damaged, or git failed.
-    """
+    """Mend what the last holder of the slot left; return what a person has to look at."""
     pin = Path(slot.repository.common_dir, f"{slot.pin}.lock")
     pin.unlink(missing_ok=True)  # only the holder of the slot moves the pin
     record = slot.load_record()
@@ -50,11 +46,7 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
 
 
 def find_killed(repository: Repository, digest: str) -> Path | None:
-    """What a landing left that was killed while it moved its target: git's lock of a work tree, else the record.
-
-    Raises:
-        SessionrunError: the record is damaged.
-    """
+    """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
     path = record_path(repository, digest)
     record = load_record_if_any(path, SlotRecord)
     if record is None or is_held(lock_path(repository, digest)):

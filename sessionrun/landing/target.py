@@ -85,11 +85,7 @@ class Slot:
             yield
 
     def load_record(self) -> SlotRecord | None:
-        """What the last holder was about to do, if it did not come to its end.
-
-        Raises:
-            SessionrunError: the record is damaged.
-        """
+        """What the last holder was about to do, if it did not come to its end."""
         return load_record_if_any(self.record_path, SlotRecord)
 
     def write_record(self, record: SlotRecord) -> None:
@@ -105,11 +101,7 @@ class Slot:
         self.record_path.unlink(missing_ok=True)
 
     def move_pin(self, git: Git, commits: Collection[str]) -> None:
-        """Let the pin hold these commits, and no others; without any it goes.
-
-        Raises:
-            GitError, OSError: git failed, or the repository cannot be written.
-        """
+        """Let the pin hold these commits, and no others; without any it goes."""
         if not commits:
             # `update-ref -d` locks all packed refs, and a kill would leave that lock without a name: what git has
             # packed meanwhile, and a table of refs, wait for `clean`
@@ -121,11 +113,7 @@ class Slot:
 
 
 def sweep_slots(repository: Repository, git: Git) -> None:
-    """Remove the pins and the locks of slots that no landing holds or has left in the middle of its work.
-
-    Raises:
-        OSError: the repository cannot be written.
-    """
+    """Remove the pins and the locks of slots that no landing holds or has left in the middle of its work."""
     for path in sorted(Path(repository.common_dir).glob(f"{PREFIX}*.lock")):
         digest = path.name.removeprefix(PREFIX).removesuffix(".lock")
         with suppress(SessionrunError), hold_lock(path, timeout_s=0.0):  # another process lands now

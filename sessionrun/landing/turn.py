@@ -319,11 +319,7 @@ def next_number(folder: Path) -> int:
 
 
 def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
-    """By commits of landings that the target has, and of whose changes it has none any more: what took them back.
-
-    Raises:
-        GitError: git failed.
-    """
+    """By commits of landings that the target has, but none of whose changes it still has: what took them back."""
     taken_back: dict[str, str] = {}
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:

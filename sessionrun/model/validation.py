@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
-    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles; they may need `others`, too.
-
-    Raises:
-        InputError: with the first problem found.
-    """
+    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles; they may need `others`, too."""
     by_id: dict[str, TaskSpec] = {}
     folded: dict[str, str] = {}
     for task in tasks:
@@ -68,11 +64,7 @@ def validate_uses(spec: SessionSpec) -> None:
 
 
 def validate_wishes(spec: SessionSpec) -> None:
-    """Check that no wishes of a task exclude each other, or need something which it lacks.
-
-    Raises:
-        InputError: with the first problem found.
-    """
+    """Check that no wishes of a task exclude each other, or need something which it lacks."""
     for num, task in enumerate(spec.tasks, 1):
         if task.answer is not None and task.brief is not None:
             raise refuse_task(num, task, "answer and brief exclude each other; keep one")

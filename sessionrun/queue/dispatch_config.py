@@ -43,11 +43,7 @@ _Values = dict[str, Any]
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read the configuration.
-
-    Raises:
-        InputError: one line that says what is wrong, where, and what to do.
-    """
+    """Read the configuration."""
     reading = Reading(source.name)
     value = source.document.value
     try:

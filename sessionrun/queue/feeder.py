@@ -148,11 +148,7 @@ class Visitor:
             self._tell(Dry(snapshot.number))
 
     def leave(self, snapshot: Snapshot) -> None:
-        """The session ends: settle its last claims.
-
-        Raises:
-            InputError, StoreError, OSError: as `visit`.
-        """
+        """The session ends: settle its last claims."""
         known = snapshot.list_known()
         for step in find_changes(self._load(known), known, self._session_id, {}, ends=True):
             self._change(step)

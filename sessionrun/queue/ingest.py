@@ -233,9 +233,6 @@ def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
     Args:
         folder: of the session.
         asked: how many, and into which group.
-
-    Raises:
-        InputError, StoreError, OSError: as of `take_follow_ups`.
     """
     try:
         taken = int(read_regular(folder / COUNT, 100))

@@ -67,9 +67,6 @@ def load_tasks(
     Args:
         closed: closed tasks, too.
         group: only what is in this group: its id or its title.
-
-    Raises:
-        InputError: there is no such group.
     """
     tasks = by_id(feed.load())
     if ready:

@@ -81,19 +81,10 @@ class ExportFile(ABC):
         """
 
     def make_places(self) -> None:  # noqa: B027  a kind with one file needs none
-        """Make the directories beside the file's own.
-
-        Raises:
-            StoreError, OSError: one cannot be made.
-        """
+        """Make the directories beside the file's own."""
 
     def claim(self, shown: Shown) -> None:
-        """Make the export that of a session that is about to start, whose locks are held.
-
-        Raises:
-            InputError: see `refuse_living`.
-            StoreError: it cannot be written.
-        """
+        """Make the export that of a session that is about to start, whose locks are held."""
         self.refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
         try:
             self.make_places()
@@ -130,19 +121,11 @@ class ExportFile(ABC):
         return document
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
-        """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
-
-        Raises:
-            InputError: see `load`.
-        """
+        """The export with the runs that succeeded before, and the ids of the tasks that need not run for it."""
         return self.export, set()
 
     def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
-        """Bring up to date the file of a session that ended, where nothing is left to start.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Bring up to date the file of a session that ended, where nothing is left to start."""
 
     def find_behind(self, session: SessionDir) -> str | None:
         """The export's file, if its session has ended and it does not say so: it could not be written."""
@@ -198,11 +181,7 @@ class OwnedFile(ExportFile):
         self.load()
 
     def is_ours(self, folder: int, session: SessionDir) -> bool:
-        """Whether no later session has the file; reads it only if another program changed it.
-
-        Raises:
-            InputError: see `load`.
-        """
+        """Whether no later session has the file; reads it only if another program changed it."""
         identity = outside.identify(folder, self.path.name)
         if identity is None or identity == self._written:
             return True

@@ -47,9 +47,6 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogCon
 
     Args:
         until: the number of the last record that counts; None: all count.
-
-    Raises:
-        StoreError: spec or journal are damaged, or a newer version's.
     """
     spec = session.load_spec()
     entries, contents = session.load_journal()
@@ -59,11 +56,7 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogCon
 
 
 def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry]) -> State:
-    """The state to which the entries of a journal fold.
-
-    Raises:
-        StoreError: spec or journal are damaged.
-    """
+    """The state to which the entries of a journal fold."""
     with told_as_damage(session.spec_path):
         state = begin(spec)
     done = 0
@@ -75,20 +68,12 @@ def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry
 
 
 def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
-    """All tasks of a session by id: those of its launch, and those that were added since.
-
-    Raises:
-        StoreError: spec or journal are damaged, or a newer version's.
-    """
+    """All tasks of a session by id: those of its launch, and those that were added since."""
     return {task.id: task for task in replay(session)[0].spec.tasks}
 
 
 def load_spec_now(session: SessionDir) -> SessionSpec:
-    """The spec with what was added and changed since the launch; without that where the journal cannot be read.
-
-    Raises:
-        StoreError: the spec is damaged, or a newer version's.
-    """
+    """The spec with what was added and changed since the launch; without that where the journal cannot be read."""
     try:
         return replay(session)[0].spec
     except (StoreError, OSError):

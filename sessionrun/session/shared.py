@@ -136,11 +136,7 @@ class Site:
         return str(find_cache_folder())
 
     def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
-        """A job whose program is ours (see `job`); writes the request that it begins with.
-
-        Raises:
-            OSError: the request cannot be written.
-        """
+        """A job whose program is ours (see `job`); writes the request that it begins with."""
         return self._make_job(key, self._write_request(key, request, key.phase), cwd, env or {})
 
     def run_commands(self, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> Job:
@@ -156,11 +152,7 @@ class Site:
         )
 
     def wrap(self, job: Job, request: object) -> Job:
-        """The same job begun by our program, which becomes the job's own when it has done what is asked.
-
-        Raises:
-            OSError: the request cannot be written.
-        """
+        """The same job begun by our program, which becomes the job's own when it has done what is asked."""
         return replace(job, argv=self._write_request(job.key, request, "begin"))
 
     def _write_request(self, key: JobKey, request: object, name: str) -> tuple[str, ...]:

@@ -54,11 +54,7 @@ class Traces:
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way."""
     task, agent, session = state.spec, site.agent_of(state), site.session
     directory = site.directory_of(task, state.place)
     try:
@@ -220,11 +216,7 @@ def find_prompt_path(site: Site, key: JobKey) -> Path:
 
 
 def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | None, Feedback | None]:
-    """What this round is told of the one before, and the file that holds it; None and None in the first round.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """What this round is told of the one before, and the file that holds it; None and None in the first round."""
     if key.round == 1:
         return None, None
     before = key._replace(round=key.round - 1)

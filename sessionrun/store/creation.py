@@ -72,12 +72,7 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
 
 
 def _take_directory(session: SessionDir) -> int:
-    """Make the session's directory and take its `root.lock`; the descriptor.
-
-    Raises:
-        OSError: it cannot be made.
-        StoreError: another process holds the lock.
-    """
+    """Make the session's directory and take its `root.lock`; the descriptor."""
     make_directory(session.path, 0o700)
     try:
         return session.hold_lock("root.lock")
@@ -181,11 +176,7 @@ def _check_shared(path: Path) -> None:
 
 
 def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:
-    """Write the first status.json and summary, where there is none: a supervisor that was faster knows more.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write the first status.json and summary, where there is none: a supervisor that was faster knows more."""
     for path, content in ((session.status_path, status), (session.summary_path, summary)):
         first = Path(name_beside(path.with_name(f"{path.name}-first")))
         replace_file(first, seal.seal(content), durable=False)

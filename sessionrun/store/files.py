@@ -109,11 +109,7 @@ def usual_umask() -> Iterator[None]:
 
 
 def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-    """Make a directory that others cannot write in; with `dir_fd` it is a name in that directory.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make a directory that others cannot write in; with `dir_fd` it is a name in that directory."""
     with no_umask() as umask:
         os.mkdir(path, usual_mode(mode, umask), dir_fd=dir_fd)
 

@@ -30,9 +30,6 @@ def hold(path: Path | str, *, timeout_s: float = 2.0, mode: int = 0o600, dir_fd:
 
     The file may be removed or replaced while we wait: then the lock is that of the next file.  With `dir_fd`, the
     descriptor of a directory, `path` is a name in that.
-
-    Raises:
-        OSError: the file cannot be opened.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -94,12 +91,7 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on a file; one process at a time has it.
-
-    Raises:
-        SessionrunError: another process held it for too long.
-        OSError: the file cannot be made.
-    """
+    """Hold the lock on a file; one process at a time has it."""
     from filelock import FileLock, Timeout
 
     # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.

@@ -100,11 +100,7 @@ def read_outside(path: Path) -> bytes:
 
 
 def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> None:
-    """Replace a file of a directory atomically.  It keeps its mode; a new one has the usual one.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Replace a file of a directory atomically.  It keeps its mode; a new one has the usual one."""
     mode = _find_mode(folder, name)
     replace_file(name, content, durable=durable, mode=mode, dir_fd=folder, exact=True, sweeps=True)
     if durable:
@@ -112,11 +108,7 @@ def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> N
 
 
 def link_below(folder: int, name: str, target: Path) -> None:
-    """A link that leads to `target`, in place of one that led elsewhere; what is not a link stays.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """A link that leads to `target`, in place of one that led elsewhere; what is not a link stays."""
     inode = _stat(folder, name)
     is_link = inode is not None and stat.S_ISLNK(inode.st_mode)
     if inode is not None and not (is_link and os.readlink(name, dir_fd=folder) != str(target)):

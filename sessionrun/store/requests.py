@@ -254,11 +254,7 @@ def parse_spoken(line: bytes) -> Request:
 
 
 def put_aside(path: Path) -> None:
-    """Take a request that cannot be carried out from among those that wait, where its client finds it.
-
-    Raises:
-        OSError: it cannot be moved.
-    """
+    """Take a request that cannot be carried out from among those that wait, where its client finds it."""
     try:
         os.replace(path, path.with_suffix(REFUSED))
     except (IsADirectoryError, NotADirectoryError, FileExistsError):  # of the same name something else was refused

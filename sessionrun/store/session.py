@@ -206,11 +206,7 @@ class SessionDir:
         replace_file(self.summary_path, seal.seal(summary), durable=durable)
 
     def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
-        """Take one of the locks for life; the descriptor keeps it.
-
-        Raises:
-            StoreError: another process holds it.
-        """
+        """Take one of the locks for life; the descriptor keeps it."""
         fd = locks.hold(self.path / name, timeout_s=timeout_s)
         if fd is None:
             raise StoreError(f"another process runs session {self.session_id}")

@@ -37,11 +37,7 @@ def remove_entry(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a directory tree, whatever was made of it: links are not followed.
-
-    Raises:
-        OSError: a part of it cannot be deleted.
-    """
+    """Delete a directory tree, whatever was made of it: links are not followed."""
     if not path.exists():
         return
     import shutil  # it loads five compressors, and a PREPARE has no time for that
@@ -213,9 +209,6 @@ def remove_unused(
 
     Args:
         find_obstacle: says why an entry that no process uses has to stay.
-
-    Raises:
-        OSError: it cannot be removed.
     """
     whole = whole_path(path)
     try:

@@ -54,11 +54,7 @@ class Copied:
 
 
 def copy_logins(users: str, own: Path, names: Iterable[str], record: Path) -> None:
-    """Copy log-ins from the user's folder into a task's, and record it before the job can change them.
-
-    Raises:
-        OSError: they cannot be copied.
-    """
+    """Copy log-ins from the user's folder into a task's, and record it before the job can change them."""
     copied = []
     for name in names:
         path = os.path.realpath(os.path.join(users, name))
@@ -160,9 +156,6 @@ def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]
     Args:
         own: the task's folder for it; it is made, and more for further folders are made beside it.
         record: the file that gets a record of what is copied.
-
-    Raises:
-        OSError: something cannot be made.
     """
     writable, readable = [], []
     for num, (users, settings) in enumerate(find_state_folders(walls.home, state, env)):

@@ -251,9 +251,6 @@ def clear_ways(walls: Walls) -> None:
     Bubblewrap makes the places of mounts that are not there, and follows links on the way to them, while all of
     the machine can still be written.  By a link in its /tmp, where a later job of it has a mount, a task would so
     make directories and empty files outside.  No process of a task lives when a job of it is started.
-
-    Raises:
-        OSError: something cannot be deleted or looked at.
     """
     mounts = list_mounts(walls)
     # what a task can write, and outlives a job: where it is, and where it is inside

@@ -47,9 +47,6 @@ def wish_walls(
         environment: where that of the task is, if it has one; None: where `env` says.
         begins_in: where the programs begin; None: in the task's directory.
         room, git: see `WallsWish`.
-
-    Raises:
-        OSError: the session directory cannot be written.
     """
     if task.sandbox is None:
         return None
@@ -84,11 +81,7 @@ def wish_walls(
 
 
 def enclose_job(site: Site, state: TaskState, job: Job) -> Job:
-    """A WORK job inside of its task's walls; its prompt has another place there, and it opens its standard input.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """A WORK job inside of its task's walls; its prompt has another place there, and it opens its own input."""
     if job.key.phase != "work":  # the processes of others build walls around what they run
         return job
     wish = wish_walls(site, state.spec, job.key, state.place, job.env, site.agent_of(state))
@@ -100,11 +93,7 @@ def enclose_job(site: Site, state: TaskState, job: Job) -> Job:
 
 
 def begin_outside(wish: WallsWish, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Write down how a command goes on inside; the words of the program of ours that becomes it.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """Write down how a command goes on inside; the words of the program of ours that becomes it."""
     replace_file(Path(wish.record, INSIDE), orjson.dumps(replace(wish, command=command)), durable=False)
     return sys.executable, PROGRAM, "inside", wish.record
 

@@ -33,11 +33,7 @@ _MEANS: Final[dict[Controller, str]] = {"memory": "memory", "cpu": "processor ti
 
 
 def make_groups(name: str, sandbox: Sandbox) -> tuple[Path, ...]:
-    """Make the groups of a job, or find them made; none, if nothing is limited.
-
-    Raises:
-        SessionrunError: groups cannot be made here.
-    """
+    """Make the groups of a job, or find them made; none, if nothing is limited."""
     made = []
     if sandbox.memory is not None:
         limit = str(sandbox.memory)
@@ -53,11 +49,7 @@ def make_groups(name: str, sandbox: Sandbox) -> tuple[Path, ...]:
 
 
 def enter_groups(name: str, sandbox: Sandbox) -> tuple[str, ...]:
-    """The words before those of a program that put it into groups with its limits; none, if nothing is limited.
-
-    Raises:
-        SessionrunError: groups cannot be made here.
-    """
+    """The words before those of a program that put it into groups with its limits; none, if nothing is limited."""
     groups = make_groups(name, sandbox)
     return (SHELL, "-c", ENTER, SHELL, *map(str, groups), "--") if groups else ()
 
@@ -123,11 +115,7 @@ def _refuse(controller: Controller) -> str:
 
 
 def _find_parent(controller: Controller) -> Path:
-    """The directory of this process's own group, in the interface that has the controller.
-
-    Raises:
-        SessionrunError: there is none.
-    """
+    """The directory of this process's own group, in the interface that has the controller."""
     try:
         lines = [line.split(":", 2) for line in OWN.read_text().splitlines()]
     except OSError:

@@ -85,9 +85,6 @@ def run_alone(
     """Run a program and end all that it leaves, in whatever session: a daemon must not outlive its room.
 
     Returns how it ended, as `Popen.returncode` has it (None: its time was up), and whether all of it is gone.
-
-    Raises:
-        OSError: it cannot be started.
     """
     marker = uuid.uuid4().hex
     process = subprocess.Popen(

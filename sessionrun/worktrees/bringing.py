@@ -60,9 +60,6 @@ def bring_files(
         path: the worktree or the room.
         ignore: as of `ignore_words`.
         in_room: in a clean room, files of the work stay where a link would be.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done.
     """
     top = Path(request.repository.top)
     origins, included = find_included(git, request, ignore)

@@ -67,9 +67,6 @@ def find_texts(entry: Path, made_at: str) -> tuple[str, ...]:
     """The texts of an entry in which this path stands, as it is or as a part of a URL.
 
     Code of a checkout may have made anything there: grep follows no link, and reads only files.
-
-    Raises:
-        OSError: they cannot be searched.
     """
     words = ("-rlIF", "--null", "-D", "skip", "--exclude=*.py[co]", "-e", made_at, "-e", quote(made_at))
     found = _run("grep", *words, "--", ENV, LEFT, cwd=entry, codes=(0, 1))

@@ -169,20 +169,12 @@ def show(report: EnvironmentReport) -> MadeEnvironment:
 
 
 def link_worktree(target: Path, worktree: Path) -> None:
-    """Note which worktree the environment at `target` is made for: as long as that is there, it stays.
-
-    Raises:
-        OSError: the cache cannot be written.
-    """
+    """Note which worktree the environment at `target` is made for: as long as that is there, it stays."""
     os.symlink(worktree, _link_path(target))
 
 
 def drop_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> None:
-    """Remove the environments of the attempt that a job's folder belongs to; with `rooms` those of rooms alone.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
+    """Remove the environments of the attempt that a job's folder belongs to; with `rooms` those of rooms alone."""
     for target in find_environments(cache, owner, folder, rooms=rooms):
         clear(target)
 
@@ -245,11 +237,7 @@ def iterate_copies(cache: Path) -> Iterator[Cached]:
 
 
 def remove_copy(copy: Cached, *, dry_run: bool = False) -> str | None:
-    """Remove the environment of a task whose worktree is gone; why it stays, or None.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove the environment of a task whose worktree is gone; why it stays, or None."""
     link = _link_path(copy.path)
     if link.exists():
         return f"its worktree is there: {os.readlink(link)}"

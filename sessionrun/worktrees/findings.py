@@ -75,11 +75,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
 
 
 def take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
-    """What went of the worktrees and branches of a session, or stays.
-
-    Raises:
-        SessionrunError, OSError: the session cannot be read.
-    """
+    """What went of the worktrees and branches of a session, or stays."""
     from sessionrun.worktrees.clean import clean_lock, clean_seats
 
     tasks_at_launch = () if evidence.spec is None else evidence.spec.tasks

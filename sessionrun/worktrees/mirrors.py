@@ -227,11 +227,7 @@ def iterate_mirrors(cache: Path) -> Iterator[Cached]:
 
 
 def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
-    """Remove a mirror; why it stays, or None.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove a mirror; why it stays, or None."""
     return remove_unused(mirror.path, dry_run=dry_run, find_obstacle=lambda: _find_obstacle(mirror))
 
 

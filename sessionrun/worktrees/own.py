@@ -202,9 +202,6 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
 
     Args:
         walls: the task's folder of walls.
-
-    Raises:
-        SessionrunError, OSError: it cannot be made.
     """
     make_directories(walls / TMP_FOLDER, 0o700)
     common, own, draft = Path(fence.repository.common_dir), walls / OWN_GIT, walls / f".{OWN_GIT}.new"

@@ -141,11 +141,7 @@ def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
 
 
 def write_worktree(site: Site) -> Written:
-    """Write what lies in the worktree as a tree; no ref, index or file of it changes.
-
-    Raises:
-        GitError: it cannot be read or written.
-    """
+    """Write what lies in the worktree as a tree; no ref, index or file of it changes."""
     git = site.git
     head = _read_head(git, site.place)
     problems = _find_off_branch(git, head, site.place)
@@ -429,9 +425,6 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
 
     Args:
         ours: the commit was made here and holds nothing but its tree and parents.
-
-    Raises:
-        GitError: no such branch can be made.
     """
     for number in range(1, _MOST_RESCUES + 1):
         rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
@@ -449,11 +442,7 @@ def _content(git: Git, commit: str) -> str:
 
 
 def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
-    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
-
-    Raises:
-        SessionrunError: no branch can be made.
-    """
+    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone."""
     place = request.place
     for admin in find_lost_admins(request.repository, path):
         if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():

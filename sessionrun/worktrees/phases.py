@@ -80,11 +80,7 @@ def find_cwd(site: Site, request: WorkspaceRequest) -> str:
 
 
 def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
-    """A WORK job that sets the worktree back before its agent starts, if it belongs to a further round.
-
-    Raises:
-        OSError: the request cannot be written.
-    """
+    """A WORK job that sets the worktree back before its agent starts, if it belongs to a further round."""
     key = job.key
     if key.phase != "work" or key.round == 1 or not resets_hard(state.spec):
         return job

@@ -267,9 +267,6 @@ def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
     """Check out a commit as PREPARE does, among the temporary files, in a repository of its own.
 
     It goes at the end, but stays if this process is killed.
-
-    Raises:
-        SessionrunError, OSError: it cannot be made.
     """
     task, commit, upstream = ahead.task, ahead.commit, ahead.task.upstream
     with tempfile.TemporaryDirectory(prefix="sessionrun-") as made, hold_mirror(upstream):

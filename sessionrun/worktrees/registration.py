@@ -51,12 +51,7 @@ _OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
 
 @contextmanager
 def register_lock(repository: Repository) -> Iterator[None]:
-    """Let one process at a time add, remove or rename worktrees of a repository.
-
-    Raises:
-        SessionrunError: another process held it for too long.
-        OSError: the repository cannot be written.
-    """
+    """Let one process at a time add, remove or rename worktrees of a repository."""
     with hold_lock(Path(repository.common_dir) / LOCK_NAME):
         yield
 

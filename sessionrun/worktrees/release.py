@@ -94,11 +94,7 @@ def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) 
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
-    """The same with a private common directory that exists already; the branch stays, whatever it holds.
-
-    Raises:
-        SessionrunError, OSError: as `release`.
-    """
+    """The same with a private common directory that exists already; the branch stays, whatever it holds."""
     released = _release(fence, request, folder)
     if request.place is not None:
         drop_rounds(fence.main(), request)

@@ -54,21 +54,13 @@ def work_base(place: Place) -> str:
 
 
 def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
-    """Keep what lies in the worktree as the work of this round; its patch comes into the job's folder.
-
-    Raises:
-        SessionrunError, OSError: it cannot be kept.
-    """
+    """Keep what lies in the worktree as the work of this round; its patch comes into the job's folder."""
     with open_site(request, folder) as site:
         return keep_work(site, request.round, folder / PATCH)
 
 
 def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
-    """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file.
-
-    Raises:
-        SessionrunError, OSError: git fails.
-    """
+    """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file."""
     assert request.place is not None
     words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
@@ -95,11 +87,7 @@ def begin_work(folder: Path) -> NoReturn:
 
 
 def take_back(request: WorkRequest, folder: Path) -> None:
-    """Set the worktree back to where WORK began, once in a round; keep what is taken back, if no CHECK did.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done.
-    """
+    """Set the worktree back to where WORK began, once in a round; keep what is taken back, if no CHECK did."""
     done = Path(request.first, DONE)
     if os.path.lexists(done):
         return

@@ -104,11 +104,7 @@ def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Fr
 
 
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
-    """Whether a free seat lies there as its last task left it; `folder` may have a private index.
-
-    Raises:
-        GitError, OSError: it cannot be read.
-    """
+    """Whether a free seat lies there as its last task left it; `folder` may have a private index."""
     if read_head(admin) != free.commit:
         return False
     of_no_task = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
@@ -287,11 +283,7 @@ def _make_room(main: Git, git: Git, request: WorkspaceRequest, folder: Path) -> 
 
 
 def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
-    """Leave the task's prompt in its seat, unless the repository has something of that name.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Leave the task's prompt in its seat, unless the repository has something of that name."""
     path = Path(claim.worktree, TASK_FILE)
     if is_tracked(fence.main(), TASK_FILE, claim.base_commit):
         return
@@ -317,9 +309,6 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     Args:
         commit: all that lies there; a ref holds it.
         request: of the task, whose links go.
-
-    Raises:
-        GitError, OSError: it cannot be done.
     """
     admin = git.git_dir
     assert admin is not None

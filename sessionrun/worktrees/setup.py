@@ -41,11 +41,7 @@ _INSIDE_AND_SETTLE: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a SETUP.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
+    """The process of a SETUP."""
     words, place = _word_commands(site, state, key), state.place
     if state.spec.environment is not None and place is not None and place.worktree is not None:
         folder = site.session.make_job_path(key)

@@ -230,9 +230,6 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     Args:
         request: its place names the branch.
         worktree: where it is; None: it is gone.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     begun = folder / BEGUN
     try:
@@ -292,11 +289,7 @@ NAME_TRIES: Final = 8
 
 
 def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
-    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder.
-
-    Raises:
-        SessionrunError, OSError: it cannot be made.
-    """
+    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder."""
     for number, claim in enumerate(claims, 1):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:

@@ -103,9 +103,6 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
 
     Args:
         merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
-
-    Raises:
-        StoreError: the session's files are damaged.
     """
     alive, led = _probe(session)
     status = session.load_status()
@@ -115,11 +112,7 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
 
 
 def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str, Any], Evidence]:
-    """The view that the logs give, whatever status.json says, and the evidence that it was made from.
-
-    Raises:
-        StoreError: the session's files are damaged.
-    """
+    """The view that the logs give, whatever status.json says, and the evidence that it was made from."""
     from sessionrun.client.evidence import read_evidence
     from sessionrun.session.history import project_status
 
@@ -252,11 +245,7 @@ def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
 
 
 def fold_journal(session: SessionDir) -> State:
-    """The state as a supervisor would have it; warns of damage.
-
-    Raises:
-        StoreError: the session's files are damaged.
-    """
+    """The state as a supervisor would have it; warns of damage."""
     from sessionrun.session.history import replay
 
     state, contents = replay(session)

@@ -30,29 +30,29 @@ class Size(NamedTuple):
 
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 491, 275),
-    "agents": Size(19, 2809, 1688),
-    "checks": Size(18, 3746, 2315),
+    "agents": Size(19, 2805, 1688),
+    "checks": Size(18, 3702, 2315),
     "cli": Size(41, 6879, 4158),
-    "client": Size(49, 8302, 4802),
-    "cluster": Size(31, 6092, 3551),
-    "doors": Size(14, 2657, 1702),
+    "client": Size(49, 8279, 4802),
+    "cluster": Size(31, 6044, 3551),
+    "doors": Size(14, 2654, 1702),
     "engine": Size(15, 3634, 2100),
-    "git": Size(8, 1593, 853),
-    "input": Size(22, 4069, 2450),
+    "git": Size(8, 1540, 853),
+    "input": Size(22, 4053, 2450),
     "keeper": Size(9, 1709, 1069),
-    "landing": Size(24, 4101, 2320),
-    "model": Size(22, 3636, 1791),
-    "queue": Size(19, 3859, 2236),
-    "session": Size(24, 4264, 2407),
-    "store": Size(22, 3511, 1899),
-    "walls": Size(23, 3723, 2172),
-    "worktrees": Size(36, 8405, 4632),
+    "landing": Size(24, 4026, 2320),
+    "model": Size(22, 3628, 1791),
+    "queue": Size(19, 3845, 2236),
+    "session": Size(24, 4212, 2407),
+    "store": Size(22, 3467, 1899),
+    "walls": Size(23, 3687, 2172),
+    "worktrees": Size(36, 8315, 4632),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(400, 73480, 42420)
+PACKAGE_BUDGET: Final = Size(400, 72970, 42420)
 TESTS_LINES: Final = 63_096
-PAGES_LINES: Final = 9426
+PAGES_LINES: Final = 9431
 
 
 @cache

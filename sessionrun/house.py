@@ -161,7 +161,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         placed=("walls.wish:INSIDE",),
         partners="walls.disk:open_partners",
         trial="walls.trial:check_spec",
-        findings="walls.findings:FINDINGS",
+        findings="walls.trial:FINDINGS",
     ),
     Business(
         "worktrees",
@@ -173,8 +173,8 @@ HOUSE: Final[tuple[Business, ...]] = (
         ),
         programs=(("environment", "worktrees.env_make:make_first"), ("begin", "worktrees.rounds:begin_work")),
         wraps=(
-            Wrap("task.environment", variables="worktrees.surroundings:name_environment"),
-            Wrap("task.links", variables="worktrees.surroundings:hide_links"),
+            Wrap("task.environment", variables="worktrees.phases:name_environment"),
+            Wrap("task.links", variables="worktrees.phases:hide_links"),
             Wrap(
                 "task.check", build="worktrees.phases:take_back_first", problem="worktrees.phases:name_not_begun"
             ),
@@ -230,7 +230,7 @@ HOUSE: Final[tuple[Business, ...]] = (
     ),
     Business(
         "queue",
-        wraps=(Wrap("spec.feed", judged="queue.shelving:shelve_follow_ups"),),
+        wraps=(Wrap("spec.feed", judged="queue.ingest:shelve_follow_ups"),),
         formats={
             "dispatch_config": Format(
                 "a file dispatch_config.json",

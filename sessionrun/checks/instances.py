@@ -18,7 +18,7 @@ from sessionrun.input.reading import Field, Reading, Spot
 from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 HEAD: Final = "HEAD"
 TAKEN: Final = ("summary", "predictions")

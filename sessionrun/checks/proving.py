@@ -59,7 +59,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
 def _wish_environment(
     site: Site, task: TaskSpec, key: JobKey, place: Place, room: Path, directory: str
 ) -> EnvironmentRequest | None:
-    """The environment of the rooms."""
     if task.environment is None:
         return None
     inside, git = str(room / directory), str(room / ".git")

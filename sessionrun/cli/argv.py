@@ -174,7 +174,6 @@ def list_all(command: click.Command) -> list[click.Command]:
 
 @cache
 def _find_options(verb: str) -> dict[str, bool]:
-    """The options of a verb, and whether each has a value."""
     command = load_verb(verb)
     options = [one for each in list_all(command) for one in each.params if isinstance(one, click.Option)]
     return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}

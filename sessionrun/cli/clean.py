@@ -73,7 +73,7 @@ def command(
     if cache:
         if session_ids or worktrees or any(wanted.values()):
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
-        from sessionrun.client.cache import clean_cache
+        from sessionrun.client.clean import clean_cache
 
         records = clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
         _show(records, as_json=as_json)

@@ -40,7 +40,6 @@ def command(origin: bool, as_json: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
     return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
 
 

@@ -94,7 +94,6 @@ def _count_retried(now: Sequence[Mapping[str, Any]], before: Mapping[str, Mappin
 
 
 def _count_words(*counts: tuple[int, str]) -> str:
-    """Those counts that are not 0, for people."""
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 

@@ -18,7 +18,7 @@ from sessionrun.cli.argv import KNOWN, VERBS, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
 from sessionrun.model.errors import InputError
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 BY_HAND: Final[Mapping[str, tuple[str, str]]] = {
     "into": ("tasks", "What"),

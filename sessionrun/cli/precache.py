@@ -9,8 +9,8 @@ import click
 
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
-from sessionrun.model.phrases import name_some
-from sessionrun.worktrees.fetching import Record
+from sessionrun.model.wording import name_some
+from sessionrun.worktrees.mirrors import Record
 from sessionrun.worktrees.precache import precache
 
 
@@ -74,7 +74,6 @@ def _tell(record: Record) -> None:
 
 
 def _tell_environment(record: Record) -> None:
-    """The same for an environment."""
     whose = f"the environment of task {name_some(record['tasks'], 1)}"
     if record["duration_s"] is None:
         line = f"building {whose}"

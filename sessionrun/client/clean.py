@@ -6,6 +6,9 @@ renamed first: a crash leaves trash that the next `clean` sweeps, never half a s
 
 A dry run walks the same way and changes nothing.  It says what would go at most: what a worktree holds is put on a
 branch, and judged, only by a real run.
+
+With `--cache` entries of the cache that sessions share go, by the age of their last use and by size.  Businesses
+say which kinds there are.  One that a session uses, or that holds work, always stays.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.client.config import load_cache_dir
 from sessionrun.client.evidence import Evidence, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
@@ -32,6 +36,7 @@ from sessionrun.model.times import parse_time
 from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders
+from sessionrun.store.index import find_cache_folder
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
 ENDED: Final = ("completed", "cancelled")
@@ -372,3 +377,46 @@ def _sweep_repositories(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterato
                 business.sweep_repository(repository)
             except (SessionrunError, OSError) as error:
                 notify(f"locks in {repository.common_dir}: {error}")
+
+
+def clean_cache(
+    *,
+    cache_dir: Path | None = None,
+    older_than_s: float | None = None,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+) -> list[dict[str, Any]]:
+    """Remove entries of the cache that nothing needs; say what went and what stays, as ``clean --json`` does.
+
+    Args:
+        cache_dir: the cache; None: the configured one, and the replicas of this machine's nodes.
+        older_than_s: only entries that were used last so many seconds ago.
+        max_bytes: remove the longest unused ones until the cache takes no more room than that; with `older_than_s`
+            an entry goes if either says so.  Without both all go that nothing needs.
+        dry_run: change nothing, and say what would go: `would_remove`.
+
+    Raises:
+        InputError: a file of the configuration cannot be used.
+    """
+    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
+    kinds = [kind for found in load_findings() for kind in found.list_kinds()]
+    mine = [kind for kind in kinds if cache_dir is None or not kind.beside]
+    entries = [(kind.what, kind.remove, entry) for kind in mine for entry in kind.iterate(cache)]
+    entries.sort(key=lambda row: row[2].used_at)
+    now, left = time.time(), sum(entry.size for _, _, entry in entries)
+    cleaned = []
+    for what, remove, entry in entries:
+        age_s = now - entry.used_at
+        is_old = older_than_s is not None and age_s >= older_than_s
+        is_too_much = max_bytes is not None and left > max_bytes
+        if not (is_old or is_too_much or (older_than_s is None and max_bytes is None)):
+            continue
+        try:
+            why = remove(entry, dry_run=dry_run)
+        except (SessionrunError, OSError) as error:
+            why = f"it cannot be removed: {error}"
+        left -= 0 if why else entry.size
+        words = f"{entry.size / 2**20:.1f} MiB, last used {max(0.0, age_s) / 86400:.1f} days ago"
+        about = Leftover(what, str(entry.path), why is None, why or words, repository=entry.repo, size=entry.size)
+        cleaned.append(about.show(dry_run=dry_run))
+    return cleaned

@@ -23,9 +23,9 @@ from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tok
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.phrases import name_some
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
+from sessionrun.model.wording import name_some
 from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.journal import describe_rest as describe_rest

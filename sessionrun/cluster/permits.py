@@ -118,7 +118,6 @@ class Permits:
             self.die(permit, NOT_THERE)
 
     def _begin(self, permit: Permit) -> None:
-        """The node has it."""
         if permit.state == "offered":
             permit.state = "delivered"
         if not permit.begun and permit.state == "delivered":

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,12 +22,65 @@ from sessionrun.doors import pages
 from sessionrun.doors.gathering import Matter, gather
 from sessionrun.doors.markup import Markup
 from sessionrun.doors.report import make_page
-from sessionrun.doors.watching import Watch, stamp
 from sessionrun.house import describe_lack
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import name_session
 from sessionrun.store.session import SessionDir
+
+LOOK_S: Final = 0.4
+ALIVE_S: Final = 15.0
+"""How long a stream says nothing before it says that it is there still."""
+
+
+def stamp(*paths: str | os.PathLike[str]) -> Hashable:
+    """What changes when one of these files or directories does."""
+    found: list[Hashable] = []
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((seen.st_ino, seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
+
+
+class Watch:
+    """Tells all who follow a name when its stamp changes; a name that is followed is looked at once for all.
+
+    Args:
+        look: the stamp of a name.
+        pause: how long to wait at least between two looks at a name (seconds); never less than `LOOK_S`.
+    """
+
+    def __init__(self, look: Callable[[str], Hashable], pause: Callable[[str], float] = lambda name: 0.0) -> None:
+        self._look, self._pause = look, pause
+        self._seen: dict[str, tuple[float, int, Hashable]] = {}
+
+    def version(self, name: str) -> int:
+        """A number that grows when the name's stamp changes."""
+        at, number, seen = self._seen.get(name, (0.0, 0, None))
+        now = time.monotonic()
+        if now - at >= max(LOOK_S, self._pause(name)):
+            found = self._look(name)
+            number += found != seen
+            self._seen[name] = now, number, found
+        return number
+
+    async def follow(self, name: str, is_over: Callable[[], Any]) -> AsyncIterator[bytes]:
+        """Server-sent events: a message for each change, from the first on, until `is_over`."""
+        sent, at = -1, time.monotonic()
+        while not is_over():
+            number = self.version(name)
+            if number != sent:
+                sent, at = number, time.monotonic()
+                yield b"data: %d\n\n" % number
+            elif time.monotonic() - at >= ALIVE_S:
+                at = time.monotonic()
+                yield b": here\n\n"
+            await asyncio.sleep(LOOK_S)
+
 
 ALL = ""
 """The name of the list of all sessions, among the ids of sessions."""
@@ -84,7 +137,6 @@ class Desk:
     # --- pages ---
 
     async def show_page(self, request: Request) -> Response:
-        """A whole page."""
         page = await asyncio.to_thread(self._make, *self._read(request))
         address = request.url.path.removesuffix("/")
         return _answer(pages.make_document(page.title, page.main, address, page.way))
@@ -179,7 +231,6 @@ class Desk:
 
 
 async def give_script(request: Request) -> Response:
-    """The script of all pages."""
     return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
 
 

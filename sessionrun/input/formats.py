@@ -20,7 +20,7 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 
 def _see_markdown(source: Source) -> str | None:

@@ -33,7 +33,7 @@ from sessionrun.input.reading import Field, Spot, read_fields
 from sessionrun.input.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 
@@ -122,7 +122,6 @@ def _split(name: str, text: str) -> tuple[str, str]:
 
 
 def _find_lines(front: str, keys: Mapping[str, Any]) -> dict[str, int]:
-    """The line of the file on which each key begins."""
     lines = dict.fromkeys(keys, 1)
     for number, line in enumerate(front.split("\n"), 2):
         key = line.partition(":")[0].strip("\"' ")

@@ -32,10 +32,10 @@ from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.phrases import suggest
 from sessionrun.model.places import Upstream
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
 from sessionrun.model.validation import find_cycle
+from sessionrun.model.wording import suggest
 
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"

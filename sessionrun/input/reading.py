@@ -13,7 +13,7 @@ from sessionrun.house import describe_lack
 from sessionrun.input.kinds import Kind, Misfit, Path, T, as_record, reference
 from sessionrun.input.limits import plain, quote
 from sessionrun.model.errors import InputError
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""

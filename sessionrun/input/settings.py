@@ -16,7 +16,7 @@ from sessionrun.input.kinds import Kind, Misfit
 from sessionrun.input.limits import has_half_character
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.phrases import suggest
+from sessionrun.model.wording import suggest
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, 
 from sessionrun.landing.records import Checkout, Hold, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.frozen import frozen
-from sessionrun.model.phrases import name_some
+from sessionrun.model.wording import name_some
 from sessionrun.store.files import is_folder, open_regular, remove_empty
 
 INDEX: Final = "sessionrun-index"
@@ -338,7 +338,6 @@ def _list_changes(git: Git, old: str, new: str) -> list[_Change]:
 
 
 def _holds(git: Git, path: Path, mode: str, commit: str, name: str) -> bool:
-    """Whether a path holds what a commit has there."""
     if mode == _NOTHING:
         return not os.path.lexists(path) or is_folder(path)
     return _mode_of(path) == mode and _read(path) == _content(git, commit, name, mode)

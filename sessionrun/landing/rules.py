@@ -109,7 +109,6 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
 
 
 def _with_mends(state: State, names: Iterable[str]) -> list[TaskState]:
-    """These tasks, and the mends of their work."""
     named = dict.fromkeys(names)
     mends = [
         one.spec.id for one in state.tasks.values() if one.spec.mend is not None and one.spec.mend.task in named

@@ -87,7 +87,6 @@ def _check_provable(num: int, task: TaskSpec) -> None:
 
 
 def _needs_worktree(task: TaskSpec) -> str | None:
-    """What of a task can only be had in a worktree that the task does not have."""
     if task.workspace.kind != "none":
         return None
     wishes = {

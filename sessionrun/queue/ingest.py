@@ -23,17 +23,21 @@ import errno
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
-from sessionrun.model.asked import SUGGESTIONS, FeedSpec
+from sessionrun.model.asked import SUGGESTIONS, FeedSpec, uses_replicas
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place
+from sessionrun.session.executor import Exit
+from sessionrun.session.shared import Judged, Site
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.jobfiles import LEFT
 
 LIMIT: Final = 1024 * 1024
 """Bytes; a larger file is not taken."""
@@ -245,3 +249,21 @@ def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
     if added:
         replace_file(folder / COUNT, f"{taken + added}\n".encode(), durable=False)
     return added
+
+
+def shelve_follow_ups(site: Site, state: TaskState, ended: Exit, judged: Judged) -> Judged:
+    """After a RELEASE, keep what the agent wrote: no process of the task lives, and the next one may have its
+    worktree at once.  From a node it came home beside the answer; what is in a commit is work.
+    """
+    place, feed, released = state.place, site.spec.feed, judged.place
+    if ended.key.phase != "release" or feed is None or released is None or place is None or place.worktree is None:
+        return judged
+    folder = site.session.job_path(ended.key)
+    source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, SUGGESTIONS)
+    if (
+        source.exists()
+        and Git(Path(feed.top)).attempt("cat-file", "-e", f"{released.commit}:{SUGGESTIONS}").returncode != 0
+    ):
+        with suppress(OSError):  # then it stays where it lies: a link, or too large
+            put_aside(find_place(Path(feed.top)), source)
+    return judged

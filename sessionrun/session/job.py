@@ -110,7 +110,6 @@ def answer(row: Phase, folder: Path) -> object:
 
 
 def _list_marks(phase: str, folder: Path) -> list[Mark]:
-    """The marks that lie in a job's folder."""
     from sessionrun.house import HOUSE, load
 
     marks = (mark for business in HOUSE for mark in business.marks if mark.phase == phase)

@@ -269,7 +269,6 @@ def _local_time(text: str | None) -> str | None:
 
 
 def _cell_of(run: _Run) -> _Cell:
-    """Where in the matrix a run of a results file is."""
     return tuple(str(run.get(key, other)) for key, other in _CELL)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionNotFound, SessionrunError
-from sessionrun.model.phrases import name_some, suggest
+from sessionrun.model.wording import name_some, suggest
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 

@@ -1,4 +1,7 @@
-"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have."""
+"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have.
+
+`FINDINGS` is what `doctor agents` says of it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from sessionrun.client.findings import Findings
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
@@ -135,3 +139,22 @@ def read_version() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace").strip().removeprefix("bubblewrap ") or None
+
+
+def examine_walls() -> tuple[dict[str, Any], str]:
+    """Try each policy, which takes a fraction of a second; for programs, and in one line.
+
+    Programs get bubblewrap's version, by policy why it cannot build walls (None: it can), and in `keys` why the
+    kernel's keys stay open inside (None: they do not).
+    """
+    version, project, strict = read_version(), find_problem("project"), find_problem("strict", network=False)
+    keys = None if project else find_open_keys()
+    line = project
+    if line is None:
+        line = f"bubblewrap {version} can build them (run --sandbox project)"
+        line += "" if strict is None else f"; not strict: {strict}"
+        line += "" if keys is None else f"; {keys}"
+    return {"version": version, "project": project, "strict": strict, "keys": keys}, line
+
+
+FINDINGS: Final = Findings(machine={"walls": examine_walls})

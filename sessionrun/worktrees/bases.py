@@ -23,8 +23,8 @@ from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_me
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
-from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Handed, Place, Repository
+from sessionrun.model.wording import name_some
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 
 SUBJECT: Final = "Needs of task "

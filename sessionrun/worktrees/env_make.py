@@ -1,36 +1,59 @@
-"""Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it."""
+"""Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it.
+
+An entry of the cache is built by uv, in one of the ways to install a project, tried one after the other.  With
+walls each program runs inside: an installer runs code of the checkout, and then every program of the environment
+does.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import EnvironmentStep
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import read_end, replace_file
 from sessionrun.store.jobfiles import load_record
-from sessionrun.store.trees import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
-from sessionrun.walls.argv import Enclosure
+from sessionrun.store.trees import (
+    discard_entry,
+    hold_entry,
+    make_entry,
+    remove_tree,
+    share_entry,
+    sweep_entry,
+    sync_files,
+)
+from sessionrun.walls.argv import Enclosure, clear_ways
 from sessionrun.walls.build import raise_if_any
-from sessionrun.worktrees.env_building import Builder, Steps
-from sessionrun.worktrees.env_copying import Manifest, copy_entry, load_manifest
+from sessionrun.walls.shell import END_S, run_alone, word_end
+from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, copy_entry, find_texts, load_manifest
 from sessionrun.worktrees.env_inputs import (
     PROJECT_FILES,
+    PYTEST,
+    Way,
     collect_all,
     collect_inputs,
     find_project,
+    find_requirements,
+    iterate_names,
     make_digest,
+    order_ways,
     read_texts,
 )
 from sessionrun.worktrees.env_interpreter import Programs, clean_environ, find_programs
 from sessionrun.worktrees.env_request import (
+    LOG,
     MANIFEST,
     REPORT,
     WISH,
@@ -39,7 +62,179 @@ from sessionrun.worktrees.env_request import (
     EnvironmentRequest,
     name_variables,
 )
-from sessionrun.worktrees.env_version import find_tag
+from sessionrun.worktrees.env_version import find_tag, make_build_repository
+
+_TAIL_BYTES: Final = 4096
+_TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
+
+
+@dataclass
+class Steps:
+    """What was done to make an environment, in its order; `failure` says how the last program failed that did."""
+
+    folder: Path
+    done: list[EnvironmentStep] = field(default_factory=list)
+    failure: str = ""
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """A step of that name."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.done.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
+
+    def run(
+        self,
+        name: str,
+        argv: Sequence[str],
+        start: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str],
+        deadline: float,
+    ) -> bool:
+        """Run a program to its end or to the deadline, with all that it starts; whether it passed.
+
+        `start` are the words that start it, maybe inside of walls, and `argv` those that people see.
+
+        Raises:
+            EnvironmentProblem: it cannot be started, something of it does not end, or its time was up.
+        """
+        print(f"environment: {name} ...", flush=True)
+        with self.time(name), open(self.folder / LOG, "ab") as stream:
+            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
+            stream.flush()
+            try:
+                code, is_gone = run_alone(start, cwd, environ, stream, max(0.0, deadline - time.monotonic()))
+            except OSError as error:
+                raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
+        if not is_gone:
+            raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
+        if code is None or time.monotonic() > deadline:
+            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
+        how = word_end(code)
+        print(f"environment: {name}: {how if code else 'done'} in {self.done[-1].duration_s:.1f} s", flush=True)
+        if code != 0:
+            self.failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
+        return code == 0
+
+    def _find_cause(self) -> str:
+        """The last line of the output that tells why."""
+        lines = read_end(self.folder / LOG, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
+
+
+@dataclass
+class Builder:
+    """One build of an entry.
+
+    Attributes:
+        request: for whom; another one with the same inputs gets the same.
+        top, project: the checkout, and the directory in it that is installed.
+        walls: inside of which uv runs; None: outside.
+        folder: of the entry.
+        environ: the variables for uv.
+        remarks: for people.
+    """
+
+    request: EnvironmentRequest
+    top: Path
+    project: Path
+    programs: Programs
+    walls: Enclosure | None
+    steps: Steps
+    folder: Path
+    environ: Mapping[str, str]
+    remarks: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._env, self._checkout, self._tmp = (self.folder / name for name in (ENV, CHECKOUT, "tmp"))
+        self._deadline = time.monotonic() + self.request.limit_s
+        # in `tmp` are temporary files, with the locks that uv leaves; inside of walls it is /tmp
+        own = {"TMPDIR": str(self._tmp)} if self.walls is None else {}
+        path = os.pathsep.join((str(self._env / "bin"), self.environ.get("PATH", os.defpath)))
+        own |= {"UV_PROJECT_ENVIRONMENT": str(self._env), "VIRTUAL_ENV": str(self._env), "PATH": path}
+        self.environ = {**self.environ, **own}
+
+    def build(self) -> None:
+        """Fill the folder; the install works on a copy of the checkout, so that a task's stays as it is.
+
+        Raises:
+            EnvironmentProblem: no way works, or the time is up.
+            OSError: the folder or a log cannot be written.
+        """
+        with self.steps.time("checkout"):
+            ignore = shutil.ignore_patterns("__pycache__", ".git")
+            shutil.copytree(self.top, self._checkout, symlinks=True, ignore=ignore)
+            make_build_repository(self.request, self.top, self._checkout)
+            before = set(iterate_names(self._checkout))
+            self._tmp.mkdir()
+        if self.walls is not None:  # of the entry's folder it writes these three
+            self._env.mkdir()
+            binds = tuple((str(path), str(path)) for path in (self._env, self._checkout))
+            self.walls = replace(self.walls, walls=replace(self.walls.walls, tmp=str(self._tmp), binds=binds))
+        self._make_empty()
+        choice = self._install_all()
+        with self.steps.time("keep"):
+            remove_tree(self._tmp)
+            self._keep_left(before)
+            made_at = str(self.folder)
+            texts = find_texts(self.folder, made_at)
+            manifest = Manifest(made_at, choice, self._list(), tuple(self.remarks), texts)
+            replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
+
+    def _make_empty(self) -> None:
+        """Relocatable: no program in it begins with the place where it was made, so a copy of it works."""
+        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.programs.python)
+        if self._run("venv", *make, "--seed", str(self._env)):
+            return
+        self.remarks.append("the environment has no pip of its own")
+        if not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
+            raise self._fail()
+
+    def _install_all(self) -> str:
+        """Install the project, and pytest; the name of the way that was taken."""
+        texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
+        way = next(filter(self._install, order_ways(texts, find_requirements(self.project))), None)
+        if way is None:
+            raise self._fail()
+        has_pytest = any(package.startswith(f"{PYTEST}==") for package in self._list())
+        if not has_pytest and not self._install(Way(PYTEST, (PYTEST,))):
+            remark = "pytest is not installed: the project does not ask for it and it cannot be had"
+            self.remarks.append(remark)
+        return way.name
+
+    def _install(self, way: Way) -> bool:
+        sync, pip = ("sync", "--frozen", "--inexact"), ("pip", "install", "--python", f"{self._env}/bin/python")
+        return self._run(way.name, *(sync if way.sync else pip), *way.words)
+
+    def _list(self) -> tuple[str, ...]:
+        found = (path.stem.rpartition("-") for path in self._env.glob("lib*/python*/site-packages/*.dist-info"))
+        return tuple(sorted({f"{name.replace('_', '-').lower()}=={version}" for name, _, version in found}))
+
+    def _run(self, name: str, *words: str) -> bool:
+        """Run uv, inside of walls if there are any; whether it passed."""
+        argv = start = (self.programs.uv, *words)
+        project = self._checkout / self.project.relative_to(self.top)
+        if self.walls is not None:
+            clear_ways(self.walls.walls)
+            start = self.walls.at(str(project)).wrap(*argv)
+        return self.steps.run(name, argv, start, project, self.environ, self._deadline)
+
+    def _fail(self) -> EnvironmentProblem:
+        closed = self.walls is not None and not self.walls.walls.network
+        hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
+        return EnvironmentProblem(self.steps.failure + hint)
+
+    def _keep_left(self, before: Collection[str]) -> None:
+        """Move what the install made in the checkout out of it; the copy of the checkout goes."""
+        left = self.folder / LEFT
+        left.mkdir()
+        for name in set(iterate_names(self._checkout)).difference(before):
+            (left / name).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(self._checkout / name, left / name)
+        remove_tree(self._checkout)
 
 
 def make_first(folder: Path) -> EnvironmentReport:

@@ -3,33 +3,34 @@
 A mirror is an entry of the cache (see `cache`): what has the final name can be trusted, and all fetching is done
 under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection takes
 anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
-a task in it holds work that is nowhere else.
+a task in it holds work that is nowhere else.  Those that tasks name are fetched before the tasks begin.
 """
-# Tasks have linked worktrees of it, not repositories of their own that borrow its objects: so git's own list says
-# which worktrees need it, and the work of a need is there for the task that begins with it.  What a task writes
-# into its settings, hooks, `shallow` or alternates is never read (see `git.clone`).
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
-from sessionrun.model.errors import JobFileError, RepositoryFailed
+from sessionrun.model.errors import InputError, JobFileError, RepositoryFailed, SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.phrases import name_some
-from sessionrun.model.places import Start, is_commit, is_path, name_readably
+from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
+from sessionrun.model.wording import name_some
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.space import Cached
-from sessionrun.store.trees import iterate_entries, make_entry, remove_unused, sweep_entry
+from sessionrun.store.trees import hold_entry, iterate_entries, make_entry, remove_unused, sweep_entry
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import TaskSpec
 
 FOLDER: Final = "mirrors"
 """Directory in the cache."""
@@ -264,3 +265,103 @@ def _list_branches_at_home(repo: str) -> Mapping[str, str]:
             with open_room(common, "") as room:
                 return room.git.list_branches()
     return {}
+
+
+Record = dict[str, Any]
+"""One repository: an object of ``precache --json``."""
+
+
+class Wanted(NamedTuple):
+    """A repository, its mirror, and the refs that are wanted of it."""
+
+    repo: str
+    mirror: Path
+    refs: tuple[str | None, ...]
+
+
+class Fetched(NamedTuple):
+    """A repository that was fetched, and where its refs are."""
+
+    record: Record
+    starts: Mapping[str | None, Start]
+
+
+def group_mirrors(tasks: Iterable[TaskSpec]) -> list[Wanted]:
+    """The repositories that tasks name, each with all the refs that are wanted of it."""
+    by_mirror: dict[str, tuple[str, dict[str | None, None]]] = {}
+    for task in tasks:
+        if task.upstream is not None:
+            by_mirror.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
+    return [Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
+
+
+def fetch_wanted(wanted: Wanted, tell: Callable[[Record], None] = lambda record: None) -> Fetched:
+    """Make or renew a mirror; `tell` is given the record when it begins."""
+    begun = time.monotonic()
+    record: Record = {
+        "repo": wanted.repo,
+        "mirror": str(wanted.mirror),
+        "refs": [{"ref": ref, "commit": None} for ref in wanted.refs],
+        "error": None,
+        "duration_s": None,
+        "environments": [],
+    }
+    tell(record)
+    starts: dict[str | None, Start] = {}
+    problems: list[str] = []
+    try:
+        with hold_entry(wanted.mirror, None):
+            by_ref = fetch_mirror(wanted.mirror, wanted.repo, wanted.refs)
+        starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
+        problems = [str(missing) for missing in by_ref.values() if isinstance(missing, RepositoryFailed)]
+    except (SessionrunError, OSError) as error:
+        problems = [str(error)]
+    refs = [{"ref": ref, "commit": starts[ref].commit if ref in starts else None} for ref in wanted.refs]
+    problem = problems[0] if problems else None
+    if len(problems) > 1:
+        problem = f"{problem} (and {len(problems) - 1} more of its refs)"
+    done = {"refs": refs, "error": problem, "duration_s": round(time.monotonic() - begun, 3)}
+    return Fetched(record | done, starts)
+
+
+def settle_starts(
+    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
+) -> tuple[TaskSpec, ...]:
+    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
+
+    A ref stands where it does for tasks that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched, or lacks what was asked for.
+    """
+    starts = {_name_ref(task.upstream): task.upstream.start for task in known if task.upstream is not None}
+    new = [task for task in tasks if task.upstream is not None and starts.get(_name_ref(task.upstream)) is None]
+    for wanted in group_mirrors(new):
+        fetched = _look_up(wanted) if require_cache else fetch_wanted(wanted)
+        if fetched.record["error"] is not None:
+            raise InputError(fetched.record["error"])
+        starts |= {(str(wanted.mirror), ref): start for ref, start in fetched.starts.items()}
+    return tuple(
+        task
+        if task.upstream is None
+        else replace(task, upstream=replace(task.upstream, start=starts[_name_ref(task.upstream)]))
+        for task in tasks
+    )
+
+
+def _name_ref(upstream: Upstream) -> tuple[str, str | None]:
+    return upstream.mirror, upstream.ref
+
+
+def _look_up(wanted: Wanted) -> Fetched:
+    try:
+        check_whole(wanted.mirror, wanted.repo)
+        with open_room(wanted.mirror, wanted.repo) as room:
+            found = {ref: resolve_ref(room.git, ref) for ref in wanted.refs}
+        missing = [ref or "HEAD" for ref, start in found.items() if start is None]
+        if missing:
+            raise RepositoryFailed(f"{wanted.repo} has no {missing[0]} in the cache")
+    except (SessionrunError, OSError) as error:
+        why = f"{error}: nothing may be fetched (require_cache); sessionrun precache fetches it"
+        return Fetched({"error": why}, {})
+    return Fetched({"error": None}, {ref: start for ref, start in found.items() if start is not None})

@@ -47,8 +47,8 @@ from sessionrun.worktrees.crossing import add_tests
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
-from sessionrun.worktrees.fetching import Fetched, Record, fetch_wanted, group_mirrors
 from sessionrun.worktrees.mirrored import hold_mirror
+from sessionrun.worktrees.mirrors import Fetched, Record, fetch_wanted, group_mirrors
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.setup import wish_environment
 

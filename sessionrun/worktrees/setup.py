@@ -26,9 +26,8 @@ from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.walls.enclosing import begin_outside, wish_walls
 from sessionrun.worktrees.env_request import WISH, EnvironmentRequest, find_target, load_report, show
-from sessionrun.worktrees.phases import make_request
+from sessionrun.worktrees.phases import find_environments, make_request
 from sessionrun.worktrees.request import load_place
-from sessionrun.worktrees.surroundings import find_environments
 
 FIRST: Final = '"$1" "$2" environment "$3" || exit; shift 3; exec "$@"'
 """A program of ours, and if it passes what was to run anyway."""

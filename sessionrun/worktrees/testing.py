@@ -311,7 +311,6 @@ def list_files(patch: bytes) -> list[str]:
 
 
 def _name_files(section: bytes) -> Iterator[str]:
-    """The names in the head of a section."""
     head = section.partition(b"\n@@ ")[0].split(b"\n")
     if not head[0].startswith(b"diff --git "):
         return

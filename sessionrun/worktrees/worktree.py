@@ -211,7 +211,6 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
 
 
 def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
-    """Claims of names that are free."""
     stem, taken = list_taken(git, request)
     for branch, path in free_names(request.repository, stem, taken, request.directory):
         yield Claim(branch, path, base, request.owner, start=request.start)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.agents.resets import MAX_AHEAD_S, check_reset, find_reset
+from sessionrun.agents.verdict import MAX_AHEAD_S, check_reset, find_reset
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc).timestamp()
 HOUR = 3600.0

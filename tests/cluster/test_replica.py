@@ -13,7 +13,7 @@ import pytest
 from stages import git
 from test_cluster import make_repository
 
-from sessionrun.client.cache import clean_cache
+from sessionrun.client.clean import clean_cache
 from sessionrun.cluster import replica
 from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head

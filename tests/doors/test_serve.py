@@ -25,9 +25,8 @@ from conftest import Command, eventually
 from stages import begin_repository, git
 from test_report import CONTRAST, HOSTILE, Reader
 
-from sessionrun.doors.app import Desk
+from sessionrun.doors.app import Desk, Watch
 from sessionrun.doors.server import Guard
-from sessionrun.doors.watching import Watch
 from sessionrun.store.session import SessionDir
 
 VALUE = hmac.new(TOKEN.encode(), b"cookie of port 8000", "sha256").hexdigest()

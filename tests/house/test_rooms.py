@@ -64,7 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "doors", "model", "house", "store.session", "input.kinds", "input.rows", "input.settings"),
-        *("walls.steps", "worktrees.diff", "worktrees.fetching", "worktrees.precache", "landing.merge"),
+        *("walls.steps", "worktrees.diff", "worktrees.mirrors", "worktrees.precache", "landing.merge"),
         *(
             "worktrees.unlanded",
             "queue.dispatch",
@@ -182,7 +182,6 @@ AGENTS = (
     "verdict",
     "reading",
     "markers",
-    "resets",
     "claude",
     "codex",
     "gemini",

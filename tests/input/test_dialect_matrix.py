@@ -41,11 +41,11 @@ def test_a_matrix_without_models_is_no_plan_for_the_checkout() -> None:
 
 
 def test_the_manual_names_every_key() -> None:
-    from sessionrun.input import axes, matrix
+    from sessionrun.input import matrix
 
     page = (ROOT / "man" / "sessionrun-input.5").read_text()
     section = page[page.index(".SH MATRIX") : page.index(".SH WHO WINS")]
-    tables = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, axes._MODEL_FIELDS, axes._RULE_FIELDS)
+    tables = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, matrix._MODEL_FIELDS, matrix._RULE_FIELDS)
     keys = {key for table in tables for key in table if not key.endswith("_s")}
     assert [
         key for key in sorted(keys) if not re.search(rf"^\.BR? .*\b{key}\b|\\fB{key}\\fP", section, re.MULTILINE)

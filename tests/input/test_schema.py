@@ -10,10 +10,10 @@ from conftest import Command
 from dialect_plans import ROOT
 from jsonschema import Draft202012Validator
 
+from sessionrun.client.schemas.schemas import describe_plan
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
 from sessionrun.input.parse import Source
 from sessionrun.input.plan_fields import TOP_FIELDS
-from sessionrun.input.schema import describe_plan
 
 SCHEMA = describe_plan()
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))

@@ -19,11 +19,10 @@ from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.worktrees import env_make
-from sessionrun.worktrees.env_building import Builder
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
 from sessionrun.worktrees.env_inputs import collect_all, collect_inputs
 from sessionrun.worktrees.env_interpreter import find_programs
-from sessionrun.worktrees.env_make import find_digest, make_environment
+from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
 from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
 
 

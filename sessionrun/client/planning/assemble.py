@@ -210,7 +210,7 @@ def _check_agents_known(tasks: Iterable[TaskSpec], known: Mapping[str, AgentSpec
 
 
 def _describe_unknown(name: str, known: Mapping[str, AgentSpec]) -> str:
-    from sessionrun.model.phrases import suggest
+    from sessionrun.model.wording import suggest
 
     return f"unknown agent {name!r}{suggest(name, known)}; there are: {', '.join(sorted(known))}"
 

@@ -1,4 +1,4 @@
-"""What `doctor` finds in a session's own files: spec, logs, status.json and summary, kinds and modes, outputs.
+"""What `doctor` finds in a session's own files: spec, logs, status.json and summary, kinds, outputs.
 
 Of what must not be lost only a torn tail is repaired.  What can be made anew from the logs is made anew.
 """
@@ -22,21 +22,15 @@ from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import BusinessMissing
 from sessionrun.model.events import JobFinished, JobStarted
 from sessionrun.session.exports import find_left
-from sessionrun.store import locks, processes
+from sessionrun.store import locks
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import read_regular, remove_left
 from sessionrun.store.journal import AppendLog, LogContents, parse_log
 from sessionrun.store.ledger import BEGAN, GAVE_UP, OF_JOBS
-from sessionrun.store.session import AGENT_DIR, WALLS_STATE, WALLS_SUFFIX
-
-OLD_S: Final = 3600.0
-YOUNG_S: Final = 10.0
-"""A process needs moments to write a file beside its place; but its pid may be invisible from here."""
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")
 _TASK_FILE: Final = re.compile(r"task-.+\.(txt|err|raw)")
-_TEMPORARY: Final = re.compile(r"\..+\.(\d+)\.tmp")
 _WORDS: Final = {
     stat.S_IFREG: "a regular file",
     stat.S_IFDIR: "a directory",
@@ -223,63 +217,11 @@ def check_kinds(evidence: Evidence) -> Iterator[Finding]:
             yield error(path, what, f"another program put it there, perhaps a task; move it away: {aside}")
 
 
-def check_modes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether other users may read our files."""
-    top = evidence.session.path
-    # While a session lives, the files of its jobs have the modes that the jobs chose.
-    jobs = top / "jobs" if evidence.alive else None
-    wide = [path for path, inode in _walk(top) if inode.st_mode & 0o077 and jobs not in path.parents]
-    if wide:
-        more = f", and {len(wide) - 1} more in it" if len(wide) > 1 else ""
-        what = f"wider than 0700 or 0600: {os.path.relpath(wide[0], top)}{more}"
-        when = " once no process runs the session" if evidence.alive else ""
-        plan = f"--fix takes the rights of group and others away{when}"
-        yield warning(top, what, plan, None if evidence.alive else partial(_tighten, wide))
-
-
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether temporary files are left of a process that died while it wrote them."""
-    if evidence.alive:
-        return
-    what, plan = "left by a process that died while it wrote", "--fix removes it"
-    for path in find_left(evidence.spec.exports if evidence.spec is not None else ()):
+    """Whether temporary files lie beside exports, of a process that died while it wrote them."""
+    for path in () if evidence.alive or evidence.spec is None else find_left(evidence.spec.exports):
+        what, plan = "left by a process that died while it wrote", "--fix removes it"
         yield warning(path, what, plan, partial(remove_left, path))
-    for path, inode in _walk(evidence.session.path):
-        match = _TEMPORARY.fullmatch(path.name)
-        if match is not None and stat.S_ISREG(inode.st_mode):
-            age_s = evidence.now - inode.st_mtime
-            if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
-                yield warning(path, what, plan, path.unlink)
-
-
-def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """A directory and all below it that belongs to us and has one name; links are left out.
-
-    So is the content of folders that tasks and agents have for themselves: it is as private as the folder.
-    """
-    inode = _stat(top)
-    if inode is None or inode.st_uid != os.geteuid():
-        return
-    if (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
-        yield top, inode
-    elif stat.S_ISDIR(inode.st_mode):
-        yield top, inode
-        for name in () if _is_of_task(top) else _list(top):
-            yield from _walk(top / name)
-
-
-def _is_of_task(path: Path) -> bool:
-    is_own = path.name in (AGENT_DIR, WALLS_STATE) or path.name.endswith(WALLS_SUFFIX)
-    return is_own and path.parent.parent.name == "jobs"
-
-
-def _tighten(paths: list[Path]) -> None:
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & 0o700)
-        finally:
-            os.close(fd)
 
 
 def _list(path: Path) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Final
 
 from sessionrun.client.findings import Finding, error, warning
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError
-from sessionrun.store import index
 
 NETWORK: Final = (
     *("nfs", "cifs", "smb", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "davfs"),
@@ -128,26 +127,6 @@ def try_flock(folder: Path) -> str | None:
 
 
 # --- what sessions share ---
-
-
-def check_index(_: Path) -> Iterator[Finding]:
-    """Whether the user's index is a file that only the user writes."""
-    path = index.index_path()
-    try:
-        inode = path.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as fault:
-        yield warning(path, f"it cannot be read: {fault.strerror}", "look at its directory")
-        return
-    if not stat.S_ISREG(inode.st_mode):
-        aside = shlex.join(["mv", str(path), f"{path}.planted"])
-        yield error(path, "it is not a regular file", f"put it aside: {aside}")
-    elif not os.access(path, os.R_OK | os.W_OK):
-        yield warning(path, "it cannot be read and written", "look at its owner and mode")
-    elif inode.st_mode & 0o077 and inode.st_uid == os.geteuid():
-        plan = "--fix takes the rights of group and others away"
-        yield warning(path, "wider than 0600", plan, partial(path.chmod, 0o600))
 
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:

@@ -35,7 +35,6 @@ OWN: Final = Findings(
         "processes": surroundings.check_processes,
         "requests": surroundings.check_requests,
         "kinds": files.check_kinds,
-        "modes": files.check_modes,
         "temporary": files.check_temporary,
     },
     machine_checks={
@@ -45,7 +44,6 @@ OWN: Final = Findings(
         "network": machine.check_file_system,
         "flock": machine.check_flock,
         "space": machine.check_space,
-        "index": machine.check_index,
         "trash": machine.check_trash,
     },
 )

@@ -153,9 +153,9 @@ HOUSE: Final[tuple[Business, ...]] = (
             Wrap(
                 "task.sandbox",
                 build="walls.enclosing:enclose_job",
-                ended="walls.ended:take_report",
-                problem="walls.ended:name_full",
-                lost="walls.ended:settle_lost",
+                ended="walls.enclosing:take_report",
+                problem="walls.enclosing:name_full",
+                lost="walls.enclosing:settle_lost",
             ),
         ),
         placed=("walls.wish:INSIDE",),

@@ -23,10 +23,9 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.ends import Head, Link, Opened, find_lease
+from sessionrun.cluster.ends import BRIDGE_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.timers import BRIDGE_SLACK_S, ROOT_SLACK_S, Timers
 from sessionrun.keeper.lease import Lease
 
 TIMERS = Timers(tick=0.5, lease=5.0, grace=0.5, margin=2.2)

@@ -21,15 +21,13 @@ import psutil
 from conftest import Command, eventually, is_gone
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
-from sessionrun.cluster.ends import Head, Opened
+from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.node_directory import NodeSite, open_node, start_root
 from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.timers import Timers
 from sessionrun.keeper.lease import LeaseFile, boot_ns
 from sessionrun.keeper.wire import LENGTH, pack, unpack
-from sessionrun.store.journal import read_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import fold_ledger, read_log
 
 PATIENT = Timers(tick=0.2)
 SHORT = Timers(tick=0.3, lease=4.0, grace=0.5, margin=2.2)

@@ -595,8 +595,7 @@ def _is_over(path: Path) -> bool:
 
     Of one that has not ended a test may have cut the ledger while its jobs live.
     """
-    from sessionrun.store.journal import read_log
-    from sessionrun.store.ledger import fold_ledger
+    from sessionrun.store.logs import fold_ledger, read_log
     from sessionrun.store.session import SessionDir
 
     session = SessionDir(path)

@@ -16,10 +16,9 @@ from typing import Any, Final, NamedTuple
 from cluster_simulation import Scheduler, Truth, World
 
 from sessionrun.cluster.dask_executor import DaskExecutor
-from sessionrun.cluster.ends import Head, Link, find_lease
+from sessionrun.cluster.ends import Head, Link, Timers, find_lease
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.node_jobs import LEASE_WORDS
-from sessionrun.cluster.timers import Timers
 from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.keeper.lease import Lease
@@ -33,7 +32,7 @@ from sessionrun.session.partners import Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.worker import Worker
 from sessionrun.store.creation import create_session
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 from sessionrun.store.session import SessionDir
 
 TIMERS = Timers(tick=5.0)

@@ -38,7 +38,7 @@ from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
-from sessionrun.store import jobfiles, ledger, space
+from sessionrun.store import jobfiles, logs, space
 from sessionrun.worktrees import env_request as environments
 from sessionrun.worktrees import park, registration, request
 
@@ -333,7 +333,7 @@ def test_every_event_is_on_the_maintainers_page_with_its_keys() -> None:
 
 
 def test_every_record_of_the_ledger_is_on_the_maintainers_page() -> None:
-    code = re.findall(r"^    ([A-Z]) ((?:[a-z]\w* )*)", ledger.__doc__ or "", re.MULTILINE)
+    code = re.findall(r"^    ([A-Z]) ((?:[a-z]\w* )*)", logs.__doc__ or "", re.MULTILINE)
     documented = [(words_of(row[0])[0], row[1].strip("`")) for row in rows_under("Ledger")]
 
     assert documented == [(record, words.strip()) for record, words in code]

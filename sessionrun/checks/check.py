@@ -18,7 +18,7 @@ from sessionrun.agents import table
 from sessionrun.checks.answers import Unclear, find_odd, find_patch, has_prefixes, list_spellings, strip_thoughts
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
-from sessionrun.checks.writing import apply_answer, describe_written, finish_answer
+from sessionrun.checks.writing import apply_answer, finish_answer
 from sessionrun.model.checks import Brief, Checked
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
@@ -150,7 +150,7 @@ def _apply(request: CheckRequest) -> dict[str, int]:
     except OSError as error:
         _say(f"The files could not be written: {error}")
         raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
-    _say(describe_written(lines))
+    _say("\n".join(f"wrote {path} ({count} lines)" for path, count in lines.items()))
     return lines
 
 

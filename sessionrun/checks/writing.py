@@ -220,8 +220,3 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def describe_written(lines: Mapping[str, int]) -> str:
-    """What was written, for the output of the check."""
-    return "\n".join(f"wrote {path} ({count} lines)" for path, count in lines.items())

@@ -31,8 +31,8 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     """Look session ID over or, without ID, the environment and every session here.
 
     Each finding comes with what helps.  --fix makes status.json and summary anew from the logs, cuts torn tails
-    of logs, removes stale temporary files, restores the FIFO and tightens modes, of sessions that no process
-    runs; it kills nothing and touches no damaged log.  Exit code 1: findings remain.
+    of logs and removes stale temporary files, of sessions that no process runs; it kills nothing and touches no
+    damaged log.  Exit code 1: findings remain.
 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
@@ -42,29 +42,12 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
         return 0 if _report_agents(as_json=as_json) else EXIT_FOUND
     from sessionrun.client.doctor.report import diagnose
 
-    records, sessions, remaining, clusters = diagnose(session_id, results_dir=results_dir, fix=fix)
+    records, sessions, remaining = diagnose(session_id, results_dir=results_dir, fix=fix)
     if as_json:
-        record = {"findings": records, "session_count": sessions, "remaining": remaining, "clusters": clusters}
-        print_json(record)
+        print_json({"findings": records, "session_count": sessions, "remaining": remaining})
     else:
-        _print_clusters(clusters)
         _print(records, sessions=sessions, remaining=remaining)
     return EXIT_FOUND if remaining else 0
-
-
-def _print_clusters(clusters: list[dict[str, Any]]) -> None:
-    for cluster in clusters:
-        named = ["the configuration"] if cluster["configured"] else []
-        named += [f"session {session_id}" for session_id in cluster["session_ids"]]
-        if not cluster["answers"]:
-            click.echo(f"cluster {cluster['address']} (named by {', '.join(named)}) does not answer")
-            continue
-        nodes = [node for node in cluster["nodes"] if node["lives"]]
-        used, slots = (sum(node[key] for node in nodes) for key in ("used", "slots"))
-        leases = [node["lease_s"] for node in nodes if node["lease_s"] is not None]
-        least = f", least lease left {min(leases):.0f} s" if leases else ""
-        words = f"{len(nodes)} of {len(cluster['nodes'])} nodes up, {used} of {slots} slots in use{least}"
-        click.echo(escape_line(f"cluster {cluster['address']} (named by {', '.join(named)}): {words}"))
 
 
 def _print(records: list[dict[str, Any]], *, sessions: int, remaining: int) -> None:

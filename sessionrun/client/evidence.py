@@ -22,8 +22,7 @@ from sessionrun.model.spec import SessionSpec
 from sessionrun.session.history import describe_damage, fold_entries, project_status
 from sessionrun.store import processes
 from sessionrun.store.creation import has_records
-from sessionrun.store.journal import LogContents, read_log
-from sessionrun.store.ledger import Ledger, fold_ledger
+from sessionrun.store.logs import Ledger, LogContents, fold_ledger, read_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
 

@@ -28,8 +28,8 @@ from sessionrun.model.times import format_time
 from sessionrun.model.wording import name_some
 from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
-from sessionrun.store.journal import describe_rest as describe_rest
-from sessionrun.store.ledger import Ledger
+from sessionrun.store.logs import Ledger
+from sessionrun.store.logs import describe_rest as describe_rest
 from sessionrun.store.networks import read_denials
 from sessionrun.store.session import SessionDir
 

@@ -89,9 +89,6 @@ class Leftover:
 
 # --- what businesses add ---
 
-Shown: TypeAlias = tuple[dict[str, Any], Sequence[Finding]]
-"""What a cluster shows of itself, and what is wrong with it."""
-
 
 class Cleaned(NamedTuple):
     """A session that `clean` looked at: its repository, all in which it had worktrees, the folders that it had."""
@@ -132,8 +129,8 @@ class Findings(NamedTuple):
     Attributes:
         session_checks: for `doctor`, by name: what is wrong with a session.
         machine_checks: for `doctor`, by name: what is wrong with this machine, given the results directory.
-        look_at_clusters: for `doctor`: the clusters that sessions name and, if the second argument says so, the
-            configuration: what each shows, and what is wrong with it.
+        check_clusters: for `doctor`: what is wrong with those that sessions name and, if the second argument says
+            so, the configuration.
         machine: for `doctor agents`, by key: what this machine can do, for programs and in one line.
         take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run`
             it only says it.
@@ -145,7 +142,7 @@ class Findings(NamedTuple):
 
     session_checks: Mapping[str, Callable[[Evidence], Iterator[Finding]]] = {}
     machine_checks: Mapping[str, Callable[[Path], Iterator[Finding]]] = {}
-    look_at_clusters: Callable[[Sequence[SessionDir], bool], Iterator[Shown]] = _find_none
+    check_clusters: Callable[[Sequence[SessionDir], bool], Iterator[Finding]] = _find_none
     machine: Mapping[str, Callable[[], tuple[dict[str, Any], str]]] = {}
     take_away: Callable[..., Iterator[Leftover]] = _find_none
     sweep: Callable[..., Iterator[Leftover]] = _find_none

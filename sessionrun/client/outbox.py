@@ -176,8 +176,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     if find_shortage(session.path) is None:
         return False
     from sessionrun.client.evidence import find_recorded
-    from sessionrun.store.journal import read_log
-    from sessionrun.store.ledger import fold_ledger
+    from sessionrun.store.logs import fold_ledger, read_log
 
     living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
     return not any(not tasks or survivor.task in tasks for survivor in living)

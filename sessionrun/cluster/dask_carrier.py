@@ -15,9 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from sessionrun.cluster.ends import Head
+from sessionrun.cluster.ends import CALL_SLACK_S, Head, lease_of
 from sessionrun.cluster.messages import PROTOCOL, Message
-from sessionrun.cluster.timers import CALL_SLACK_S, lease_of
 from sessionrun.model.asked import Cluster
 from sessionrun.model.times import format_time
 from sessionrun.session.worker import Worker

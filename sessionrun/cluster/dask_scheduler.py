@@ -15,13 +15,13 @@ from uuid import uuid4
 
 import orjson
 
+from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, stay_with_verb
 from sessionrun.cluster.permits import Permits, stop_nodes
-from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
-"""The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
+"""The cluster's times, as in ``lease=60,tick=2``; see `cluster.ends`."""
 
 HEAD: Final = "sr_head"
 END_S: Final = 0.2

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.cluster.ends import BRIDGE_SLACK_S
 from sessionrun.cluster.node_directory import (
     EXIT_LEFT,
     LEFT,
@@ -31,7 +32,6 @@ from sessionrun.cluster.node_directory import (
     start_root,
     stay_with_verb,
 )
-from sessionrun.cluster.timers import BRIDGE_SLACK_S
 from sessionrun.keeper.lease import Watcher
 from sessionrun.keeper.wire import LENGTH, pack, say, unpack
 from sessionrun.model.errors import SessionrunError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun import __version__
-from sessionrun.client.findings import Finding, Findings, Kind, Shown, error, warning
+from sessionrun.client.findings import Finding, Findings, Kind, error, warning
 from sessionrun.model.asked import SLURM, Cluster
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
@@ -27,74 +28,40 @@ def check_replicas(_: Path) -> Iterator[Finding]:
 # --- clusters ---
 
 
-class Named(NamedTuple):
-    """A cluster, and what names it: sessions that live, and perhaps the configuration.
-
-    `fault`: why its head cannot be asked.
-    """
-
-    cluster: Cluster
-    configured: bool
-    sessions: tuple[str, ...]
-    fault: str | None = None
-
-
-def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Named]:
-    """The clusters that are named, by address; what cannot be read is another check's finding.
+def check_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterator[Finding]:
+    """What is wrong with each cluster that a session which lives, or perhaps the configuration, names.
 
     Asked is only where one is named: the library that speaks with a scheduler is slow to load.
     """
-    configured = _find_configured() if with_config else None
-    by_address = {} if configured is None else {configured.cluster.address: configured}
+    from sessionrun.cluster.address import open_cluster, show_cluster
+
+    named: dict[str, Cluster | None] = dict.fromkeys(_find_configured() if with_config else ())
     for session in sessions:
         try:
             cluster = session.load_spec().cluster if session.is_alive() else None
         except (SessionrunError, OSError):
-            continue
-        if cluster is not None:
-            known = by_address.get(cluster.address, Named(cluster, False, ()))
-            ids = (*known.sessions, session.session_id)
-            by_address[cluster.address] = Named(cluster, known.configured, ids)
-    return [by_address[address] for address in sorted(by_address)]
+            continue  # another check finds it
+        named |= {cluster.address: cluster} if cluster is not None else {}
+    for address, cluster in sorted(named.items()):
+        plan = "until then no session starts there"
+        try:
+            cluster = cluster or open_cluster(address, os.environ)
+            plan = "start it: sessionrun cluster head; jobs that run go on until their node's lease is over"
+            nodes = show_cluster(cluster)["nodes"]
+        except SessionrunError as fault:
+            yield error(address, str(fault), plan)
+        else:
+            yield from _judge_nodes(address, nodes)
 
 
-def _find_configured() -> Named | None:
+def _find_configured() -> Iterator[str]:
     from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
-    from sessionrun.cluster.address import open_cluster
 
-    try:
+    with suppress(SessionrunError):
         address = load_config(Path.cwd(), os.environ, BUILTIN).values.get("cluster")
-    except SessionrunError:
-        return None
-    if address is None or address == SLURM:
-        return None
-    try:
-        return Named(open_cluster(address, os.environ), True, ())
-    except SessionrunError as fault:
-        return Named(Cluster(address), True, (), str(fault))
-
-
-def look_at_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterator[Shown]:
-    """What each cluster that is named shows of itself, and what is wrong with it."""
-    yield from map(_look_at_cluster, find_named(sessions, with_config=with_config))
-
-
-def _look_at_cluster(named: Named) -> Shown:
-    from sessionrun.cluster.address import show_cluster
-
-    address = named.cluster.address
-    about = {"address": address, "configured": named.configured, "session_ids": list(named.sessions)}
-    fault, plan, nodes = named.fault, "until then no session starts there", []
-    if fault is None:
-        try:
-            nodes = show_cluster(named.cluster)["nodes"]
-        except SessionrunError as refused:
-            plan = "start it: sessionrun cluster head; jobs that run go on until their node's lease is over"
-            fault = str(refused)
-    if fault is not None:
-        return {**about, "answers": False, "nodes": []}, [error(address, fault, plan)]
-    return {**about, "answers": True, "nodes": nodes}, list(_judge_nodes(address, nodes))
+        if address is not None and address != SLURM:
+            yield address
 
 
 def _judge_nodes(address: str, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
@@ -123,5 +90,5 @@ def list_kinds() -> tuple[Kind, ...]:
 
 
 FINDINGS: Final = Findings(
-    machine_checks={"replicas": check_replicas}, look_at_clusters=look_at_clusters, list_kinds=list_kinds
+    machine_checks={"replicas": check_replicas}, check_clusters=check_clusters, list_kinds=list_kinds
 )

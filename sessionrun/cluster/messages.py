@@ -1,5 +1,7 @@
 """The messages between the scheduler of a cluster, its nodes and the sessions, as JSON objects; and its records.
 
+In an order to a node a token stands for what each machine has of its own.
+
 The records say what the scheduler knows of a node, of a session, and of one job.  `permits` changes them.
 
 A job is named ``SESSION/KEY``; its key names one attempt, round, phase and start, so no job runs twice.
@@ -29,11 +31,17 @@ has not told it tells when it is started again.
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
+from sessionrun.keeper.wire import PACKAGE_ROOT
+from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.store.index import find_cache_folder
 
 PROTOCOL: Final = 5
 """Counts up with each change that an older node or session would not understand."""
@@ -205,3 +213,32 @@ class Session:
         self.permits: dict[str, Permit] = {}
         self.news: dict[str, Permit] = {}
         self.nodes_told = -1
+
+
+SESSION_TOKEN: Final = "@sessionrun-session@"
+PYTHON_TOKEN: Final = "@sessionrun-python@"
+PACKAGE_TOKEN: Final = "@sessionrun-package@"
+"""The directory of the session, for which there is the job's folder; our Python; the directory of our package.
+There are more in `model.asked`."""
+
+
+def put_tokens(session: str) -> Callable[[str], str]:
+    """What puts tokens into the words of a job whose session's directory that is."""
+
+    def there(word: str) -> str:
+        if word == sys.executable:
+            return PYTHON_TOKEN
+        if word.startswith(PACKAGE_ROOT + os.sep):
+            word = PACKAGE_TOKEN + word[len(PACKAGE_ROOT) :]
+        return word.replace(session, SESSION_TOKEN)
+
+    return there
+
+
+def take_tokens(text: str, folder: str, node: str) -> str:
+    """A text with the places of this machine: of a job's folder, and of its node."""
+    text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, node)
+    text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
+    if CACHE_TOKEN in text:
+        text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
+    return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)

@@ -35,8 +35,7 @@ from sessionrun.session.local import KeeperGone, greet
 from sessionrun.session.recovery import judge_job
 from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
-from sessionrun.store.journal import parse_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import fold_ledger, parse_log
 from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.disk import DiskLook
 from sessionrun.walls.report import FILLED

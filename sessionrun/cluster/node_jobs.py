@@ -23,9 +23,8 @@ from typing import Final
 
 import orjson
 
-from sessionrun.cluster.messages import Message
+from sessionrun.cluster.messages import Message, take_tokens
 from sessionrun.cluster.rescues import list_packs
-from sessionrun.cluster.tokens import take_tokens
 from sessionrun.keeper.wire import JobOrder, module_command, say
 from sessionrun.model.asked import NODE_TOKEN
 from sessionrun.model.events import JobLost
@@ -320,7 +319,7 @@ class Rescues:
 def _settle_walls(folder: Path) -> None:
     """Do what is left to do for a job inside of walls."""
     if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
-        from sessionrun.walls.ended import settle  # most jobs have none
+        from sessionrun.walls.enclosing import settle  # most jobs have none
 
         settle(folder)
 

@@ -1,7 +1,7 @@
 """A job as it travels to a node: its words, the files that it reads, and the places that these name there.
 
 The node has no part of the session's directory: an order brings the files that the job reads, and names those that
-it writes.  In place of a path that each machine has of its own there is a token (`tokens`).  Requests of
+it writes.  In place of a path that each machine has of its own there is a token (`messages`).  Requests of
 our own jobs are about the node's replica:
 
     NODE/repositories/DIGEST/replica      the repository
@@ -27,7 +27,7 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.companions import ARCHIVE, find_remote, is_larger, pack_included, place_links
-from sessionrun.cluster.messages import Message
+from sessionrun.cluster.messages import Message, put_tokens
 from sessionrun.cluster.replica import (
     MAX_PACK,
     PACK,
@@ -37,7 +37,6 @@ from sessionrun.cluster.replica import (
     read_shallow,
 )
 from sessionrun.cluster.rescues import FOLDER as RESCUE
-from sessionrun.cluster.tokens import put_tokens
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.repository import read_author

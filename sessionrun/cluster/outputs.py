@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from sessionrun.client.schemas.outputs import NODES
 from sessionrun.model.kinds import Count
 
+_NODES: Final = [
+    {
+        "id": str,
+        "name": str,
+        "slots": Count,
+        "version": str,
+        "lives": bool,
+        "used": Count,
+        "walls": {str: str},
+        "silent_s": float | None,
+        "lease_s": float | None,
+    }
+]
 CERTS: Final = {"files": [str]}
-CLUSTER: Final = {"address": str, "epoch": str, "nodes": NODES, "sessions": [{"id": str, "jobs": Count}]}
+CLUSTER: Final = {"address": str, "epoch": str, "nodes": _NODES, "sessions": [{"id": str, "jobs": Count}]}
 CLUSTER_STOPPED: Final = {
     "address": str,
     "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],

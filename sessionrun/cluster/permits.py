@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from sessionrun.cluster.ends import Timers, lease_of
 from sessionrun.cluster.messages import (
     ABANDON,
     LEASE_OVER,
@@ -35,7 +36,6 @@ from sessionrun.cluster.messages import (
     phase_of,
     session_of,
 )
-from sessionrun.cluster.timers import Timers, lease_of
 
 CLOSED_S: Final = 600.0
 """How long the scheduler remembers that a session has ended: longer than any of its calls can be on the way."""

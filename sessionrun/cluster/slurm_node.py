@@ -28,7 +28,7 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
 from sessionrun.session.executor import Exit, NotSet, describe_end, fill_in, parse_order, read_frame
 from sessionrun.store import processes
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 
 RETRY_S: Final = 1.0
 LATE_S: Final = 1.0

@@ -11,6 +11,6 @@ any order, costs no code.  Should the root be gone, work goes on; should then th
 becomes the new root, and codes of jobs that ran at that moment are lost.
 
 Root and keeper are one small interpreter, forked, without site-packages: standard library and the few modules of
-`store` that need no more (such as `journal`, `ledger`, `locks`), all of them imported at the start, so that an
+`store` that need no more (such as `logs`, `locks`), all of them imported at the start, so that an
 upgrade of the package in mid-session cannot hurt them.
 """

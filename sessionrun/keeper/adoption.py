@@ -20,7 +20,7 @@ from typing import Final
 
 from sessionrun.keeper.children import Child, Children
 from sessionrun.store import locks, processes
-from sessionrun.store.ledger import GONE, LOST, SPAWNED, Ledger, LedgerJob, make_record
+from sessionrun.store.logs import GONE, LOST, SPAWNED, Ledger, LedgerJob, make_record
 from sessionrun.store.processes import Identity
 
 SEARCHES: Final = 4

@@ -25,8 +25,7 @@ from sessionrun.keeper.wire import JobOrder
 from sessionrun.model.errors import StoreError
 from sessionrun.store import processes
 from sessionrun.store.files import no_umask, open_regular
-from sessionrun.store.journal import AppendLog
-from sessionrun.store.ledger import (
+from sessionrun.store.logs import (
     CLAIMED,
     EXITED,
     FAILED,
@@ -36,6 +35,7 @@ from sessionrun.store.ledger import (
     REFUSALS,
     SPAWNED,
     TRIED,
+    AppendLog,
     make_record,
 )
 from sessionrun.store.processes import JOB_MARKER, Identity

@@ -21,7 +21,7 @@ from typing import Final
 from sessionrun.keeper.children import Children
 from sessionrun.store import processes
 from sessionrun.store.files import open_regular
-from sessionrun.store.ledger import ACKNOWLEDGED, OVER, make_record
+from sessionrun.store.logs import ACKNOWLEDGED, OVER, make_record
 from sessionrun.store.processes import Identity, Scan
 
 NAME: Final = "lease"

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from sessionrun.store import processes
-from sessionrun.store.ledger import KILLED, STOPPED
+from sessionrun.store.logs import KILLED, STOPPED
 
 Left = tuple[bytes, bytes]
 """How it ended, `STOPPED` or `KILLED`, and its command."""

@@ -18,8 +18,7 @@ from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Conne
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
-from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import BEGAN, GAVE_UP, REFUSALS, fold_ledger, make_record
+from sessionrun.store.logs import BEGAN, GAVE_UP, REFUSALS, AppendLog, fold_ledger, make_record, read_log
 
 if TYPE_CHECKING:
     from sessionrun.keeper.lease import Leased

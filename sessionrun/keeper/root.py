@@ -29,7 +29,7 @@ PROGRESS_S: Final = 1.0
 RESTART_FIRST_S: Final = 0.02
 RETRY_S: Final = 1.0
 ROOT_SLACK_S: Final = 0.5
-"""So long after the end of a lease the keeper has had its chance; see `cluster.timers`."""
+"""So long after the end of a lease the keeper has had its chance; see `cluster.ends`."""
 
 
 def main() -> None:

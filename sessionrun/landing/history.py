@@ -24,7 +24,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.store.codec import build
 from sessionrun.store.files import make_directories
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.logs import AppendLog, read_log
 
 LOG: Final = "log"
 MAX_BYTES: Final = 64 * 2**20

@@ -85,7 +85,7 @@ def merge(
         InputError: the session has no worktrees, there is no such branch or task.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
-    from sessionrun.landing.forecast import forecast  # both import all that git needs, and `--help` needs none
+    from sessionrun.landing.chain import forecast  # both import all that git needs, and `--help` needs none
     from sessionrun.landing.turn import land
 
     asked = asked or AskedLanding()
@@ -298,7 +298,7 @@ def enclose_request(
     from sessionrun.landing.phases import enclose_gates
     from sessionrun.session.shared import Site
     from sessionrun.store.trees import remove_tree
-    from sessionrun.walls.ended import settle
+    from sessionrun.walls.enclosing import settle
     from sessionrun.walls.trial import check_spec
 
     check_spec(replace(spec, tasks=(), template=None, landing=Landing(request.target, sandbox=sandbox)))

@@ -26,7 +26,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.spec import SLOT
-from sessionrun.store.ledger import KILLED
+from sessionrun.store.logs import KILLED
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import Job

@@ -16,15 +16,14 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError
-from sessionrun.store.journal import told_as_damage
+from sessionrun.store.logs import told_as_damage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sessionrun.model.events import Entry
     from sessionrun.model.spec import SessionSpec, TaskSpec
-    from sessionrun.store.journal import LogContents
-    from sessionrun.store.ledger import Ledger
+    from sessionrun.store.logs import Ledger, LogContents
     from sessionrun.store.session import SessionDir
 
 
@@ -96,7 +95,7 @@ def find_task(session: SessionDir, tasks: Mapping[str, _Known], task_id: str) ->
 
 def find_damage(session: SessionDir) -> str | None:
     """Which of its logs is damaged, and at which byte; such a session cannot go on.  None: both are whole."""
-    from sessionrun.store.journal import read_log
+    from sessionrun.store.logs import read_log
 
     for path in (session.journal_path, session.ledger_path):
         damage_at = read_log(path).damage_at

@@ -233,7 +233,7 @@ def _take_back_streams() -> None:
 
 
 def _begin_journal(session: SessionDir) -> None:
-    from sessionrun.store.journal import AppendLog
+    from sessionrun.store.logs import AppendLog
 
     journal = AppendLog(session.journal_path)
     journal.append([orjson.dumps(_first_record())])

@@ -36,8 +36,7 @@ from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import SilenceWatch
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
-from sessionrun.store.journal import AppendLog, parse_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import AppendLog, fold_ledger, parse_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
 

@@ -21,7 +21,7 @@ from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.session.executor import UNSEEN, Exit, Notice, name_left
-from sessionrun.store.ledger import Ledger, LedgerJob
+from sessionrun.store.logs import Ledger, LedgerJob
 
 
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:

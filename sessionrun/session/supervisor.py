@@ -43,10 +43,9 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.session.executor import Exit, Notice
-from sessionrun.session.mishaps import fail_job, is_of_one_job
-from sessionrun.session.partners import Clock, Partners
+from sessionrun.session.partners import Clock, Partners, fail_job, is_of_one_job
 from sessionrun.store import ballast
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
 from sessionrun.store.session import SessionDir
 

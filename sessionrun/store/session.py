@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import locks, seal
 from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
-from sessionrun.store.journal import read_log, told_as_damage
+from sessionrun.store.logs import read_log, told_as_damage
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
     from sessionrun.model.spec import SessionSpec
-    from sessionrun.store.journal import LogContents
+    from sessionrun.store.logs import LogContents
 
 PREFIX: Final = "session-"
 REFUSED: Final = ".refused"

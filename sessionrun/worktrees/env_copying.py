@@ -24,7 +24,7 @@ from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import make_entry, remove_entry
 from sessionrun.worktrees.env_inputs import iterate_names
-from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_worktree
+from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_path
 
 ENV: Final = "env"
 LEFT: Final = "left"
@@ -102,7 +102,7 @@ def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) ->
             raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
     clear(target)
     make_directories(target.parent, 0o700)
-    link_worktree(target, checkout)
+    os.symlink(checkout, link_path(target))  # it stays as long as its worktree is there
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
     with make_entry(target) as beside:
         _run(*_COPY, "--", f"{ENV}/.", str(beside), cwd=entry)

@@ -152,11 +152,7 @@ def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[s
 
 
 def load_report(folder: Path) -> EnvironmentReport | None:
-    """What a SETUP left; None where it did not come so far.
-
-    Raises:
-        JobFileError: it cannot be used.
-    """
+    """What a SETUP left; None where it did not come so far."""
     return load_record_if_any(folder / REPORT, EnvironmentReport)
 
 
@@ -166,11 +162,6 @@ def show(report: EnvironmentReport) -> MadeEnvironment:
 
 
 # --- how they go ---
-
-
-def link_worktree(target: Path, worktree: Path) -> None:
-    """Note which worktree the environment at `target` is made for: as long as that is there, it stays."""
-    os.symlink(worktree, _link_path(target))
 
 
 def drop_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> None:
@@ -199,7 +190,7 @@ def clear(target: Path) -> None:
     sweep_entry(_check_place(target))
     with suppress(FileNotFoundError):  # it is not there, or `clean` was faster
         discard_entry(target)
-    _link_path(target).unlink(missing_ok=True)
+    link_path(target).unlink(missing_ok=True)
 
 
 def _check_place(target: Path) -> Path:
@@ -208,7 +199,7 @@ def _check_place(target: Path) -> Path:
     return target
 
 
-def _link_path(target: Path) -> Path:
+def link_path(target: Path) -> Path:
     """Outside of the environment, for a task may make that anew."""
     return target.with_name(f"{target.name}{_WORKTREE}")
 
@@ -232,13 +223,13 @@ def iterate_copies(cache: Path) -> Iterator[Cached]:
         target = tasks / name
         places = [path for path in (target, *find_remains(target)) if os.path.lexists(path)]
         with suppress(FileNotFoundError):  # removed meanwhile
-            times = [path.lstat().st_mtime for path in (*places, _link_path(target)) if os.path.lexists(path)]
+            times = [path.lstat().st_mtime for path in (*places, link_path(target)) if os.path.lexists(path)]
             yield Cached(target, max(times, default=0.0), measure(*places))
 
 
 def remove_copy(copy: Cached, *, dry_run: bool = False) -> str | None:
     """Remove the environment of a task whose worktree is gone; why it stays, or None."""
-    link = _link_path(copy.path)
+    link = link_path(copy.path)
     if link.exists():
         return f"its worktree is there: {os.readlink(link)}"
     if not dry_run:

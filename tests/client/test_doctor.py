@@ -33,7 +33,7 @@ from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.view import load_view
 from sessionrun.session import job as own_job
 from sessionrun.store import index
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.registration import trash_path

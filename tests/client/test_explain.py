@@ -19,7 +19,7 @@ from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
 from sessionrun.model.spec import OUTCOMES, TaskSpec
 from sessionrun.session.history import begin
-from sessionrun.store.ledger import Ledger
+from sessionrun.store.logs import Ledger
 from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e go ]; do sleep 0.05; done"
@@ -208,8 +208,7 @@ LEDGERS: tuple[tuple[list[bytes], str], ...] = (
 
 def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> None:
     from sessionrun.store import processes
-    from sessionrun.store.journal import AppendLog
-    from sessionrun.store.ledger import BEGAN, make_record
+    from sessionrun.store.logs import BEGAN, AppendLog, make_record
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 600"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)

@@ -12,10 +12,9 @@ from cluster_simulation import TIMERS, play
 from conftest import slow_seed
 
 from sessionrun.cluster.dask_executor import choose_node
-from sessionrun.cluster.ends import Head, Link, Opened
+from sessionrun.cluster.ends import Head, Link, Opened, Timers, find_fault, name_epoch, parse_timers
 from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, STOPPED, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
-from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
 from sessionrun.keeper.lease import Lease, LeaseFile
 from sessionrun.model.asked import Sandbox
 from sessionrun.walls.trial import list_problems

@@ -17,11 +17,10 @@ import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
-from sessionrun.cluster.messages import KILL, key_of
+from sessionrun.cluster.ends import Timers
+from sessionrun.cluster.messages import KILL, SESSION_TOKEN, key_of
 from sessionrun.cluster.node_directory import load_site, open_node
 from sessionrun.cluster.node_jobs import JobFolders
-from sessionrun.cluster.timers import Timers
-from sessionrun.cluster.tokens import SESSION_TOKEN
 from sessionrun.session.executor import Exit
 from sessionrun.store import processes
 

@@ -34,7 +34,7 @@ from sessionrun.client.reading import waiting
 from sessionrun.model.errors import SessionrunError
 from sessionrun.session.launch import _check_logs
 from sessionrun.store import index, seal
-from sessionrun.store.journal import parse_log
+from sessionrun.store.logs import parse_log
 from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 

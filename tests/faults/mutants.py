@@ -142,7 +142,7 @@ MUTANTS: Final = (
     Mutant("T not written", CHILDREN, ((TRY, "            pass\n"),), by_kills("keeper", 16), "kills of keepers"),
     Mutant(
         "what was tried never ran",
-        "store/ledger.py",
+        "store/logs.py",
         (
             ("return not self.tried or", "return self.pid is None or"),
             ("return self.tried and not", "return self.pid is not None and not"),
@@ -187,7 +187,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "no sync",
-        "store/journal.py",
+        "store/logs.py",
         (("        if not self._dirty:\n            return\n", "        self._dirty = False\n        return\n"),),
         by_test("tests/faults/test_points.py", "-k", "sample_of_refused_calls", "--slow"),
         "test_a_sample_of_refused_calls",

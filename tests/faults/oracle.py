@@ -20,7 +20,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import SessionEnded, TaskEnded
 from sessionrun.session.history import begin
-from sessionrun.store.journal import read_log
+from sessionrun.store.logs import read_log
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left

@@ -20,8 +20,7 @@ import pytest
 
 from sessionrun.keeper.wire import root_command
 from sessionrun.store import locks
-from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import CLAIMED, EXITED, GONE, SPAWNED, TRIED, make_record
+from sessionrun.store.logs import CLAIMED, EXITED, GONE, SPAWNED, TRIED, AppendLog, make_record, read_log
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from sessionrun.store import locks
-from sessionrun.store.journal import read_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import fold_ledger, read_log
 from sessionrun.store.processes import Identity, is_alive, send_signal
 from sessionrun.store.session import SessionDir
 

@@ -110,7 +110,7 @@ DOORS = ("sessionrun", "sessionrun.cli")
 
 KEEPER = {
     *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("ballast", "files", "journal", "ledger", "locks", "processes")),
+    *(f"store.{name}" for name in ("ballast", "files", "locks", "logs", "processes")),
 }
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 

@@ -29,8 +29,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import Exit, name_left
 from sessionrun.session.local import LocalExecutor
-from sessionrun.store.journal import read_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import fold_ledger, read_log
 from sessionrun.store.processes import scan
 
 SESSION = str(uuid.uuid4())
@@ -562,7 +561,7 @@ from pathlib import Path
 from sessionrun.model.errors import StoreError
 from sessionrun.keeper.children import Children
 from sessionrun.keeper.wire import JobOrder
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 
 class Refusing(AppendLog):
     def append(self, payloads):
@@ -602,7 +601,7 @@ import os, signal, socket, sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from sessionrun.session.local import LocalExecutor
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 place, kind = Path(sys.argv[2]), sys.argv[3]
 with (place / "starts").open("a") as stream:
     stream.write("x")

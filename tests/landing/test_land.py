@@ -13,8 +13,7 @@ import pytest
 from conftest import eventually, kill_sessions
 from test_cli_worktrees import Project, project
 
-from sessionrun.store.journal import read_log
-from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.logs import fold_ledger, read_log
 
 __all__ = ["project"]
 

@@ -106,7 +106,7 @@ def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
 def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command, crashed: str) -> None:
     """Start time, boot and pid namespace tell the processes apart."""
     session = SessionDir(sessionrun.directory(crashed))
-    from sessionrun.store.journal import AppendLog, read_log
+    from sessionrun.store.logs import AppendLog, read_log
 
     payloads = read_log(session.ledger_path).payloads
     for kind, word, value, outcome in (

@@ -30,7 +30,7 @@ from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.logs import AppendLog, read_log
 from sessionrun.store.session import SessionDir
 
 __all__ = ["project", "slow"]

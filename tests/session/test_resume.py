@@ -19,8 +19,7 @@ from conftest import Command, eventually, is_gone, kill_sessions
 from sessionrun.client import ask as control
 from sessionrun.session import launch, main
 from sessionrun.store import locks
-from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import EXITED, fold_ledger, make_record
+from sessionrun.store.logs import EXITED, AppendLog, fold_ledger, make_record, read_log
 from sessionrun.store.processes import Identity, start_time
 from sessionrun.store.seal import seal
 from sessionrun.store.session import SessionDir

@@ -32,7 +32,7 @@ from sessionrun.session.partners import Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.jobfiles import write_answer
-from sessionrun.store.journal import AppendLog
+from sessionrun.store.logs import AppendLog
 from sessionrun.store.records import read_entry
 from sessionrun.store.requests import has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir

@@ -19,7 +19,7 @@ from sessionrun.model.shown import FileStatus, Status, Summary
 from sessionrun.session.launch import resume
 from sessionrun.session.main import _load
 from sessionrun.store import seal
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.logs import AppendLog, read_log
 from sessionrun.store.session import SessionDir
 
 PLAN = {"prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"]}]}

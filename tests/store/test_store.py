@@ -31,8 +31,20 @@ from sessionrun.session.history import find_task, load_tasks
 from sessionrun.store import index, locks
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
-from sessionrun.store.journal import AppendLog, parse_log, read_log
-from sessionrun.store.ledger import BEGAN, CLAIMED, EXITED, FAILED, GONE, SPAWNED, TRIED, fold_ledger, make_record
+from sessionrun.store.logs import (
+    BEGAN,
+    CLAIMED,
+    EXITED,
+    FAILED,
+    GONE,
+    SPAWNED,
+    TRIED,
+    AppendLog,
+    fold_ledger,
+    make_record,
+    parse_log,
+    read_log,
+)
 from sessionrun.store.lookup import find_session
 from sessionrun.store.requests import drop_request, has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir, iterate_sessions

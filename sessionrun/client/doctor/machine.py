@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import shlex
 import stat
@@ -75,14 +73,6 @@ def check_file_system(results_dir: Path) -> Iterator[Finding]:
         yield warning(place, what, "choose a local disk: --results-dir")
 
 
-def check_flock(results_dir: Path) -> Iterator[Finding]:
-    """Whether flock works in the results directory; the test locks the directory itself, as nothing else does."""
-    fault = try_flock(results_dir) if results_dir.is_dir() else None
-    if fault is not None:
-        plan = "choose a local disk: --results-dir; on this one, living sessions cannot be told from dead ones"
-        yield error(results_dir, f"flock does not work: {fault}", plan)
-
-
 def check_space(results_dir: Path) -> Iterator[Finding]:
     """Whether the disk has room left."""
     from sessionrun.store import space
@@ -109,21 +99,6 @@ def find_file_system(path: Path) -> str | None:
     except (psutil.Error, OSError):
         return None
     return next((mounts[str(place)] for place in (real, *real.parents) if str(place) in mounts), None)
-
-
-def try_flock(folder: Path) -> str | None:
-    """Why the lock of one descriptor does not exclude another descriptor; None: it does."""
-    first = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    second = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(first, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as fault:
-        return None if fault.errno in (errno.EWOULDBLOCK, errno.EACCES) else fault.strerror
-    finally:
-        os.close(first)
-        os.close(second)
-    return "two processes can hold the same lock"
 
 
 # --- what sessions share ---

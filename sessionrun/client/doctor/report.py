@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.doctor import files, machine, surroundings
+from sessionrun.client.doctor import condition, machine
 from sessionrun.client.evidence import Living, find_marked, gather
 from sessionrun.client.findings import Finding, Findings, load_findings
 from sessionrun.client.lookup import find_results_dir, open_session
@@ -21,28 +21,26 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 
 OWN: Final = Findings(
     session_checks={
-        "disk": surroundings.check_disk,
-        "spec": files.check_spec,
-        "journal": files.check_journal,
-        "ledger": files.check_ledger,
-        "sequence": files.check_sequence,
-        "records": files.check_records,
-        "status": partial(files.check_cache, summary=False),
-        "summary": partial(files.check_cache, summary=True),
-        "views": files.check_views,
-        "interrupted": surroundings.check_interrupted,
-        "stopped": surroundings.check_stopped,
-        "processes": surroundings.check_processes,
-        "requests": surroundings.check_requests,
-        "kinds": files.check_kinds,
-        "temporary": files.check_temporary,
+        "disk": condition.check_disk,
+        "spec": condition.check_spec,
+        "journal": condition.check_journal,
+        "ledger": condition.check_ledger,
+        "sequence": condition.check_sequence,
+        "records": condition.check_records,
+        "status": partial(condition.check_cache, summary=False),
+        "summary": partial(condition.check_cache, summary=True),
+        "interrupted": condition.check_interrupted,
+        "stopped": condition.check_stopped,
+        "processes": condition.check_processes,
+        "requests": condition.check_requests,
+        "kinds": condition.check_kinds,
+        "temporary": condition.check_temporary,
     },
     machine_checks={
         "git": machine.check_git,
         "configuration": machine.check_configuration,
         "results": machine.check_results_dir,
         "network": machine.check_file_system,
-        "flock": machine.check_flock,
         "space": machine.check_space,
         "trash": machine.check_trash,
     },
@@ -53,15 +51,11 @@ _LOCK_TIMEOUT_S: Final = 0.2
 
 
 class Report(NamedTuple):
-    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong.
-
-    `clusters` are those that the configuration or living sessions name, as they show themselves.
-    """
+    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong."""
 
     findings: list[dict[str, Any]]
     sessions: int
     remaining: int
-    clusters: list[dict[str, Any]]
 
 
 class _Found(NamedTuple):
@@ -93,13 +87,11 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     for session in sessions:
         about = session, marked.get(session.session_id, [])
         found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
-    clusters = []
     for business in load_findings():
-        for shown, findings in business.look_at_clusters(sessions, session_id is None):
-            clusters.append(shown)
-            found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
+        wrong = business.check_clusters(sessions, session_id is None)
+        found += [_Found(None, replace(finding, check="cluster"), False) for finding in wrong]
     records = [_describe(each) for each in found]
-    return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
+    return Report(records, len(sessions), sum(not record["fixed"] for record in records))
 
 
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:

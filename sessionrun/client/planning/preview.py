@@ -14,9 +14,9 @@ from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
 from sessionrun.house import find_due
 from sessionrun.model.asked import describe_network
-from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
+from sessionrun.model.validation import has_worktree
 from sessionrun.session.shared import find_counterpart
 
 

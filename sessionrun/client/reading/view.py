@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
-    from sessionrun.store.journal import LogContents
+    from sessionrun.store.logs import LogContents
 
 
 ROLES: Final = ("root", "keeper", "supervisor")

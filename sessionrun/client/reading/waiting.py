@@ -245,8 +245,7 @@ def wait_until(
 def gone_words(view: View) -> str:
     """The message that no process of the session is left, and what helps."""
     from sessionrun.session.history import describe_failure, find_damage
-    from sessionrun.store.journal import describe_rest, read_log
-    from sessionrun.store.ledger import fold_ledger
+    from sessionrun.store.logs import describe_rest, fold_ledger, read_log
 
     session_id, session = view["session_id"], SessionDir(Path(view["results_dir"]))
     damage = find_damage(session)

@@ -295,26 +295,10 @@ CLEANED: Final = {
     ]
 }
 
-NODES: Final = [
-    {
-        "id": str,
-        "name": str,
-        "slots": Count,
-        "version": str,
-        "lives": bool,
-        "used": Count,
-        "walls": {str: str},
-        "silent_s": float | None,
-        "lease_s": float | None,
-    }
-]
 _FINDING: Final = only(Finding, ("check", "severity", "where", "what", "plan"))
 DOCTOR: Final = {
     "session_count": Count,
     "remaining": Count,
-    "clusters": [
-        {"address": str, "configured": bool, "session_ids": [str], "answers": bool, "nodes": NODES},
-    ],
     "findings": [{"session_id": str | None, **_FINDING, "fixable": bool, "fixed": bool}],
 }
 DOCTOR_AGENTS: Final = {

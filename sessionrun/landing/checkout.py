@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
-from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, is_main, take_lock
+from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, take_lock
 from sessionrun.landing.records import Checkout, Hold, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.frozen import frozen
@@ -62,7 +62,7 @@ class Tree:
 
     def git(self) -> Git:
         """Git in it, with the settings of the launch and the user's own index."""
-        if not is_main(self.slot.repository, self.checkout):
+        if self.checkout.git_dir != self.slot.repository.common_dir:
             return self.fence.inside(self.top, Path(self.checkout.git_dir))
         sparse, own = self.path("info/sparse-checkout"), self.fence.common / "info" / "sparse-checkout"
         own.unlink(missing_ok=True)

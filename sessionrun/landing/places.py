@@ -160,11 +160,6 @@ def explain_lock(lock: Path) -> Hold:
     return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
 
 
-def is_main(repository: Repository, checkout: Checkout) -> bool:
-    """Whether it is the repository's main work tree, whose administrative directory is the common one."""
-    return checkout.git_dir == repository.common_dir
-
-
 def _find_main_top(repository: Repository, common: Path) -> Path | None:
     settings = repository.settings
     if settings is not None and os.path.realpath(settings.git_dir) == os.path.realpath(common):

@@ -61,11 +61,6 @@ class Sandbox:
         return (f"{self.policy}{closed}", *(limit for limit in LIMITS if getattr(self, limit) is not None))
 
 
-def describe_network(sandbox: Sandbox) -> str:
-    """The network of a sandbox, and the hosts that its plan names."""
-    return ", ".join((sandbox.network, *sandbox.hosts))
-
-
 QUEUE_LABEL: Final = "queue"
 """The label of a task that says which task of the queue it is."""
 

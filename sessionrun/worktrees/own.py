@@ -169,7 +169,9 @@ class Own:
                 quarantine("index-pack", "--stdin", "--fix-thin", "--strict", stdin=pack.fileno())
             quarantine("rev-list", "--objects", "--quiet", *wanted, "--not", *known, "--")
             # a pack without its index, which comes last, is nothing to git: a kill leaves what `git gc` removes
-            packs = sorted((quarantine.directory / "objects" / "pack").glob("pack-*"), key=_is_index)
+            packs = sorted(
+                (quarantine.directory / "objects" / "pack").glob("pack-*"), key=lambda path: path.suffix == ".idx"
+            )
             for path in packs:
                 os.rename(path, common / "objects" / "pack" / path.name)
 
@@ -188,10 +190,6 @@ class Own:
 def _place(request: WorkspaceRequest) -> Place:
     assert request.place is not None
     return request.place
-
-
-def _is_index(path: Path) -> bool:
-    return path.suffix == ".idx"
 
 
 # --- making and opening one ---

@@ -350,7 +350,8 @@ def is_readable(path: Path) -> bool:
 def _find_untrue(index: Git, names: Sequence[str], gitlinks: Sequence[str]) -> list[str]:
     """Name the files that were added to the index, and of which it holds something else; at most one line."""
     found = {*names}.difference(gitlinks)
-    untrue = [name for name in names if name in found and _is_file(index.directory / name)]
+    top = index.directory
+    untrue = [name for name in names if name in found and (top / name).is_file() and not (top / name).is_symlink()]
     if not untrue:
         return []
     entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
@@ -376,10 +377,6 @@ def _holds(path: Path, blob: str) -> bool:
     except OSError:
         return False
     return digest.hexdigest() == blob
-
-
-def _is_file(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
 
 
 def _quote(name: str) -> str:

@@ -13,7 +13,6 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
 from sessionrun.house import find_due
-from sessionrun.model.asked import describe_network
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
 from sessionrun.model.validation import has_worktree
@@ -68,7 +67,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "repo": task.upstream and task.upstream.repo,
                 "ref": task.upstream and task.upstream.ref,
                 "sandbox": task.sandbox and task.sandbox.policy,
-                "network": task.sandbox and describe_network(task.sandbox),
+                "network": task.sandbox and ", ".join((task.sandbox.network, *task.sandbox.hosts)),
                 "needs": task.needs,
                 # the tasks whose work its worktree begins with, if each of them changes something
                 "begins_at": [handed.task for handed in find_handed(states[task.id], states)]

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
+from sessionrun.agents import aider, claude, codex, gemini, opencode, qwen
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.reading import (
     WITHOUT_RESULT,
@@ -48,8 +48,20 @@ BUILTIN: Final[Mapping[str, AgentSpec]] = {
     "gemini": gemini.AGENT,
     "opencode": opencode.AGENT,
     "aider": aider.AGENT,
-    "ollama": ollama.AGENT,
-    "shell": shell.AGENT,
+    # A local model that answers and edits nothing.  It reads the prompt from a standard input that is no terminal.
+    # `ollama show` fails where the server is down or the model was not pulled, and costs nothing.
+    "ollama": AgentSpec(
+        name="ollama",
+        argv=("ollama", "run", "{model_args}"),
+        model_args=("{model}",),
+        output="text",
+        edits=False,
+        ready=("ollama", "show", "{model}"),
+    ),
+    # Its prompt is a script, its answer what the script prints.
+    "shell": AgentSpec(
+        name="shell", argv=("sh", "{prompt_file}"), stdin="none", prompt_kind="script", output="text"
+    ),
 }
 
 INSTALL: Final[Mapping[str, str]] = {

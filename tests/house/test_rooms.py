@@ -188,8 +188,6 @@ AGENTS = (
     "opencode",
     "aider",
     "qwen",
-    "shell",
-    "ollama",
 )
 
 THEIR_WORDS = {"sessionrun.agents.codex": {"item"}}

@@ -7,25 +7,17 @@ task back: ``git revert -m 1`` of its own merge.
 
 The longest green prefix lands, and the entry after it is tried alone: the same result as one by one, with fewer
 runs of the gates.  So of two entries that clash, the first in the queue wins.
-
-A forecast is the chain alone: it changes nothing, no gate runs, and new objects go to a directory that is deleted.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
-from sessionrun.git.private import open_fence
-from sessionrun.landing.history import load_history
-from sessionrun.landing.places import find_checkout
-from sessionrun.landing.queue import Queue
-from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report
+from sessionrun.git.merging import MergeRoom, commit_tree
+from sessionrun.landing.records import Entry
 
 
 class Link(NamedTuple):
@@ -158,29 +150,3 @@ def find_unmet(entry: Entry, landed: Collection[str], settled: Mapping[str, obje
     """
     unmet = [need for need in entry.needs if need not in landed]
     return unmet, any(need in settled for need in unmet)
-
-
-def forecast(request: LandRequest) -> Report:
-    """What would land if every gate was green."""
-    with (
-        tempfile.TemporaryDirectory(prefix="sessionrun-") as made,
-        open_fence(request.repository, limit_s=GIT_LIMIT_S) as fence,
-    ):
-        objects = Path(made, "objects")
-        git = fence.main().on_trial(objects, Path(request.repository.common_dir))
-        queue = Queue(request, git, load_history(Path(request.folder))[0])
-        at = old = git.line("rev-parse", "--verify", f"{request.target}^{{commit}}")
-        with open_merge_room(fence, old, Path(made), trial=objects) as room:
-            queue.settle(old, room)
-            while batch := queue.choose(None):
-                chain = build_chain(git, room, at, batch, queue.tip_of)
-                queue.bounce_conflicts(chain)
-                for entry in chain.there:
-                    is_there = at == old
-                    reason = "already there by content" if is_there else ""
-                    queue.decide(Fate(entry.task, "landed" if is_there else "ready", reason=reason))
-                for link in chain.links:
-                    queue.decide(Fate(link.entry.task, "ready"))
-                    at = link.commit
-    held = find_checkout(request.repository, request.target)
-    return Report(old, old, queue.list_fates(None), held if isinstance(held, Hold) else None)

@@ -85,7 +85,7 @@ def merge(
         InputError: the session has no worktrees, there is no such branch or task.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
-    from sessionrun.landing.chain import forecast  # both import all that git needs, and `--help` needs none
+    from sessionrun.landing.queue import forecast  # both import all that git needs, and `--help` needs none
     from sessionrun.landing.turn import land
 
     asked = asked or AskedLanding()

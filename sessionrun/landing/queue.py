@@ -1,19 +1,27 @@
-"""The queue of one turn: which entries have landed, which are decided, and which are to be tried next."""
+"""The queue of one turn: which entries have landed, which are decided, and which are to be tried next.
+
+A forecast of it changes nothing, and no gate runs: new objects go to a directory of their own, which is deleted.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom
-from sessionrun.landing.chain import Chain, find_unmet, sort_entries
+from sessionrun.git.merging import MergeRoom, open_merge_room
+from sessionrun.git.private import open_fence
+from sessionrun.landing.chain import Chain, build_chain, find_unmet, sort_entries
 from sessionrun.landing.gates import take_off
-from sessionrun.landing.history import History
+from sessionrun.landing.history import History, load_history
+from sessionrun.landing.places import find_checkout
 from sessionrun.landing.records import (
     ASTRAY,
     CONFLICT,
+    GIT_LIMIT_S,
     GONE,
     INSIDE,
     NEEDS,
@@ -23,6 +31,7 @@ from sessionrun.landing.records import (
     Fate,
     Hold,
     LandRequest,
+    Report,
     is_ancestor,
     shorten,
 )
@@ -244,3 +253,29 @@ class Queue:
                 path for about, path in modes if about[8:14] == _LINK and about[1:7] != _LINK
             ]
         return self._paths[entry.task]
+
+
+def forecast(request: LandRequest) -> Report:
+    """What would land if every gate was green."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sessionrun-") as made,
+        open_fence(request.repository, limit_s=GIT_LIMIT_S) as fence,
+    ):
+        objects = Path(made, "objects")
+        git = fence.main().on_trial(objects, Path(request.repository.common_dir))
+        queue = Queue(request, git, load_history(Path(request.folder))[0])
+        at = old = git.line("rev-parse", "--verify", f"{request.target}^{{commit}}")
+        with open_merge_room(fence, old, Path(made), trial=objects) as room:
+            queue.settle(old, room)
+            while batch := queue.choose(None):
+                chain = build_chain(git, room, at, batch, queue.tip_of)
+                queue.bounce_conflicts(chain)
+                for entry in chain.there:
+                    is_there = at == old
+                    reason = "already there by content" if is_there else ""
+                    queue.decide(Fate(entry.task, "landed" if is_there else "ready", reason=reason))
+                for link in chain.links:
+                    queue.decide(Fate(link.entry.task, "ready"))
+                    at = link.commit
+    held = find_checkout(request.repository, request.target)
+    return Report(old, old, queue.list_fates(None), held if isinstance(held, Hold) else None)

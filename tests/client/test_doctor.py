@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,7 +31,6 @@ from sessionrun.client.doctor.report import (
 from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.view import load_view
 from sessionrun.session import job as own_job
-from sessionrun.store import index
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
@@ -84,17 +82,14 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
     finish(sessionrun, PLAN)
     running = sessionrun.start({"prompts": ["sleep 600", {"prompt": "sleep 1", "setup": "true", "check": "true"}]})
     sessionrun.until(running, lambda view: view["running"] == 2)
-    job = next((sessionrun.directory(running) / "jobs").glob("*/*"))
-    job.chmod(0o755)  # a job that runs gives its files the modes that it needs
     for words in ((), ("--fix",), (running,)):
         done = sessionrun("doctor", *words)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         number = "1 session" if words == (running,) else "2 sessions"
         assert done.stdout == f"Nothing is wrong; {number} looked at.\n"
-    job.chmod(0o700)
     sessionrun.until(running, lambda view: view["completed"] == 1)
     assert sessionrun("doctor").returncode == 0
-    told = {"findings": [], "session_count": 2, "remaining": 0, "clusters": []}
+    told = {"findings": [], "session_count": 2, "remaining": 0}
     assert sessionrun.load("doctor") == {**told, "schema_version": 2}
 
 
@@ -132,20 +127,6 @@ def _no_fifo(session: SessionDir) -> None:
     session.wake_path.touch(0o600)
 
 
-def _widen(session: SessionDir) -> None:
-    session.path.chmod(0o755)
-    session.spec_path.chmod(0o644)
-
-
-def _leave_temporary(session: SessionDir) -> None:
-    for path in (
-        session.path / f".status.json.{DEAD_PID}.tmp",
-        session.path / "requests" / f".x.json.{os.getpid()}.tmp",
-    ):
-        path.touch(0o600)
-        os.utime(path, (0, 0))
-
-
 def _leave_request(session: SessionDir) -> None:
     send_request(session, {"kind": "cancel", "tasks": []})
 
@@ -159,12 +140,6 @@ def _false_status(session: SessionDir) -> None:
     status = json.loads(session.status_path.read_bytes())
     status["tasks"][0]["outcome"] = "failed"
     session.status_path.write_bytes(reseal(status))
-
-
-def _report_view(session: SessionDir) -> None:
-    status = json.loads(session.status_path.read_bytes())
-    problems = ["/x/results.json is not written: not a regular file", "/x/outputs does not show all outputs: full"]
-    session.status_path.write_bytes(reseal({**status, "view_problems": problems}))
 
 
 def _forge_seq(session: SessionDir) -> None:
@@ -213,7 +188,6 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
     "status stale": (_stale_status, ["status"], True),
     "status false": (_false_status, ["status"], True),
     "summary gone": (lambda one: one.summary_path.unlink(), ["summary"], True),
-    "views behind": (_report_view, ["views", "views"], False),
     "logs behind": (_forget_journal, ["status", "summary", "interrupted"], False),
     "request left": (_leave_request, ["requests"], False),
     "link for a lock": (_plant("lock"), ["kinds"], False),
@@ -221,13 +195,11 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
     "FIFO for an output": (_fifo("task-a.txt"), ["kinds"], False),
     "link for status.json": (_plant("status.json"), ["status", "kinds"], True),
     "no FIFO": (_no_fifo, ["kinds"], False),
-    "modes": (_widen, ["modes"], True),
-    "temporary": (_leave_temporary, ["temporary", "temporary"], True),
 }
 
 
 def test_every_check_has_a_test() -> None:
-    elsewhere = {"disk", "interrupted", "stopped", "processes", "worktrees", "landings"}
+    elsewhere = {"disk", "interrupted", "stopped", "processes", "temporary", "worktrees", "landings"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
     assert covered | elsewhere == {name for part in (OWN, *load_findings()) for name in part.session_checks}
 
@@ -239,7 +211,7 @@ def copy_of(session: SessionDir, place: Path) -> SessionDir:
     return SessionDir(place / session.path.name)
 
 
-TELLING = ("journal torn", "journal damaged", "ledger cut", "status false", "link for a lock", "temporary")
+TELLING = ("journal torn", "journal damaged", "ledger cut", "status false", "link for a lock")
 """Of the kinds of damage: in logs and in what follows from them, repaired and not."""
 
 
@@ -310,19 +282,6 @@ def test_a_planted_journal_is_found_and_nothing_made_of_it(ended: SessionDir) ->
 def test_what_a_job_left_is_a_known_record(ended: SessionDir) -> None:
     append(ended.ledger_path, b"B b/1/1/work/1 s 78", b"O b/1/1/work/1", b"A b/1/1/work/1")
     assert found(ended) == []
-
-
-def test_modes_of_what_is_not_ours_alone_are_left(ended: SessionDir, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_text("mine")
-    outside.chmod(0o644)
-    os.link(outside, ended.path / "linked")
-    (ended.path / "link").symlink_to(outside)
-    _widen(ended)
-    assert [finding.check for finding in repair(ended, [])] == ["modes"]
-    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
-    assert stat.S_IMODE(ended.path.stat().st_mode) == 0o700
-    assert stat.S_IMODE(ended.spec_path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", ["agent", "a1-walls", "walls-state"])
@@ -514,21 +473,15 @@ def test_a_disk_that_is_nearly_full(small_disk: Path) -> None:
     assert environment_findings(small_disk / "results") == [("space", "warning")]
 
 
-def test_the_index_and_trash(sessionrun: Command, ended: SessionDir) -> None:
-    path = index.index_path()
-    path.chmod(0o644)
+def test_trash_of_a_removal_is_deleted(sessionrun: Command, ended: SessionDir) -> None:
     trash = sessionrun.results / f".trash-{ended.path.name}"
     trash.mkdir()
     (trash / "x").touch()
-    assert environment_findings(sessionrun.results) == [("index", "warning"), ("trash", "warning")]
+    assert environment_findings(sessionrun.results) == [("trash", "warning")]
     done = sessionrun("doctor", "--fix")
     assert done.returncode == 0
-    assert done.stdout.count("fixed: ") == 2
+    assert done.stdout.count("fixed: ") == 1
     assert environment_findings(sessionrun.results) == []
-    path.unlink()
-    path.symlink_to(ended.spec_path)
-    assert environment_findings(sessionrun.results) == [("index", "error")]
-    assert sessionrun("doctor", "--fix").returncode == 1
 
 
 def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,11 +513,10 @@ def test_a_network_disk_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.
         assert not list(machine.check_file_system(tmp_path / "results"))
 
 
-def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
-    assert machine.try_flock(tmp_path) is None
+def test_network_disks_are_known(tmp_path: Path) -> None:
     assert machine.find_file_system(tmp_path)
     assert not (machine.find_file_system(tmp_path) or "").startswith(machine.NETWORK)
-    names = {"git", "configuration", "results", "network", "flock", "space", "index", "trash"}
+    names = {"git", "configuration", "results", "network", "space", "trash"}
     assert {name for part in (OWN, *load_findings()) for name in part.machine_checks} == {*names, "replicas"}
 
 
@@ -615,15 +567,13 @@ def _means_the_same(content: bytes, damaged: bytes) -> bool:
 
 
 def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
-    _widen(ended)
     _leave_request(ended)
     ended.status_path.unlink()
     block = sessionrun("doctor", ended.session_id).stdout
-    assert block.endswith("\n3 findings; 1 session looked at; sessionrun doctor --fix repairs 2.\n")
+    assert block.endswith("\n2 findings; 1 session looked at; sessionrun doctor --fix repairs 1.\n")
     told: dict[str, Any] = json.loads(sessionrun("doctor", ended.session_id, "--fix", "--json").stdout)
     assert [(one["check"], one["fixed"], one["fixable"]) for one in told["findings"]] == [
         ("status", True, True),
-        ("modes", True, True),
         ("requests", False, False),
     ]
     assert (told["remaining"], told["session_count"]) == (1, 1)

@@ -17,7 +17,7 @@ from sessionrun.client.clean import clean_cache
 from sessionrun.cluster import replica
 from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head
-from sessionrun.cluster.findings import check_replicas, find_named
+from sessionrun.cluster.findings import check_clusters, check_replicas
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
 from sessionrun.cluster.orders import Replicas
@@ -217,8 +217,8 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
     assert record["removed"] and not node.home.exists()
 
 
-def test_only_sessions_that_live_name_their_cluster(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Path) -> None:
     (own_place / "sessionrun.toml").write_text('cluster = "tls://127.0.0.1:1"\n')
-    (named,) = find_named([], with_config=True)
-    assert named.cluster.address == "tls://127.0.0.1:1" and named.configured and named.sessions == ()
-    assert find_named([], with_config=False) == []
+    (finding,) = check_clusters([], with_config=True)
+    assert finding.where == "tls://127.0.0.1:1"
+    assert not list(check_clusters([], with_config=False))

@@ -10,7 +10,7 @@ import pytest
 from landings import CHECK, MAIN, Yard, make_yard
 
 from sessionrun.client.reading.comparison import rank_attempts
-from sessionrun.landing.chain import forecast
+from sessionrun.landing.queue import forecast
 from sessionrun.landing.records import Report
 from sessionrun.landing.turn import land
 

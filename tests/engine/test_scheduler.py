@@ -446,7 +446,7 @@ end d skipped need: 'a' did not succeed
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         """,
     ),
-    "max_failures: nothing new starts, what runs goes on, what failed before stays failed": History(
+    "max_failures: nothing new starts, none comes; what runs goes on, what failed stays failed": History(
         (
             task("a", retries=1),
             task("b"),
@@ -459,9 +459,11 @@ end d skipped need: 'a' did not succeed
         failed a/1/1/work/1 -> retry a failed; wake 0.98
         failed b/1/1/work/1 -> end b failed exit: 1; end e skipped need: 'b' did not succeed; \
 end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
+        add z -> end z skipped max_failures: stopped after 2 failed
         rest -> end c succeeded; session completed failed
         """,
         max_failures=1,
+        late=(task("z"),),
     ),
     "max_failures: of two that fail at the same moment the second is not tried again": History(
         (task("a", retries=1), task("b")),
@@ -507,18 +509,7 @@ session completed failed
         """,
         pace={"stagger_s": 10.0},
     ),
-    "max_failures closes the feed: who comes later is skipped": History(
-        (task("a"), task("b")),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1
-        failed a/1/1/work/1 -> end a failed exit: 1
-        add z -> end z skipped max_failures: stopped after 1 failed
-        passed b/1/1/work/1 -> end b succeeded; session completed failed
-        """,
-        max_failures=1,
-        late=(task("z"),),
-    ),
-    "a hold of the slot stops every start until a job ends": History(
+    "a hold of the slot stops every start until a job ends; when nothing runs, it ends by time": History(
         (task("a", workspace=TREE), task("b"), task("c")),
         """
         begin -> start a/1/1/prepare/1; start b/1/1/work/1; start c/1/1/work/1
@@ -528,17 +519,12 @@ session completed failed
         hold slot until 5 until_exit -> wake 5
         refused c/1/1/work/2 -> wake 5
         lost b/1/1/work/1 -> lift slot; end b lost lost: gone; start c/1/1/work/3
-        rest -> end a succeeded; end c succeeded; session completed failed
-        """,
-    ),
-    "a hold until an exit, when nothing runs, ends by time": History(
-        (task("a"),),
-        """
-        begin -> start a/1/1/work/1
+        to a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded
         hold slot until_exit
-        refused a/1/1/work/1 -> wake 1
-        at 1 -> lift slot; start a/1/1/work/2
-        passed a/1/1/work/2 -> end a succeeded; session completed succeeded
+        refused c/1/1/work/3 -> wake 1
+        at 1 -> lift slot; start c/1/1/work/4
+        passed c/1/1/work/4 -> end c succeeded; session completed failed
         """,
     ),
     "an open feed: late tasks may need what has ended": History(
@@ -626,16 +612,6 @@ session completed failed
         rest -> end b succeeded; end c succeeded; end e succeeded; session completed succeeded
         """,
         {"gpu": 3},
-    ),
-    "a task may take several slots": History(
-        (task("a"), task("b", uses={"slot": 2}), task("c")),
-        """
-        begin -> start a/1/1/work/1; start c/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded
-        passed c/1/1/work/1 -> end c succeeded; start b/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
-        """,
-        {"slot": 2},
     ),
     "who was cancelled while it waited does not keep the token from the next": History(
         tuple(task(name, uses={"gpu": 1}) for name in "abc"),

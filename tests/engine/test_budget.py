@@ -469,9 +469,13 @@ def test_a_task_that_waits_for_money_says_so(paid: Command, limits: dict[str, fl
 
 
 def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
-    done = paid("-q", stdin=plan_of("a", "b", limits={"soft_budget_usd": 0.0001}))
+    config = paid.cwd / "sessionrun.toml"
+    config.write_text("task_budget_usd = 1\nbudget_usd = 5\n" + config.read_text())
+    limits = {"soft_budget_usd": 9, "budget_usd": 4}  # flags beat these, and these the configuration
+    done = paid("-q", "--soft-budget", "0.0001", stdin=plan_of("a", "b", limits=limits))
     session_id = done.stdout.strip()
-    paid.until(session_id, lambda view: view["budget"]["held"])
+    view = paid.until(session_id, lambda view: view["budget"]["held"])
+    assert (view["budget"]["budget_usd"], (paid.cwd / "argv").read_text()) == (4.0, "--cap=1\n")
     assert "1 held Budget: " in " ".join(paid("status", session_id).stdout.split())
     for words in (("status", session_id), ("explain", session_id, "b")):
         assert "the soft budget is spent" in " ".join(paid(*words).stdout.split())
@@ -479,23 +483,6 @@ def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
     assert "1 released" in paid("release", session_id).stdout
     assert paid("wait", session_id).returncode == 0
     assert [one["outcome"] for one in paid.status(session_id)["tasks"]] == ["succeeded", "succeeded"]
-
-
-def test_budgets_of_the_configuration_give_way_to_those_of_the_input_and_of_flags(paid: Command) -> None:
-    config = paid.cwd / "sessionrun.toml"
-    config.write_text("budget_usd = 5\ntask_budget_usd = 1\n" + config.read_text())
-    plan = plan_of("a", limits={"budget_usd": 4})
-    session_id = paid("-q", "--soft-budget", "3", stdin=plan).stdout.strip()
-    assert paid("wait", session_id).returncode == 0
-    spec = json.loads((paid.directory(session_id) / "spec.json").read_bytes())
-    assert spec["limits"] == {
-        "max_failures": None,
-        "budget_usd": 4.0,
-        "soft_budget_usd": 3.0,
-        "task_budget_usd": 1.0,
-        "workspace_timeout_s": 600.0,
-        **dict.fromkeys(("halt", "max_load", "min_free_memory", "stagger_s", "starts_at")),
-    }
 
 
 def test_a_budget_that_cannot_see_is_warned_of(paid: Command) -> None:

@@ -33,7 +33,6 @@ from sessionrun.model.landings import LANDING_FOLDER, Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Landing, Outcome, TaskSpec
-from sessionrun.queue import feeder
 from sessionrun.queue.claims import Gone, _judge
 from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
@@ -633,15 +632,6 @@ def test_what_another_program_writes_is_seen_at_the_next_look(feed_from: Callabl
         path.write_bytes(orjson.dumps({"tasks": tasks, "next_id": 1}))
         path.rename(queue.place)
         eventually(partial(is_claimed, queue, name))
-
-
-def test_claims_of_sessions_that_are_gone_are_looked_for_while_nothing_changes(
-    feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[Any] = []
-    monkeypatch.setattr(feeder, "reclaim", lambda *_, **__: looked.append(1))
-    feed_from(take_back_s=0.01)
-    eventually(lambda: len(looked) > 2)
 
 
 def test_when_a_visit_is_due(tmp_path: Path) -> None:

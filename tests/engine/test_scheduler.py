@@ -51,7 +51,7 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import OUTCOMES, Check, TaskSpec, Workspace
+from sessionrun.model.spec import OUTCOMES, Check, Limits, TaskSpec, Workspace
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))
@@ -64,10 +64,8 @@ class History:
     tasks: tuple[TaskSpec, ...]
     lines: str
     resources: dict[str, int] = field(default_factory=dict)
-    max_failures: int | None = None
-    workspace_timeout_s: float | None = None
     late: tuple[TaskSpec, ...] | None = None
-    pace: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
 
 def task(name: str, /, **fields: object) -> TaskSpec:
@@ -298,7 +296,7 @@ HISTORIES: dict[str, History] = {
         rest -> end a failed workspace_failed: not done after 8 s (workspace_timeout); end b succeeded; \
             session completed failed
         """,
-        workspace_timeout_s=8.0,
+        limits={"workspace_timeout_s": 8.0},
     ),
     "a release that takes too long is given up once, and the outcome stays": History(
         (task("a", workspace=TREE), task("b", needs=("a",))),
@@ -309,7 +307,7 @@ HISTORIES: dict[str, History] = {
         lost a/1/1/release/1 -> end a succeeded; start b/1/1/work/1
         passed b/1/1/work/1 -> end b succeeded; session completed succeeded
         """,
-        workspace_timeout_s=8.0,
+        limits={"workspace_timeout_s": 8.0},
     ),
     "cancel leaves a release alone; cancel --now ends it, and a PREPARE, which is given back": History(
         (task("a", workspace=TREE), task("b", workspace=TREE)),
@@ -431,7 +429,7 @@ end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
         add z -> end z skipped max_failures: stopped after 2 failed
         rest -> end c succeeded; session completed failed
         """,
-        max_failures=1,
+        limits={"max_failures": 1},
         late=(task("z"),),
     ),
     "max_failures: of two that fail at the same moment the second is not tried again": History(
@@ -441,7 +439,7 @@ end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
         failed b/1/1/work/1 & failed a/1/1/work/1 -> end b failed exit: 1; end a failed exit: 1; \
 session completed failed
         """,
-        max_failures=1,
+        limits={"max_failures": 1},
     ),
     "halt now: what runs is ended, and saved": History(
         (task("a"), task("b", workspace=TREE), task("c", retries=1), task("d", needs=("c",))),
@@ -454,8 +452,7 @@ stop c/1/1/work/1 cancelled; end d skipped max_failures: stopped after 1 failed
         passed b/1/1/release/1 -> end b cancelled cancelled: max_failures: stopped after 1 failed; \
 session completed failed
         """,
-        max_failures=1,
-        pace={"halt": "now"},
+        limits={"max_failures": 1, "halt": "now"},
     ),
     "stagger: one start of work at a time, of a round and a retry, too": History(
         (task("a"), task("b", workspace=TREE), task("c"), task("d", retries=1)),
@@ -476,7 +473,7 @@ session completed failed
         at 21 -> lift stagger; start d/2/1/work/1; wake 31
         passed d/2/1/work/1 -> end d succeeded; session completed succeeded
         """,
-        pace={"stagger_s": 10.0},
+        limits={"stagger_s": 10.0},
     ),
     "a hold of the slot stops every start until a job ends; when nothing runs, it ends by time": History(
         (task("a", workspace=TREE), task("b"), task("c")),
@@ -723,7 +720,7 @@ session completed failed
         failed c/1/1/work/1 -> end c failed exit: 1; end a failed exit: 1; session completed failed
         """,
         {"slot": 1},
-        max_failures=1,
+        limits={"max_failures": 1},
     ),
     "what is held starts nothing new; its check and release go on": History(
         (task("a", workspace=TREE, check=CHECK, rounds=2), task("b"), task("c", needs=("b",)), task("d")),
@@ -789,14 +786,8 @@ class Play(Scripted):
     """Plays the lines of one history."""
 
     def __init__(self, history: History) -> None:
-        spec = make_session(
-            history.tasks,
-            resources=history.resources,
-            max_failures=history.max_failures,
-            workspace_timeout_s=history.workspace_timeout_s,
-            open_feed=history.late is not None,
-        )
-        super().__init__(replace(spec, limits=replace(spec.limits, **history.pace)))
+        spec = make_session(history.tasks, resources=history.resources, open_feed=history.late is not None)
+        super().__init__(replace(spec, limits=Limits(**history.limits)))
         self.late = {late.id: late for late in history.late or ()}
         self.at, self.size = 0.0, 0
         self.record(SupervisorStarted(1, 1, 1, "first", "n", "0"))

@@ -1,19 +1,23 @@
-"""Time spans as people write them: one reading wherever one may be said."""
+"""Time spans as people write them: one reading wherever one may be said; and times that cannot be."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 import pytest
+from conftest import Command, eventually
 from dialect_plans import load, one, only
 from hypothesis import given
 from hypothesis import strategies as st
+from test_removal import left, make_older, reseal
 
 from sessionrun.agents import table
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.client.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
+from sessionrun.store.session import SessionDir
 
 GOOD = {
     "90": 90,
@@ -82,3 +86,23 @@ def test_an_age_says_its_unit() -> None:
         parse_duration("200w")
     with pytest.raises(ValueError, match=r"^7: say the unit: 7d, 7h or 7m$"):
         parse_age("7")
+
+
+def test_readers_bear_times_in_the_future(sessionrun: Command) -> None:
+    """The clock was set back after the session: nothing is old enough to go, and nothing fails."""
+    session_id = sessionrun.start({"prompts": ["exit 3"]})
+    sessionrun.wait(session_id)
+    eventually(lambda: not SessionDir(sessionrun.directory(session_id)).is_alive())
+    for at in ("2099-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z"):
+        make_older(sessionrun, session_id, at)
+        for name in ("status.json", "summary"):
+            path = sessionrun.directory(session_id) / name
+            record = json.loads(path.read_bytes())
+            path.write_bytes(reseal({**record, "started_at": "2098-12-31T00:00:00.000Z"}))
+        for words in ("status", "list", "overview", "results", "explain last", "wait"):
+            done = sessionrun(*words.split())
+            assert (done.returncode, done.stderr) == (1 if words == "wait" else 0, ""), words
+        old = at.startswith("1970")
+        done = sessionrun("clean", "--older-than", "1s")
+        assert done.returncode == 0
+        assert left(sessionrun) == (set() if old else {session_id})

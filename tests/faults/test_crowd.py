@@ -7,11 +7,11 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import orjson
 import psutil
 import pytest
+from conftest import slow
 
 from sessionrun.store.session import SessionDir
 
@@ -29,13 +29,8 @@ LONG_S = 3600.0  # the limit of a hang; a busy machine may be slow
 LARGE = 1000
 
 
-def many(*values: int) -> Any:
-    """A parameter of the slow tier."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("users", [3, many(24), many(60)])
+@pytest.mark.parametrize("users", [3, *slow(24, 60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     may_end = place.path / "may-end"
     tasks = make_plan(place.executed, 6, random.Random(1), more=f"until [ -e {may_end} ]; do sleep 0.1; done;")
@@ -62,9 +57,10 @@ def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     assert figures.lost <= 3
 
 
-@pytest.mark.parametrize(("readers", "tasks"), [many(10, 60), many(50, 300), many(200, 1000)])
-def test_no_reader_ever_sees_half(place: Place, readers: int, tasks: int) -> None:
+@pytest.mark.slow
+def test_no_reader_ever_sees_half(place: Place) -> None:
     """Every file is replaced whole, and its `seq` only grows."""
+    readers, tasks = 200, 1000
     session = place.start({"prompts": ["true"] * tasks}, "--max-parallel", "16")
     with ThreadPoolExecutor(readers) as pool:
         reads = sum(pool.map(lambda number: poll(session, number, tasks), range(readers)))

@@ -14,7 +14,7 @@ from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_m
 
 FAST = 26
 NOTICED = 500
-"""So many find each mutant of the checks; see `mutants.py`."""
+"""So many find each mutant of the checks; see `test_mutants.py`."""
 
 SLOW = int(os.environ.get("DAMAGED_COUNT") or 20_000)
 """Others each time; `make campaign` takes five times as many."""
@@ -45,6 +45,6 @@ def test_no_damage_makes_a_traceback(tmp_path: Path, count: int) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, part: int, say: Callable[[str], None]) -> None:
     count, seed = SLOW // PARTS, slow_seed() + part
-    say(f"python -m tests.faults.damaged {count} --seed {seed}")
+    say(f"run_mutations(world, {count}, {seed})")
     with make_world(tmp_path) as world:
         check(run_mutations(world, count, seed), count)

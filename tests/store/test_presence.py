@@ -15,6 +15,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, slow
 
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes
 from sessionrun.store.session import SessionDir
@@ -112,12 +113,15 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
 
 
 def test_a_session_that_no_supervisor_began_yet_is_not_recovering(sessionrun: Command, running: str) -> None:
+    """None of its logs has reached the disk."""
     session = kill_session(sessionrun, running)
     for path in (session.status_path, session.summary_path, session.journal_path, session.ledger_path):
         path.unlink()
     keeper = session.hold_lock("root.lock")
     assert load_view(session)["status"] == "running"
     os.close(keeper)
+    view = load_view(session)
+    assert (view["status"], {task["status"] for task in view["tasks"]}) == ("interrupted", {"pending"})
 
 
 # --- gone ---
@@ -130,24 +134,29 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
     """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
     kill_session(sessionrun, running)
     began = time.monotonic()
-    assert sessionrun(words[0], running, *words[1:]).returncode == 4
-    assert time.monotonic() - began >= 1.0
+    done = sessionrun(words[0], running, *words[1:], "--json")
+    assert (done.returncode, time.monotonic() - began >= 1.0) == (4, True)
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert error["code"] == 4
+    assert f"sessionrun resume {running}" in error["message"] and "gone" in error["message"]
+    assert sessionrun("wait", running, "b").returncode == 0, "what has ended"
 
 
 @pytest.mark.slow
-def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
-    followers = [
-        sessionrun.popen(*words, real=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for words in (["wait"], ["logs", "-f"])
-    ]
+def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command) -> None:
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    (sessionrun.cwd / "plan.json").write_text(json.dumps(SLEEPING))
+    followers = [sessionrun.popen("--sync", "--agent", "shell", "plan.json", real=True, **quiet)]
+    eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
+    followers += [sessionrun.popen(*words, real=True, **quiet) for words in (["wait"], ["logs", "-f"])]
     eventually(lambda: all(_has_read(one.pid) for one in followers))
-    session = kill_session(sessionrun, running)
+    session = kill_session(sessionrun, sessionrun.status("last")["session_id"])
     lock = session.hold_lock("root.lock")
     until = time.monotonic() + 1.5
     eventually(lambda: time.monotonic() > until)
-    assert [one.poll() for one in followers] == [None, None]
+    assert [one.poll() for one in followers] == [None] * 3
     os.close(lock)
-    assert [one.wait(60) for one in followers] == [4, 4]
+    assert [one.wait(60) for one in followers] == [4] * 3
 
 
 def _has_read(pid: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -217,6 +217,9 @@ def _examine_files(session: SessionDir, status: dict[str, Any]) -> Iterator[str]
         yield "the session did not end once"
     if json.loads(orjson.dumps(project(state))) != status:
         yield "status.json is not what the journal adds up to"
+    summary: Mapping[str, Any] = session.load_summary() or {}
+    if not summary or any(summary[key] != status[key] for key in summary):
+        yield f"summary says something else than status.json: {summary}"
     log = session.log_path.read_text(errors="replace")
     if "Traceback" in log or "Error" in log:
         yield f"the log says: {log[-2000:]}"

@@ -26,6 +26,7 @@ from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .kills import HUNG_S
+from .oracle import Sums
 from .place import Place, end_sessions, make_place, wait_until
 from .worktrees import find_refs, git, make_repository
 
@@ -126,7 +127,7 @@ SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"
 
 
 @dataclass
-class Seen:
+class Seen(Sums):
     """What was seen, added up; `wrong` are violations in words."""
 
     rounds: int = 0
@@ -136,16 +137,6 @@ class Seen:
     kept: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Seen) -> None:
-        """Take in what was seen of another session."""
-        self.rounds += other.rounds
-        self.sessions += other.sessions
-        self.honest += other.honest
-        self.files += other.files
-        self.kept += other.kept
-        self.steps += other.steps
-        self.wrong += other.wrong
 
 
 WALLS: Final = {"policy": "project", "network": "none"}

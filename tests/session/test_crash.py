@@ -222,16 +222,8 @@ def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("journal", False),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("journal", True), ("ledger", True), ("ledger", False))
-        ),
-    ],
-)
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("name", ["journal", "ledger"])
 def test_what_resume_refuses_is_not_advised(sessionrun: Command, crashed: str, name: str, shown: bool) -> None:
     """Which log is damaged is told instead, and what a user can still do; that works."""
     session = SessionDir(sessionrun.directory(crashed))

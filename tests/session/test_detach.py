@@ -19,6 +19,8 @@ import pytest
 from conftest import Command, eventually, is_gone, rests, slow
 from terminal import Terminal
 
+from sessionrun.client.reading.selection import load_summaries
+
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
 
 
@@ -119,7 +121,7 @@ def test_callers(sessionrun: Command, caller: str) -> None:
             ours.sendall(LONG.encode())
             ours.shutdown(socket.SHUT_WR)
         argv = ["sh", "-c", script]
-        done = subprocess.run(argv, cwd=sessionrun.cwd, stdin=theirs, capture_output=True, timeout=60)
+        done = subprocess.run(argv, cwd=sessionrun.cwd, stdin=theirs.fileno(), capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     session_id = sessionrun.status("last")["session_id"]
     assert done.stdout == (b"" if "1>&-" in script else f"{session_id}\n".encode())
@@ -200,35 +202,25 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
 # --- many at once, and failed starts ---
 
 
-@pytest.mark.slow
-def test_many_at_once(sessionrun: Command) -> None:
+@pytest.mark.parametrize(("launchers", "real"), [(3, False), pytest.param(20, True, marks=pytest.mark.slow)])
+def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
+    """From the first moment that a reader can find a session, somebody lives for it."""
     write_plan(sessionrun, '{"prompts": ["true", "echo x"]}')
     words = ["-q", "--agent", "shell", "plan.json"]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    launches = [sessionrun.popen(*words, real=True, **streams) for _ in range(20)]
+    launches = [sessionrun.popen(*words, real=real, **streams) for _ in range(launchers)]
+    while any(process.poll() is None for process in launches):
+        views = load_summaries(sessionrun.results, everywhere=False)
+        assert {view["status"] for view in views} <= {"running", "completed"}
     ids = set()
     for process in launches:
         output, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, b"")
         ids.add(output.decode().strip())
-    assert len(ids) == 20
+    assert len(ids) == launchers
     assert {view["session_id"] for view in sessionrun.load("list")["sessions"]} == ids
     for session_id in ids:
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-
-
-@pytest.mark.parametrize("real", [False, *slow(True)])
-def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command, real: bool) -> None:
-    """From the first moment that a reader can find a session, somebody lives for it."""
-    from sessionrun.client.reading.selection import load_summaries
-
-    write_plan(sessionrun, '{"prompts": ["true"]}')
-    for _ in range(5):
-        words = ["-q", "--agent", "shell", "plan.json"]
-        with sessionrun.popen(*words, real=real, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None:
-                views = load_summaries(sessionrun.results, everywhere=False)
-                assert {view["status"] for view in views} <= {"running", "completed"}
 
 
 def test_a_start_that_fails_leaves_nothing(sessionrun: Command) -> None:

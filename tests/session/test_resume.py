@@ -5,12 +5,14 @@ An answer that is whole counts, also when nobody saw how its agent ended.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -127,29 +129,6 @@ def test_an_end_that_was_recorded_and_not_published_is_published(sessionrun: Com
     assert published is not None
     assert (published["ended_at"], published["outcome"]) == (status["ended_at"], "succeeded")
     assert journal.count(b'"SessionEnded"') == session.journal_path.read_bytes().count(b'"SessionEnded"') == 1
-
-
-@pytest.mark.slow
-def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str) -> None:
-    """Somebody reads while we resume: the probe's shared lock is there when we try, and gone soon after."""
-    code = """
-import fcntl, os, sys, threading
-from pathlib import Path
-from sessionrun.session.launch import resume
-from sessionrun.store.session import SessionDir
-session = SessionDir(Path(sys.argv[1]))
-fd = os.open(session.path / "root.lock", os.O_RDONLY)
-def probe(frame, event, argument):
-    if frame.f_code.co_name == "hold":
-        sys.setprofile(None)
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        threading.Timer(0.05, os.close, [fd]).start()
-sys.setprofile(probe)
-sys.exit(not resume(session))
-"""
-    command = [sys.executable, "-c", code, str(sessionrun.directory(crashed))]
-    assert subprocess.run(command, cwd=sessionrun.cwd).returncode == 0
-    sessionrun("cancel", crashed, "--now")
 
 
 DAMAGED = """
@@ -323,6 +302,22 @@ def test_a_process_that_dies_is_not_taken_for_one_that_lives(
     monkeypatch.setattr(time, "sleep", end)
     assert launch.resume(session)
     assert started == [("root.lock",)]
+
+
+def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody reads while we resume: the probe's shared lock is there when we try, and gone soon after."""
+    session = SessionDir(sessionrun.directory(sessionrun.finished({"prompts": ["true"]})))
+    hold = locks.hold
+
+    def hold_beside_a_probe(path: Path, timeout_s: float = 0.0) -> int | None:
+        probe = os.open(path, os.O_RDONLY)
+        fcntl.flock(probe, fcntl.LOCK_SH)
+        threading.Timer(0.05, os.close, [probe]).start()
+        return hold(path, timeout_s=timeout_s)
+
+    monkeypatch.setattr(locks, "hold", hold_beside_a_probe)
+    monkeypatch.setattr(launch, "start_detached", lambda session, lock_fd, new: os.close(lock_fd))
+    assert launch.resume(session)
 
 
 def test_a_supervisor_does_not_leave_because_its_keeper_dies_slowly(

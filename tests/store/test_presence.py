@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, slow
 
+from sessionrun.cli.sync import PlainProgress
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes
@@ -33,16 +33,6 @@ def running(sessionrun: Command) -> str:
     return session_id
 
 
-@pytest.fixture
-def stopped(sessionrun: Command, running: str) -> Iterator[str]:
-    """The same with its supervisor stopped."""
-    pid = sessionrun.supervisor(running)
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    yield running
-    os.kill(pid, signal.SIGCONT)
-
-
 def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
     sessionrun.kill_chain(session_id)
     return SessionDir(sessionrun.directory(session_id))
@@ -51,22 +41,28 @@ def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
 # --- stopped ---
 
 
-def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopped: str) -> None:
-    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
-    assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
-    assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
+def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
+    sessionrun: Command, running: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pid = sessionrun.supervisor(running)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    assert sessionrun.load("status", running, "a")["stopped"] == ["supervisor"]
+    (shown,) = sessionrun.load("list")["sessions"]
+    assert shown["stopped"] == ["supervisor"]
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 1
-    assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", stopped).stdout
+    assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", running).stdout
     assert "\nrunning (supervisor stopped)  " in sessionrun("list").stdout
     assert "\n1 session: 1 running (supervisor stopped); 2 tasks: " in sessionrun("list", "--totals").stdout
-    (sessionrun.directory(stopped) / "status.json").unlink()
-    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
-
-
-def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped: str) -> None:
-    os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
-    sessionrun.until(stopped, lambda view: view["stopped"] == [])
-    assert ": running, 2 tasks, " in sessionrun("status", stopped).stdout
+    PlainProgress().show(shown)
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)
+    (sessionrun.directory(running) / "status.json").unlink()
+    assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    os.kill(pid, signal.SIGCONT)
+    sessionrun.until(running, lambda view: view["stopped"] == [])
+    assert ": running, 2 tasks, " in sessionrun("status", running).stdout
     assert "\n1 session: 1 running; 2 tasks: " in sessionrun("list", "--totals").stdout
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 0
 
@@ -167,13 +163,3 @@ def _has_read(pid: int) -> bool:
         )
     except psutil.Error:
         return False
-
-
-def test_progress_names_a_stopped_supervisor(
-    sessionrun: Command, stopped: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sessionrun.cli.sync import PlainProgress
-
-    PlainProgress().show(json.loads(sessionrun("list", "--json").stdout)["sessions"][0])
-    line = capsys.readouterr().err
-    assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)

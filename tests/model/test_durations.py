@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Command, eventually
-from dialect_plans import load, one, only
 from hypothesis import given
 from hypothesis import strategies as st
+from test_dialect_prompts import load, one, only
 from test_removal import left, make_older, reseal
 
 from sessionrun.agents import table

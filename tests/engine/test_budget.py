@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
-from test_dialect_prompts import load as load_plan
 
 from sessionrun.agents import table
 from sessionrun.engine.fold import apply

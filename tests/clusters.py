@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 import psutil
 from conftest import Command, eventually, is_gone
+from stages import make_repository_of
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.ends import Head, Opened
@@ -421,3 +422,9 @@ def find_own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
+
+
+def make_repository(path: Path) -> Path:
+    """A repository with a commit on main."""
+    make_repository_of(path, {"f": "base\n"})
+    return path

@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +18,7 @@ import psutil
 import pytest
 from clusters import marker_of
 from conftest import Command, eventually, slow_seed
-from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, real_slurm
-from test_dispatch import WORKER, Dispatcher, write
-from test_prove import CHECK, FIX
-from test_prove import make_repository as make_tested_repository
 
 from sessionrun.cli.start import Word
 from sessionrun.cluster import slurm_programs
@@ -565,20 +560,6 @@ def log(command: Command, session_id: str) -> str:
 
 
 @real
-def test_the_contract_of_executors(slurm: RealSlurm, sessionrun: Command) -> None:
-    tasks = check_executor(sessionrun, "--cluster", "slurm", "--slurm-option", "partition=main")
-    assert all(", Slurm job " in task["node"] for name, task in tasks.items() if name != "never")
-    left = int((sessionrun.cwd / "left").read_text())
-    assert not psutil.pid_exists(left)
-
-
-@real
-def test_the_contract_of_executors_here(sessionrun: Command) -> None:
-    check_executor(sessionrun)
-    assert not psutil.pid_exists(int((sessionrun.cwd / "left").read_text()))
-
-
-@real
 def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
     plan = [{**sessionrun.waiting("a")[0], "env": {"TOKEN": "hidden-value"}}]
     session_id = start(sessionrun, plan)
@@ -601,81 +582,6 @@ def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlur
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
     folder = sessionrun.directory(session_id) / "slurm"
     assert [path.name for path in folder.iterdir() if path.name.startswith("batch")] == []
-
-
-@real
-def test_forty_tasks_are_one_array_with_so_many_at_once(slurm: RealSlurm, sessionrun: Command, say: Any) -> None:
-    plan = [
-        {"id": f"t{number}", "prompt": f"echo + >> marks; sleep 0.3; echo {number}; echo - >> marks"}
-        for number in range(40)
-    ]
-    began = time.monotonic()
-    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=5")
-    view = sessionrun.wait(session_id)
-    say(f"40 tasks of 0.3 s, 5 at once: {time.monotonic() - began:.1f} s")
-    assert view["outcome"] == "succeeded" and view["successful"] == 40
-    arrays = {slurm_job(sessionrun, session_id, f"t{number}").partition("_")[0] for number in range(40)}
-    assert len(arrays) == 1
-    running = most = 0
-    for mark in (sessionrun.cwd / "marks").read_text().split():
-        running += 1 if mark == "+" else -1
-        most = max(most, running)
-    assert 1 < most <= 5 and running == 0
-    assert all(sessionrun.output(session_id, f"t{number}") == f"{number}\n" for number in range(40))
-
-
-@real
-def test_what_any_session_can(slurm: RealSlurm, sessionrun: Command) -> None:
-    """A queue in worktrees that stay, a proof, and a repository of a task's own."""
-    make_tested_repository(sessionrun.cwd)
-    (sessionrun.cwd / "sessionrun.toml").write_text(WORKER)
-    project = Dispatcher(sessionrun.cwd, sessionrun.results)
-    (first,) = project.add(write("one"))
-    (last,) = project.add("cat one.txt > two.txt", depends=(first,))
-    project.end(project.dispatch("--cluster", "slurm", "--workers", "2"))
-    assert project.stand() == {first: "closed", last: "closed"}
-    assert project.git("show", "main:two.txt") == "one" and list(sessionrun.cwd.glob("worktrees/w*"))
-    plan = [
-        {"id": "good", "prompt": FIX, "check": [CHECK], "prove": True},
-        {"id": "weak", "prompt": "touch tests/skip", "check": [CHECK], "prove": True},
-        {"id": "own", "prompt": "cat src/answer > seen", "repo": "."},
-        {
-            "id": "mine",
-            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
-        },
-        {
-            "id": "joins",
-            "prompt": "cat src/answer two > three",
-            "needs": ["good", "mine"],
-            "check": "grep two three",
-        },
-    ]
-    good, weak, own, mine, joins = sessionrun.wait(start(sessionrun, plan, "--worktree"))["tasks"]
-    assert (good["proof"], weak["proof"], own["outcome"]) == ("proved", "weakened", "succeeded")
-    assert project.git("show", f"{own['branch']}:seen") == "bad"
-    assert [mine["outcome"], joins["outcome"]] == ["succeeded"] * 2, (mine["reason"], joins["reason"])
-    assert project.git("show", f"{joins['branch']}:three").split()[-1] == "two"
-    assert all(
-        project.git("rev-parse", task["branch"]) == task["commit"] for task in (good, weak, own, mine, joins)
-    )
-
-
-@real
-def test_cancel_ends_a_tree_that_defies_term(slurm: RealSlurm, sessionrun: Command) -> None:
-    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    plan = [
-        {"id": "a", "prompt": f'setsid sh -c "{loop}" & {loop}'},
-        {"id": "waits", "prompt": "echo never", "needs": []},
-    ]
-    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=1")
-    eventually(lambda: sessionrun.output(session_id, "a") == "up\nup\n")
-    assert sessionrun("cancel", session_id).returncode == 0
-    view = sessionrun.wait(session_id)
-    assert [task["outcome"] for task in view["tasks"]] == ["cancelled"] * 2
-    assert not jobs_left(session_id) and sessionrun.output(session_id, "waits") == ""
-    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
-    over = {"COMPLETED", "CANCELLED", "FAILED"}
-    eventually(lambda: {state for job, state in slurm.states().items() if job.startswith(f"{array}_")} <= over)
 
 
 @real

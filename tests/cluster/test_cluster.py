@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
 import re
 import shutil
 import signal
@@ -162,22 +160,6 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     refused = sessionrun("cluster", "status", "tls://127.0.0.1:1", env=env)
     # a machine that is busy may have no time left for the last of its tries
     assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)
-
-
-@pytest.mark.slow
-def test_a_hundred_megabytes_come_byte_for_byte_while_workers_are_killed(cluster: RealCluster) -> None:
-    command = cluster.command
-    size = 100 * 1000 * 1000 + 1
-    code = f"import random, sys; sys.stdout.buffer.write(random.Random(7).randbytes({size}))"
-    session_id = start(cluster, [{"id": "big", "prompt": f'"{sys.executable}" -c "{code}"'}])
-    path = command.directory(session_id) / "task-big.txt"
-    for part in (1, 3, 5):
-        eventually(lambda part=part: path.is_file() and path.stat().st_size > part * 10_000_000)  # type: ignore[misc]
-        for worker in cluster.find("dask_worker"):
-            worker.kill()
-    assert command.wait(session_id)["outcome"] == "succeeded"
-    wanted = hashlib.sha256(random.Random(7).randbytes(size)).digest()
-    assert path.stat().st_size == size and hashlib.sha256(path.read_bytes()).digest() == wanted
 
 
 def find_node(command: Command, session_id: str) -> str:

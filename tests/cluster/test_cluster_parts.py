@@ -19,7 +19,6 @@ from slurms import RealSlurm
 from stages import begin_repository, commit_all, git
 from test_cli_mirrors import TWO, Place, outcomes, place
 from test_dispatch import WORKER, Dispatcher, write
-from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
@@ -27,8 +26,6 @@ from test_silence import AGENT as LINGERING
 from test_slurm import own_slurm, shared_slurm, slurm
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
 from test_walls_agents import OLD, PROGRAM
-from test_walls_hidden import LOOK, set_walls
-from test_walls_hidden import run as run_instances
 from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
 from walled import IS_INSIDE, need_walls
@@ -124,7 +121,7 @@ def check_executor(command: Command, *words: str) -> dict[str, Any]:
         {"id": "termed", "prompt": "kill -15 $$"},
         {
             "id": "environ",
-            "prompt": 'printf %s "$ODD"; pwd >&2; echo "$PWD" >&2; env | grep ^DASK_ >&2',
+            "prompt": 'printf %s "$ODD"; pwd >&2; echo "$PWD" >&2; env | grep ^DASK_ >&2; true',
             "env": {"ODD": ODD},
         },
         {"id": "big", "prompt": "head -c 3000000 /dev/zero"},
@@ -185,9 +182,9 @@ def test_a_queue_is_worked_through_on_nodes(site: Site, sessionrun: Command) -> 
     project = Dispatcher(sessionrun.cwd, sessionrun.results)
     (first,) = project.add(write("one"))
     (second,) = project.add("echo bad > bad.txt; exit 3")
-    more = "echo 'cp two.txt three.txt' >> suggested_tasks.txt"
+    more = "printf 'cp two.txt three.txt\\nexit 9\\n' >> suggested_tasks.txt"
     (last,) = project.add(f"cat one.txt > two.txt; {more}", depends=(first,))
-    view = finish(project, project.dispatch(*site.words, "--ingest", "5"))
+    view = finish(project, project.dispatch(*site.words, "--ingest", "1"))
     (made,) = project.tasks().keys() - {first, second, last}
     assert project.stand() == {first: "closed", second: "open", last: "closed", made: "closed"}
     assert git(repository, "show", "main:three.txt") == "one"  # each began where the branch was by then
@@ -245,45 +242,6 @@ def test_work_is_proved_where_it_was_done(site: Site, sessionrun: Command) -> No
         "main-task-weak",
     ]
     assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
-
-
-@pytest.mark.slow
-def test_an_environment_is_made_on_the_node_of_its_task(sessionrun: Command, own_place: Path) -> None:
-    """By the programs of the node, in its cache; it goes with the worktree.  Tags are there for its version."""
-    top = own_place / "repo"
-    top.mkdir()
-    begin_repository(top)
-    lay_out_project(top)
-    commit_all(top)
-    git(top, "tag", "-a", "-m", "first", "v1.0")
-    sessionrun.cwd, sessionrun.results = top, top / "results"
-    log = make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
-    cache = own_place / "xdg" / "sessionrun" / "environments"
-    path = os.pathsep.join((str(own_place / "bin"), os.environ["PATH"]))
-    files = {name: own_place / f"{name}.txt" for name in ("setup", "work", "check")}
-    seen = {name: SEEN.replace("$OUT", str(file)) for name, file in files.items()}
-    steps = {"setup": seen["setup"], "check": f"{seen['check']}; git describe | grep -qx 'v1.0.*'"}
-    proved = {"check": "test -e made && demo", "prove": True, "needs": "a"}
-    plan = [
-        {"id": "a", "prompt": f"touch new; {seen['work']}", **steps},
-        {"id": "b", "prompt": "touch made", "needs": "a", **proved},
-    ]
-    env = {"PATH": path, "XDG_CACHE_HOME": str(own_place / "xdg"), "PYTHONHOME": ""}
-    with real_cluster(sessionrun, env=env) as cluster:
-        given = {"prompts": plan, "defaults": {"environment": "python"}}
-        session_id = sessionrun.start(given, "--worktree", "--cluster", cluster.address)
-        a, b = finish(sessionrun, session_id)["tasks"]
-        assert (a["outcome"], b["outcome"], b["proof"]) == ("succeeded", "succeeded", "proved"), (a, b)
-        virtual = a["environment"]["path"]
-        assert Path(virtual).parent == cache / "tasks"
-        for file in files.values():
-            demo, pytest_, shown, python = file.read_text().splitlines()
-            assert demo.startswith(f"demo at {cluster.nodes_dir}/") and demo.endswith("/src/demo/__init__.py")
-            assert (pytest_, shown, python) == (f"pytest in {virtual}", virtual, f"{virtual}/bin/python")
-        assert [task["environment"]["cached"] for task in (a, b)] == [False, True]
-        assert log.read_text().count("venv") == 1
-        assert list((cache / "tasks").iterdir()) == []
-        assert git(top, "diff", "--name-only", "main", a["branch"]) == "new"
 
 
 @pytest.mark.slow
@@ -385,39 +343,33 @@ exit 0
 """
 
 
-def plan(**sandboxes: Any) -> list[dict[str, Any]]:
-    return [{"id": name, "prompt": LOOKS, "sandbox": sandbox} for name, sandbox in sandboxes.items()]
-
-
 @pytest.mark.slow
 def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Command) -> None:
     need_walls()
     repository, home = make_repository(sessionrun.cwd), make_home(sessionrun)
     before = git(repository, "for-each-ref", "refs/heads/main")
-    tasks = plan(
-        project={"policy": "project", "network": "none"},
-        strict={"policy": "strict", "network": "none"},
-        bare={"policy": "none"},
-    )
-    for task in tasks:
-        task.update(check="test -e sub/made", setup=["echo $SESSIONRUN_TASK > set-up"])
+    does = {"prompt": LOOKS, "check": "test -e sub/made", "setup": ["echo $SESSIONRUN_TASK > set-up"]}
+    tasks: list[dict[str, Any]] = [
+        {**does, "id": policy, "sandbox": {"policy": policy, **network}}
+        for policy, network in (("project", {"network": "none"}), ("strict", {"network": "none"}), ("none", {}))
+    ]
     tasks[0]["prove"] = True
-    (repository / "plan.json").write_text(json.dumps({"prompts": tasks}))
+    plan = write_plan(repository, *tasks)
     with real_cluster(sessionrun, env=home) as cluster:
-        words = ("--worktree", "--cluster", cluster.address, str(repository / "plan.json"))
-        view = run(sessionrun, "--agent", "shell", *words)
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
+        view = run(sessionrun, *words)
         folder = sessionrun.directory(view["session_id"])
         for task in view["tasks"]:
             assert task["outcome"] == "succeeded", task["reason"]
             said = (folder / f"task-{task['id']}.txt").read_text().splitlines()
-            assert said[0] == (KEY if task["id"] == "bare" else "none"), task["id"]
+            assert said[0] == (KEY if task["id"] == "none" else "none"), task["id"]
             names = git(repository, "ls-tree", "-r", "--name-only", task["branch"]).split()
             assert {"sub/made", "left", "set-up", "seen"} <= {*names}
             assert "work" in git(repository, "log", "--format=%s", task["branch"]).splitlines()
             seen = git(repository, "show", f"{task['branch']}:seen")
             books = [line for line in seen.splitlines() if line.startswith(home["SESSIONRUN_NODES"])]
             other = [line for line in books if not line.startswith(f"{said[1]}/") and "/replica/" not in line]
-            assert bool(other) == (task["id"] == "bare"), other
+            assert bool(other) == (task["id"] == "none"), other
         assert view["tasks"][0]["proof"] is not None
         assert not list(cluster.nodes_dir.glob("*/repositories/*/walls/*/*"))
     assert git(repository, "for-each-ref", "refs/heads/main") == before
@@ -430,26 +382,35 @@ def write_plan(repository: Path, *tasks: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_the_network_on_a_node_is_a_list_and_what_is_denied_comes_home(
+def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
     sessionrun: Command, server: Server
 ) -> None:
+    """In every phase; and a job that keeps to its limit is not ended."""
     need_walls()
     repository = make_repository(sessionrun.cwd)
     url = f"http://127.0.0.1:{server.port}/x"
     asks = f"curl -sSf {url} && ! curl -sSf https://telemetry.example.org/ && ! curl -sSf --noproxy '*' {url}"
-    sandbox = {"policy": "strict", "network": ["127.0.0.1"]}
-    task = {"id": "a", "prompt": f"{asks}; echo done > a", "setup": [asks], "check": asks, "sandbox": sandbox}
-    with real_cluster(sessionrun, nodes=1) as cluster:
+    fills = "dd if=/dev/zero of={} bs=1M count=30 status=none; sleep 600"
+    network = {"policy": "strict", "network": ["127.0.0.1"]}
+    disk = {"policy": "project", "network": "none", "disk": "20M"}
+    keeps = "dd if=/dev/zero of=/tmp/x bs=1M count=5 status=none; sleep 5; echo > a"
+    tasks: list[dict[str, Any]] = [
+        {"id": "asks", "prompt": f"{asks}; echo > a", "setup": [asks], "check": asks, "sandbox": network},
+        {"id": "work", "prompt": fills.format("/tmp/x"), "sandbox": disk},
+        {"id": "check", "prompt": "echo > a", "check": fills.format("x"), "sandbox": disk},
+        {"id": "small", "prompt": keeps, "sandbox": disk},
+    ]
+    with real_cluster(sessionrun, nodes=1, slots=4) as cluster:
         words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        view = run(sessionrun, *words, write_plan(repository, task))
-        assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
-        denied = sessionrun.load("explain", view["session_id"])["denied"]
-        assert [(found["task"], found["host"], found["count"]) for found in denied] == [
-            ("a", "telemetry.example.org", 3)
-        ]
-        assert len(server.asked) == 3
-        proxies = [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())]
-        assert proxies == []
+        view = run(sessionrun, *words, write_plan(repository, *tasks))
+        assert [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())] == []
+    asking, work, check, small = view["tasks"]
+    assert [task["outcome"] for task in (asking, small)] == ["succeeded"] * 2, (asking["reason"], small["reason"])
+    for task in (work, check):
+        assert task["reason"] == "disk_limit: what it can write came to more than 20M"
+    (denied,) = sessionrun.load("explain", view["session_id"])["denied"]
+    assert (denied["task"], denied["host"], denied["count"]) == ("asks", "telemetry.example.org", 3)
+    assert len(server.asked) == 3
 
 
 @pytest.mark.slow
@@ -538,71 +499,41 @@ def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(se
 
 
 @pytest.mark.slow
-def test_the_disk_on_a_node_has_a_limit(sessionrun: Command) -> None:
-    """Not only WORK is ended, and a job that keeps to it is not."""
-    need_walls()
-    repository = make_repository(sessionrun.cwd)
-    fills = "dd if=/dev/zero of={} bs=1M count=30 status=none; sleep 600"
-    sandbox = {"policy": "project", "network": "none", "disk": "20M"}
-    tasks: list[dict[str, Any]] = [
-        {"id": "work", "prompt": fills.format("/tmp/x")},
-        {"id": "check", "prompt": "echo > a", "check": fills.format("x")},
-        {"id": "small", "prompt": "dd if=/dev/zero of=/tmp/x bs=1M count=5 status=none; sleep 5; echo > a"},
-    ]
-    with real_cluster(sessionrun, nodes=1, slots=3) as cluster:
-        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        plan = write_plan(repository, *({**task, "sandbox": sandbox} for task in tasks))
-        work, check, small = run(sessionrun, *words, plan)["tasks"]
-    for task in (work, check):
-        assert task["reason"] == "disk_limit: what it can write came to more than 20M"
-    assert small["outcome"] == "succeeded", small["reason"]
-
-
-@pytest.mark.slow
-def test_an_environment_is_built_and_used_inside_on_a_node(sessionrun: Command, own_place: Path) -> None:
+def test_an_environment_is_built_and_used_on_a_node(sessionrun: Command, own_place: Path) -> None:
+    """By its programs, in its cache, inside of walls as without; it goes with the worktree.  Tags are there."""
     need_walls()
     top = own_place / "repo"
     top.mkdir()
-    make_repository(top)
+    begin_repository(top)
     lay_out_project(top)
-    git(top, "add", "-A")
-    git(top, "commit", "-qm", "project")
+    commit_all(top)
+    git(top, "tag", "-a", "-m", "first", "v1.0")
     sessionrun.cwd, sessionrun.results = top, top / "results"
-    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    log = make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
     env = {"PATH": f"{own_place / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(own_place / "xdg")}
-    inside = f"{IS_INSIDE} && demo && pytest"
-    sandbox = {"policy": "project", "network": "none", "read": [str(own_place / "wheels")]}
-    steal = "printf '#!/bin/sh\\ntouch {}; exit 1' > $VIRTUAL_ENV/bin/bwrap; chmod +x $VIRTUAL_ENV/bin/bwrap"
-    stolen, made = (
-        own_place / "stolen",
-        "mv one-$SESSIONRUN_TASK two-$SESSIONRUN_TASK || touch one-$SESSIONRUN_TASK",
+    uses, stolen = "git describe | grep -qx 'v1.0.*' && demo && pytest", own_place / "stolen"
+    steal = (
+        f"printf '#!/bin/sh\\ntouch {stolen}; exit 1' > $VIRTUAL_ENV/bin/bwrap; chmod +x $VIRTUAL_ENV/bin/bwrap"
     )
-    task: dict[str, Any] = {"id": "a", "setup": inside, "prompt": f"{inside}; {made}; {steal.format(stolen)}"}
-    task |= {"environment": "python", "sandbox": sandbox, "prove": True, "rounds": 2}
-    task["check"] = f"{inside} && test -e two-$SESSIONRUN_TASK"
-    with real_cluster(sessionrun, nodes=1, env=env) as cluster:
+    made = "mv one-$SESSIONRUN_TASK two-$SESSIONRUN_TASK || touch one-$SESSIONRUN_TASK"
+    tasks: list[dict[str, Any]] = []
+    for name, needs, inside in (("a", [], True), ("b", ["a"], True), ("bare", ["b"], False)):
+        does = f"{IS_INSIDE} && {uses}" if inside else uses
+        task = {"id": name, "needs": needs, "setup": does, "prompt": f"{does}; {made}; {steal}", "prove": True}
+        task |= {"check": f"{does} && test -e two-$SESSIONRUN_TASK", "environment": "python", "rounds": 2}
+        sandbox = {"policy": "project", "network": "none", "read": [str(own_place / "wheels")]}
+        tasks.append({**task, "sandbox": sandbox if inside else "none"})
+    with real_cluster(sessionrun, nodes=1, env={**env, "PYTHONHOME": ""}) as cluster:
         words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        task, again = run(sessionrun, *words, write_plan(top, task, {**task, "id": "b", "needs": "a"}))["tasks"]
-    for one in (task, again):
+        ended = run(sessionrun, *words, write_plan(top, *tasks))["tasks"]
+    cache = own_place / "xdg" / "sessionrun" / "environments" / "tasks"
+    for one in ended:
         assert (one["outcome"], one["proof"]) == ("succeeded", "proved"), one["reason"]
-    assert [one["environment"]["cached"] for one in (task, again)] == [False, True]
+        assert Path(one["environment"]["path"]).parent == cache
+    assert [one["environment"]["cached"] for one in ended] == [False, True, True]
+    assert log.read_text().count("venv") == 1 and list(cache.iterdir()) == []
+    assert git(top, "diff", "--name-only", "main", ended[0]["branch"]) == "two-a"
     assert not stolen.exists(), "a program of the task's ran outside"
-    assert not list((own_place / "xdg" / "sessionrun" / "environments" / "tasks").iterdir())
-
-
-@pytest.mark.slow
-def test_hidden_tests_are_hidden_on_a_node(bench: Bench) -> None:
-    need_walls()
-    set_walls(bench, "project")
-    look = LOOK.format(places=f"{bench.cwd} {Path.home()}", upstream=bench.artifacts("repo"))
-    gold = f"git apply {bench.cwd}/gold/$SESSIONRUN_TASK.patch"
-    with real_cluster(bench, nodes=1) as cluster:
-        words = ("--no-environment", "--cluster", cluster.address, "--instance", "example__wordtool-1")
-        found = run_instances(bench, f"{IS_INSIDE} || exit 7\n{gold}\n{look}", *words)["example__wordtool-1.json"]
-    assert (found["success"], found["resolved"]) == (True, True), found["error"]
-    assert found["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
-    (output,) = bench.cwd.glob("sessions/session-*/task-example__wordtool-1.txt")
-    assert "test_count" not in output.read_text()
 
 
 @pytest.mark.slow
@@ -612,14 +543,9 @@ def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> N
     (Path.home() / ".ssh").mkdir()
     (Path.home() / ".ssh" / "id_rsa").write_text(f"{KEY}\n")
     script = "cat ~/.ssh/id_rsa 2>/dev/null || echo none; ls ~ $R; echo > made; git add made; git commit -qm work"
-    task: dict[str, Any] = {
-        "id": "a",
-        "prompt": script,
-        "check": "test -e made",
-        "setup": ["echo > set-up"],
-        "prove": True,
-    }
-    task |= {"env": {"R": str(sessionrun.results)}, "sandbox": {"policy": "project", "network": "none"}}
+    task: dict[str, Any] = {"id": "a", "prompt": script, "check": "test -e made", "setup": ["echo > set-up"]}
+    task |= {"prove": True, "env": {"R": str(sessionrun.results)}}
+    task |= {"sandbox": {"policy": "project", "network": "none"}}
     words = ("--agent", "shell", "--worktree", "--cluster", "slurm")
     view = run(sessionrun, *words, write_plan(repository, task))
     assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]

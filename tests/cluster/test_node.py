@@ -84,8 +84,7 @@ def test_no_death_of_the_chain_costs_a_job_or_its_code(
     node = begin(nodes, own_place)
     job = node.submit("t", "/bin/sh", "-c", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo down; exit 7")
     node.pump(lambda: node.text(job) == b"up\n")
-    before = getattr(node, victim)()
-    before.kill()
+    node.find(victim).kill()
     (node.site.path.parent / "go").touch()
     node.pump(lambda: job in node.ends)
     assert (node.ends[job]["kind"], node.ends[job]["wait_status"]) == ("exit", 7 << 8)
@@ -98,7 +97,7 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     job = node.submit("t", "/bin/sh", "-c", "echo hello")
     node.pump(lambda: job in node.ends)
     node.ends.clear()
-    node.link().kill()
+    node.find("link").kill()
     again = type(node.permits)("e2", 0.0, node.permits.timers)  # a scheduler that knows nothing
     node.permits = again
     node.disconnect()
@@ -109,32 +108,23 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     assert node.ends[job]["wait_status"] == 0
 
 
-def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderTest], own_place: Path) -> None:
+@pytest.mark.parametrize("who", ["keeper", *slow("root")])
+def test_with_the_lease_its_jobs_end_whatever_they_ignore(
+    who: str, nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    """By the keeper or, where that is stopped, by its root, with the keeper."""
     node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
-    running = node.jobs(job)
+    running, keeper = node.jobs(job), node.find("keeper")
     assert len(running) >= 2
     node.shorten_lease()
-    eventually(lambda: all(map(is_gone, running)))  # no tick is answered any more
-    eventually(lambda: not node.jobs(job))
-    assert node.is_recorded(job, "over")
+    if who == "root":
+        keeper.suspend()
+    eventually(lambda: all(map(is_gone, running)) and not node.jobs(job))  # no tick is answered any more
+    assert who == "keeper" or eventually(lambda: not keeper.is_running())
     node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] == "lease"
-
-
-@pytest.mark.slow
-def test_the_root_ends_jobs_where_the_keeper_cannot(nodes: list[NodeUnderTest], own_place: Path) -> None:
-    node = begin(nodes, own_place)
-    job = node.submit("t", *stubborn())
-    node.pump(lambda: node.text(job) == b"up\nup\n")
-    keeper = node.keeper()
-    node.shorten_lease()
-    os.kill(keeper.pid, signal.SIGSTOP)
-    eventually(lambda: not node.jobs(job) and not keeper.is_running())
-    node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] == "lease"
-    assert node.ledger_words(job).startswith("CTSO")
+    assert node.ends[job]["kind"] == "lease" and node.ledger_words(job).startswith("CTSO")
 
 
 def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:
@@ -349,7 +339,7 @@ def test_a_keeper_that_is_stopped_before_a_spawn_beyond_its_lease_never_spawns(
     """It has looked at the lease and goes to start the job: its root kills it there when the lease is over."""
     Calls(own_place / "calls", "keeper:spawn:2:stop").watch(monkeypatch)
     node, ran = begin(nodes, own_place / "node", timers=SHORT), own_place / "ran"
-    keeper = node.keeper()
+    keeper = node.find("keeper")
     job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
     node.pump(lambda: is_stopped(keeper))
     assert node.ledger_words(job) == "CT" and not node.jobs(job)

@@ -162,9 +162,6 @@ class Words:
             raise SlurmFault(self.fault[words[0]])
         return {"sbatch": "12\n", "squeue": "\n".join(self.rows), "sinfo": self.nodes}.get(words[0], "")
 
-    def row(self, place: int, state: str, node: str = "n1") -> None:
-        self.rows = [f"12|{place}|{state}|{node}|{PREFIX}1-1|None"]
-
     def commands(self, program: str) -> list[Sequence[str]]:
         return [words for words in self.ran if words[0] == program]
 
@@ -220,13 +217,6 @@ def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
     return desk.look()
 
 
-def the_loss(notices: Sequence[Any]) -> JobLost:
-    """The one notice, which is a loss."""
-    (lost,) = notices
-    assert isinstance(lost, JobLost)
-    return lost
-
-
 def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     desk: Desk, session: SessionDir, words: Words
 ) -> None:
@@ -252,26 +242,10 @@ def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     assert not batch.exists()
 
 
-def test_a_refused_submission_can_never_run_later(desk: Desk, session: SessionDir, words: Words) -> None:
-    words.fault["sbatch"] = "sbatch did not end within 60 seconds"
-    hold, lost = submit(desk, session, "a")
-    assert isinstance(hold, HoldPlaced) and "did not end" in hold.reason
-    assert (lost.verdict, lost.counts) == ("void", False)
-    assert not begin(session)  # whatever Slurm took of it
-    assert not (session.path / "slurm" / "batch-1-1.json").exists()
-
-
-def test_a_submission_that_failed_and_runs_all_the_same_counts(
-    desk: Desk, session: SessionDir, words: Words
-) -> None:
-    words.fault["sbatch"] = "no answer"
-    assert begin(session)
-    assert [type(notice) for notice in submit(desk, session, "a")] == [HoldPlaced]
-    end(session)
-    assert [type(notice) for notice in desk.look()] == [JobStarted, Exit]
-
-
 FATES = [
+    # its submission is refused: it can never run later, and counts if it runs all the same
+    "refuse; submit -> hold, void uncounted: sbatch did not end",
+    "refuse; begin; submit -> hold; end; look -> start, exit 7",
     # it never began
     "row CANCELLED; poll -> interrupted: cancelled in Slurm",
     "row FAILED; poll -> hold, void: nothing ran",
@@ -292,13 +266,12 @@ FATES = [
     # Slurm does not answer: nothing is concluded, and a record needs no controller
     f"begin; deaf; poll 60 -> start; {'poll 60; ' * 99}end; look -> exit 7",
 ]
-"""What happens to a job that was submitted: at each look what is told of it, if anything."""
+"""What happens to a job, which is submitted first: at each look what is told of it, if anything."""
 
 
 @pytest.mark.parametrize("fate", FATES)
 def test_what_became_of_a_job(fate: str, desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a")
-    for step in fate.split("; "):
+    for step in fate.split("; ") if "submit" in fate else ("submit", *fate.split("; ")):
         move, _, wanted = step.partition(" -> ")
         told = [word_notice(notice) for notice in take_step(move, desk, session, words) or ()]
         wanted_all = wanted.split(", ") if wanted else []
@@ -306,6 +279,7 @@ def test_what_became_of_a_job(fate: str, desk: Desk, session: SessionDir, words:
         for one, each in zip(told, wanted_all, strict=True):
             assert one.partition(": ")[0] == each.partition(": ")[0] and each.partition(": ")[2] in one, move
     assert begin(session) is False, "it can begin no more"
+    assert list((session.path / "slurm").iterdir()) == [], "the environment is in its batch"
 
 
 def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[Any] | None:
@@ -313,12 +287,16 @@ def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[
     word, _, about = move.partition(" ")
     if word in ("poll", "look"):
         return poll(desk, words, float(about or 5)) if word == "poll" else desk.look()
+    if word == "submit":
+        return submit(desk, session, "a")
     if word == "row":
         words.rows = [f"12|0|{about}|n1|{PREFIX}1-1|None"] if about else []
     elif word == "node":
         words.nodes = f"n1 {about}\n"
     elif word == "deaf":
         words.fault["squeue"] = "Unable to contact slurm controller"
+    elif word == "refuse":
+        words.fault["sbatch"] = "sbatch did not end within 60 seconds"
     elif word == "begin":
         assert begin(session)
     elif word == "end":
@@ -343,38 +321,31 @@ def word_notice(notice: object) -> str:
 
 
 def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a", "b")
-    begin(session)
-    desk.look()
-    desk.stop(key("b"), now=False)
-    lost = the_loss(desk.look())
-    assert (lost.key, lost.verdict) == (key("b"), "void") and not begin(session, "b", 1)
-    assert words.commands("scancel") == [["scancel", "12_1"]]
-    desk.stop(key("a"), now=False)
-    desk.look()
-    desk.look()  # not again at once
-    assert words.commands("scancel")[1:] == [["scancel", "--signal=TERM", "--batch", "12_0"]]
-    desk.stop(key("a"), now=True)
-    desk.look()
-    assert words.commands("scancel")[-1] == ["scancel", "--signal=USR2", "--batch", "12_0"]
-    words.row(0, "RUNNING")
-    poll(desk, words, 60)
-    assert words.commands("scancel")[-1] == ["scancel", "12_0"]  # what runs around it does not answer
-    end(session, wait_status=9, told=True)
-    assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
+    """All that are to be told the same are told at once."""
 
+    def asked() -> list[str]:
+        commands, words.ran = words.commands("scancel"), []
+        return [" ".join(command) for command in commands]
 
-def test_many_are_stopped_at_once(desk: Desk, session: SessionDir, words: Words) -> None:
     submit(desk, session, *"abcd")
     begin(session, "a", 0)
     begin(session, "b", 1)
     for name in "abcd":
         desk.stop(key(name), now=False)
-    assert [notice.key.task for notice in desk.look() if isinstance(notice, JobLost)] == ["c", "d"]
-    assert [" ".join(command) for command in words.commands("scancel")] == [
-        "scancel --signal=TERM --batch 12_0 12_1",
-        "scancel 12_2 12_3",
-    ]
+    told = [(lost.key.task, lost.verdict) for lost in desk.look() if isinstance(lost, JobLost)]
+    assert told == [("c", "void"), ("d", "void")] and not begin(session, "c", 2)
+    assert asked() == ["scancel --signal=TERM --batch 12_0 12_1", "scancel 12_2 12_3"]
+    desk.look()
+    assert asked() == [], "not again at once"
+    desk.stop(key("a"), now=True)
+    desk.look()
+    assert asked() == ["scancel --signal=USR2 --batch 12_0"]
+    end(session, "b", job="12_1")
+    words.rows = [f"12|0|RUNNING|n1|{PREFIX}1-1|None"]
+    poll(desk, words, 60)
+    assert asked() == ["scancel 12_0"]  # what runs around it does not answer
+    end(session, wait_status=9, told=True)
+    assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
 
 
 def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: Words) -> None:
@@ -611,26 +582,20 @@ def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command)
 
 
 @real
-def test_a_refusal_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
-    run = ("--agent", "shell", "-p", "true", "--cluster", "slurm")
-    for words, said in [
-        (("partition=none",), "nvalid partition"),
-        (("time=abc",), "time"),
-        (("cpus-per-task=1000",), "not available"),
-    ]:
-        done = sessionrun(*run, *(part for word in words for part in ("--slurm-option", word)))
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not sessionrun.results.exists()
-
-
-@real
-def test_the_configuration_names_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
+def test_what_slurm_refuses_and_what_the_configuration_says(slurm: RealSlurm, sessionrun: Command) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text(
         'cluster = "slurm"\n[slurm]\npartition = "none"\ncpus-per-task = 2\n'
     )
-    done = sessionrun("--agent", "shell", "-p", "true")
-    assert done.returncode == 2 and "nvalid partition" in done.stderr
+    for words, said in [
+        ((), "nvalid partition"),
+        (("partition=main", "time=abc"), "time"),
+        (("partition=main", "cpus-per-task=1000"), "not available"),
+    ]:
+        options = [part for word in words for part in ("--slurm-option", word)]
+        done = sessionrun("--agent", "shell", "-p", "true", *options)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not sessionrun.results.exists()
     plan = [{"id": "a", "prompt": 'echo "$SLURM_CPUS_PER_TASK $SLURM_JOB_PARTITION"'}]
     session_id = sessionrun.start(plan, "--slurm-option", "partition=main")
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
 from sessionrun.queue.open import open_queue
-from sessionrun.queue.task import Draft, QueueTask, Worker
+from sessionrun.queue.task import Draft, QueueTask
 from sessionrun.store.session import SessionDir
 
 WORKER = """\
@@ -176,37 +176,6 @@ def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dis
 
 
 @pytest.mark.slow
-def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_again(project: Dispatcher) -> None:
-    (name,) = project.add("exit 7")
-    session_id = project.dispatch()
-    project.end(session_id)
-    assert open_queue(project.cwd).claim(name, Worker("w", "of another"))
-    assert project("retry", session_id, name).returncode == 0
-    project.end(session_id)
-    events = [entry for entry in events_of(project, session_id) if entry.get("key", "").startswith(f"{name}/2")]
-    assert events == []
-    (task,) = project.load("status", session_id)["tasks"]
-    assert task["reason"].startswith("cancelled: its task of the queue is not there for it any more")
-    claim = project.tasks()[name].claim
-    assert claim is not None
-    assert claim.worker.name == "w"
-
-
-@pytest.mark.slow
-def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
-    """What landed is not done again, what is under way goes on, and nothing stays claimed."""
-    names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))
-    session_id = project.dispatch("--workers", "1")
-    project.until_queue(lambda tasks: tasks[names[1]].claim)
-    project.kill_chain(session_id)
-    (project.cwd / "go").touch()
-    assert project("resume", session_id).returncode == 0
-    project.end(session_id)
-    assert set(project.stand().values()) == {"closed"}
-    assert project.merged() == sorted(task.title for task in project.tasks().values())
-
-
-@pytest.mark.slow
 def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher) -> None:
     names = project.add(write("one"), GONE.format("../../go") + write("two"))
     dead = project.dispatch("--workers", "2")
@@ -246,41 +215,6 @@ def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatc
     project.until(session_id, lambda view: view["tasks"][1]["landing"]["status"] == "landed")
     assert (project.cwd / "README").read_text() == "b\n"
     assert project.stand() == {first[0]: "closed", first[1]: "closed"}
-
-
-@pytest.mark.slow
-def test_a_conflict_is_mended_by_a_worker(project: Dispatcher) -> None:
-    """The task of the queue stays claimed until the mend has landed; the mend is no task of the queue."""
-    keep_both = "sed -i -e '/^[<>|=]/d' README"
-    hands = f'case $SESSIONRUN_TASK in *-mend-*) {keep_both};; *) read -r line; eval "$line";; esac'
-    (project.cwd / "sessionrun.toml").write_text(f'[agents.worker]\nargv = ["sh", "-c", {json.dumps(hands)}]\n')
-    both = [f"{GONE.format('../../go')}echo {name} >> README; git commit -q -a -m {name}" for name in "ab"]
-    names = project.add(*both)
-    session_id = project.dispatch("--workers", "2")
-    project.until_queue(lambda tasks: all(tasks[name].claim for name in names))
-    (project.cwd / "go").touch()
-    project.end(session_id)
-    assert set(project.stand().values()) == {"closed"}
-    assert sorted((project.cwd / "README").read_text().split()) == ["a", "b", "first"]
-    status = project.load("status", session_id)
-    assert status["outcome"] == "succeeded"
-    (mend,) = {task["id"] for task in status["tasks"]} - set(names)
-    assert mend.endswith("-mend-1")
-
-
-@pytest.mark.slow
-def test_follow_ups_come_in_by_themselves_up_to_a_number(project: Dispatcher) -> None:
-    lines = "printf 'touch %s.txt\\n' one two three >> suggested_tasks.txt"
-    project.add(lines)
-    done = project("dispatch", "--agent", "worker", "--ingest", "2", "--no-expect-change", "--sync", "-q")
-    assert done.returncode == 0, done.stderr
-    tasks = project.tasks()
-    assert {task.title: task.status for task in tasks.values()} == {
-        lines: "closed",
-        "touch one.txt": "closed",
-        "touch two.txt": "closed",
-    }
-    assert project.load("ingest", "--dry-run")["added"][0]["title"] == "touch three.txt"
 
 
 @pytest.mark.slow
@@ -416,16 +350,15 @@ def begin(sessionrun: Command, own_place: Path) -> Callable[[dict[str, int]], St
 
 
 @pytest.mark.slow
-def test_a_small_storm(sessionrun: Command, begin: Callable[[dict[str, int]], Storm]) -> None:
-    storm = begin(dict(SAMPLE))
-    assert finish(sessionrun, storm, 4) == 1
-    judge(sessionrun, storm)
-
-
-@pytest.mark.slow
-def test_sixty_tasks_on_fourteen_workers(sessionrun: Command, begin: Callable[[dict[str, int]], Storm]) -> None:
-    storm = begin(dict(WHOLE))
-    assert finish(sessionrun, storm, 14) == 1
+@pytest.mark.parametrize(("shares", "workers"), [(SAMPLE, 4), (WHOLE, 14)], ids=["small", "sixty tasks"])
+def test_a_storm(
+    shares: Mapping[str, int],
+    workers: int,
+    sessionrun: Command,
+    begin: Callable[[dict[str, int]], Storm],
+) -> None:
+    storm = begin(dict(shares))
+    assert finish(sessionrun, storm, workers) == 1
     judge(sessionrun, storm)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beads_standin import install
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from queue_contract import find_ready
@@ -388,18 +387,3 @@ def test_what_is_refused(own_place: Path) -> None:
             split(**options, by_rule=True)
         assert problem in str(caught.value)
     assert len(tasks()) == 2
-
-
-@pytest.mark.slow
-def test_into_beads(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (own_place / ".git").mkdir()
-    (own_place / ".beads").mkdir()
-    monkeypatch.setenv("PATH", f"{install(own_place.parent / 'programs')}{os.pathsep}{os.defpath}")
-    found = split("Fix it and test it", by_rule=True)
-    assert found.group is not None
-    assert (found.group.title, found.group.is_group) == ("Fix it and test it", True)
-    assert {task.group for task in found.tasks} == {found.group.id}
-    feed = open_queue()
-    for task in found.tasks:
-        feed.close(task.id)
-    assert feed.show(found.group.id).status == "closed"

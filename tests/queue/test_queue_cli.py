@@ -110,18 +110,7 @@ def test_the_queue_at_work(sessionrun: Command) -> None:
     ):
         more = ("--depends", "task-2") if title == "Later" else ()
         run(sessionrun, "add", title, "--body", "-", *more, stdin=body)
-    words = (
-        "--agent",
-        "shell",
-        "--prompt-template",
-        "template",
-        "--workers",
-        "3",
-        "--retries",
-        "0",
-        "--once",
-        "--json",
-    )
+    words = "--agent shell --prompt-template template --workers 3 --retries 0 --once --json".split()
     session_id = json.loads(sessionrun("dispatch", *words).stdout)["session_id"]
     sessionrun.sessions.append(session_id)
     sessionrun.until(session_id, lambda view: view["counts"]["landed"] and view["counts"]["failed"])
@@ -227,13 +216,6 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
         feed.claim(task.id, Worker(task.id, session_id))
     assert [task.status for task in reclaim(feed, sessionrun.results, sleep=slept.append)] == ["open"] * 2
     assert len(slept) == 1, "each session is looked at once"
-
-
-@pytest.mark.parametrize("verb", ["add", "list", "show", "edit", "remove", "close", "reopen", "import"])
-def test_help_of_each_verb(sessionrun: Command, verb: str) -> None:
-    lines = run(sessionrun, verb, "--help").splitlines()
-    assert lines[0].startswith(f"Usage: sessionrun queue {verb} ")
-    assert max(map(len, lines)) <= 80
 
 
 # --- The examples `queue` and `gastown`: their commands are those that there are, and the agent of Gas To ---

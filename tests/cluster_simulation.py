@@ -58,7 +58,6 @@ class Truth:
     recorded: dict[str, str] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     lost: int = 0
-    late: int = 0
     faults: int = 0
 
     def begin(self, job: str, node: str, now: float) -> Span:
@@ -513,7 +512,6 @@ class SimulatedSession:
     def _take_end(self, end: Message) -> None:
         job, truth = end["job"], self.world.truth
         if job not in self.journal:
-            truth.late += end["kind"] == "exit" and truth.recorded[job] == "lost"
             self.head.drop(job)
             return
         if end["kind"] != "void" and self.written.get(job, 0) < end["files"]["out"]:

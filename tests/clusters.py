@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import psutil
 from conftest import Command, eventually
-from stages import make_repository_of
+from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.ends import Head, Opened
@@ -400,5 +400,8 @@ def find_own_address() -> str:
 
 def make_repository(path: Path) -> Path:
     """A repository with a commit on main."""
-    make_repository_of(path, {"f": "base\n"})
+    begin_repository(path)
+    (path / "f").write_text("base\n")
+    git(path, "add", "f")
+    git(path, "commit", "-q", "-m", "base")
     return path

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -27,7 +26,7 @@ from clusters import (
     real_cluster,
 )
 from conftest import Command, eventually, is_gone
-from stages import git
+from stages import git, write_files
 
 import sessionrun as package
 from sessionrun.cluster.address import make_certs, open_cluster
@@ -119,11 +118,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     made = sessionrun("cluster", "certs", env=env)
     assert made.returncode == 0 and made.stdout.splitlines()[0].endswith("certs/ca.pem")
     assert (sessionrun.cwd / "certs" / "key.pem").stat().st_mode & 0o777 == 0o600
-    subprocess.run(["git", "init", "-q", "."], check=True)
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
-        check=True,
-    )
+    make_repository(sessionrun.cwd)
     loopback = ("--cluster", "tls://127.0.0.1:1")
     for words, said in [
         (("cluster", "certs"), "ca.pem is there"),
@@ -200,10 +195,15 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
 
 
 @pytest.mark.slow
-def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> None:
-    command = cluster.command
-    repository = make_repository(command.cwd)
+def test_worktrees_travel_with_what_tasks_have_here_and_all_branches_come_back(sessionrun: Command) -> None:
+    repository, gone = make_repository(sessionrun.cwd), sessionrun.cwd.parent / "gone"
+    write_files(repository, {".gitignore": ".env\nmodels\n", ".worktreeinclude": ".env\n", ".env": "KEY=1\n"})
+    git(repository, "add", ".gitignore")
+    git(repository, "commit", "-q", "-m", "rules")
+    write_files(repository, {"models/m": "model\n"})
     git(repository, "branch", "main-task-two")  # a name that is taken here, and on no node
+    gone.mkdir()
+    brings = f"while [ -e {gone} ]; do sleep 0.05; done; cat .env models/m > got; : > .gitignore"
     plan = [
         {"id": "one", "prompt": "echo one >> f; git log --oneline", "setup": "echo made > made"},
         {"id": "two", "prompt": "echo two > two; git add two; git commit -qm mine; echo more > more"},
@@ -211,24 +211,41 @@ def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> No
         {"id": "bad", "prompt": "echo bad > bad; exit 3"},
         {"id": "none", "prompt": "pwd"},
         {"id": "rounds", "prompt": "echo x >> n", "check": "test $(wc -l < n) = 2", "rounds": 2},
+        {"id": "brings", "prompt": brings, "links": ["models"]},
+        {"id": "links", "prompt": "true", "needs": ["brings"], "links": [str(gone)]},
+        {"id": "has", "prompt": 'test "$KEY" = s3cret-value', "env": {"KEY": "{env:TEAM_KEY}"}},
+        {"id": "lacks", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
     ]
-    view = command.wait(start(cluster, plan, "--worktree"))
+    with real_cluster(sessionrun, env={"TEAM_KEY": "s3cret-value"}) as cluster:
+        session_id = start(cluster, plan, "--worktree")
+        gone.rmdir()
+        view = sessionrun.wait(session_id)
+        assert not list(cluster.nodes_dir.glob("*/repositories/*/included/*"))
     tasks = {task["id"]: task for task in view["tasks"]}
-    assert {name for name, task in tasks.items() if task["outcome"] == "succeeded"} == set(tasks) - {"bad"}
+    failed = {name: task["reason_class"] for name, task in tasks.items() if task["outcome"] != "succeeded"}
+    assert failed == {"bad": "exit_code", "links": "workspace_failed", "lacks": "start_failed"}
+    assert f"there is no {gone} on this node" in tasks["links"]["reason"]
+    assert "OTHER_KEY, which KEY is to be, is not set" in tasks["lacks"]["reason"]
     assert tasks["two"]["branch"] == "main-task-two-2" and tasks["none"]["branch"] is None
-    for name, task in tasks.items():
-        if name != "none":
+    for task in tasks.values():
+        if task["branch"] is not None:
             assert git(repository, "rev-parse", task["branch"]) == task["commit"]
-    assert git(repository, "show", "main-task-three:three") == "base\none\ntwo"
-    assert git(repository, "show", "main-task-three:more") == "more"
-    assert git(repository, "show", "main-task-bad:bad") == "bad"
-    assert git(repository, "show", "main-task-rounds:n") == "x\nx"
+    for place, text in {
+        "three:three": "base\none\ntwo",
+        "three:more": "more",
+        "bad:bad": "bad",
+        "rounds:n": "x\nx",
+        "brings:got": "KEY=1\nmodel",
+    }.items():
+        assert git(repository, "show", f"main-task-{place}") == text
     assert git(repository, "diff", "--name-only", f"{tasks['one']['setup_commit']}..main-task-one") == "f"
-    patch = command("diff", view["session_id"], "three").stdout
+    changed = git(repository, "diff", "--name-only", f"{tasks['brings']['base_commit']}..main-task-brings").split()
+    assert changed == [".gitignore", "got"]  # what was brought is no work, though git ignores it no more
+    patch = sessionrun("diff", view["session_id"], "three").stdout
     assert "+++ b/three" in patch and "two" in patch and "+++ b/more" not in patch
     assert git(repository, "fsck", "--no-dangling") == ""
     assert git(repository, "worktree", "list").count("\n") == 0
-    landed = command("merge", view["session_id"], "three", "one", "two")
+    landed = sessionrun("merge", view["session_id"], "three", "one", "two")
     assert landed.returncode == 0 and git(repository, "show", "main:three") == "base\none\ntwo"
 
 
@@ -290,37 +307,27 @@ def is_answered(host: str, port: int, certs: Path | None) -> bool:
 
 
 @pytest.mark.slow
-def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=0) as cluster:
-        (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
-        session_id = sessionrun.start(cluster.command.waiting("a"), "--max-parallel", "3")
-        eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
-        cluster.start_node("n0")
-        eventually(lambda: cluster.command.is_up(session_id, "a"))
-        eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
-        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
-        assert "\n    on node n0@" in sessionrun("status", session_id).stdout
-        cluster.command.let_go("a")
-        assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-
-
-@pytest.mark.slow
-def test_a_node_of_another_version_gets_no_jobs(sessionrun: Command) -> None:
+def test_a_session_waits_for_a_node_of_its_version_and_says_so(sessionrun: Command) -> None:
     other = sessionrun.cwd / "other"
     shutil.copytree(Path(package.__file__).parent, other / "sessionrun")
     (other / "sessionrun" / "__init__.py").write_text('__version__ = "9.9"\n')
     with real_cluster(sessionrun, nodes=0) as cluster:
+        (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
+        session_id = sessionrun.start(cluster.command.waiting("a"), "--max-parallel", "3")
+        eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
         words = ("cluster", "node", cluster.address, "--name", "old", "--slots", "2")
         cluster.start_program("old", *sessionrun.argv, *words, env={"PYTHONPATH": str(other)})
         cluster.wait_for_nodes(1)
-        refused = sessionrun("--agent", "shell", "--cluster", cluster.address, "-p", "true")
+        refused = sessionrun("--agent", "shell", "-p", "true")
         said = f"its nodes have version 9.9 of sessionrun, and this is {package.__version__}: install the same"
-        assert refused.returncode == 2 and said in refused.stderr and not sessionrun.results.exists()
+        assert refused.returncode == 2 and said in refused.stderr
+        assert len(list(sessionrun.results.glob("session-*"))) == 1
         cluster.start_node("n0")
-        cluster.wait_for_nodes(2)
-        session_id = start(cluster, cluster.command.waiting("a"))
         eventually(lambda: cluster.command.is_up(session_id, "a"))
         assert "it has version 9.9 of sessionrun, and gets no jobs" in sessionrun("doctor", session_id).stdout
+        eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
+        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
+        assert "\n    on node n0@" in sessionrun("status", session_id).stdout
         cluster.command.let_go("a")
         assert sessionrun.wait(session_id)["tasks"][0]["node"].startswith("n0@")
 
@@ -378,37 +385,29 @@ def check_gone(cluster: RealCluster) -> None:
 
 
 @pytest.mark.slow
-def test_stop_ends_everything_and_a_node_that_is_started_again_stays(cluster: RealCluster) -> None:
+def test_stop_names_jobs_or_ends_them_and_what_is_started_again_stays(cluster: RealCluster) -> None:
     assert "say --yes" in stop(cluster)[2]
-    session_id = start(cluster, cluster.command.waiting("a"))
+    repository = make_repository(cluster.command.cwd)
+    plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
+    session_id = start(cluster, plan, "--worktree")
     eventually(lambda: cluster.command.is_up(session_id, "a"))
     code, out, said = stop(cluster, "--yes")
     assert (code, out) == (2, "") and f"task a of session {session_id} on n" in said and "--force" in said
-    cluster.command.let_go("a")
-    assert cluster.command.wait(session_id)["outcome"] == "succeeded"
-    eventually(lambda: not cluster.show()["sessions"])
-    code, out, _ = stop(cluster, "--yes", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["head"] == "left" and {one["state"] for one in told["nodes"]} == {"left"}
+    code, out, _ = stop(cluster, "--yes", "--force")
+    assert code == 0 and "The head has ended." in out
+    (task,) = cluster.command.wait(session_id)["tasks"]
+    assert task["outcome"] == "lost" and "its node was stopped with the cluster" in task["reason"]
+    assert git(repository, "show", f"{task['branch']}:work") == "work", "it came home"
     check_gone(cluster)
     cluster.start_head()
     cluster.start_node("n0")
     eventually(cluster.show)
     cluster.wait_for_nodes(1)
     assert cluster.command.wait(start(cluster, ["echo again"]))["outcome"] == "succeeded"
-
-
-@pytest.mark.slow
-def test_by_force_jobs_are_lost_and_said_so_and_their_work_comes_home(cluster: RealCluster) -> None:
-    repository = make_repository(cluster.command.cwd)
-    plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
-    session_id = start(cluster, plan, "--worktree")
-    eventually(lambda: cluster.command.is_up(session_id, "a"))
-    code, out, _ = stop(cluster, "--yes", "--force")
-    assert code == 0 and "The head has ended." in out
-    (task,) = cluster.command.wait(session_id)["tasks"]
-    assert task["outcome"] == "lost" and "its node was stopped with the cluster" in task["reason"]
-    assert git(repository, "show", f"{task['branch']}:work") == "work"
+    eventually(lambda: not cluster.show()["sessions"])
+    code, out, _ = stop(cluster, "--yes", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["head"] == "left" and {one["state"] for one in told["nodes"]} == {"left"}
     check_gone(cluster)
 
 

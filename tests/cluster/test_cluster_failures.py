@@ -145,15 +145,14 @@ def kill_of_session(place: int) -> Callable[[Run, str], Undo]:
 
     def begin(run: Run, machine: str) -> Undo:
         command = Command(run.repository, run.repository / "results")
-        chain: list[int] = []
 
-        def look() -> bool:
-            with suppress(AssertionError, psutil.Error, ValueError):
-                chain[:] = command.chain(run.session_id)
-            return bool(chain)
+        def kill_it() -> bool:
+            with suppress(AssertionError, psutil.Error, ValueError, ProcessLookupError):
+                os.kill(command.chain(run.session_id)[place], signal.SIGKILL)
+                return True
+            return False
 
-        eventually(look)
-        os.kill(chain[place], signal.SIGKILL)
+        eventually(kill_it)
         return nothing
 
     return begin

@@ -18,6 +18,7 @@ from python_projects import lay_out_project, make_uv, make_wheels
 from slurms import RealSlurm
 from stages import begin_repository, commit_all, git
 from test_cli_mirrors import TWO, Place, outcomes, place
+from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
@@ -96,13 +97,7 @@ def check_after(cluster: RealCluster) -> None:
     """Nothing of a session is left at the nodes or at the scheduler; dask listens at this machine alone."""
     eventually(lambda: not any(map(os.listdir, cluster.nodes_dir.glob("*/node-*/jobs"))))
     eventually(lambda: not cluster.show()["sessions"])
-    listening = [
-        one.laddr.ip
-        for process in cluster.find("dask")
-        for one in process.net_connections("inet")
-        if one.status == psutil.CONN_LISTEN
-    ]
-    assert set(listening) == {"127.0.0.1"}
+    assert {host for process in cluster.find("dask") for host, _ in listens_at(process)} == {"127.0.0.1"}
 
 
 ODD = "a b'\"$x\n\t\u00e9"
@@ -269,11 +264,6 @@ def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> Non
         session = place.command.directory(session_id)
         assert str(cluster.nodes_dir) in (session / "task-d.txt").read_text()
         assert not list(place.cache.glob("worktrees/*/*"))
-    gone = {"prompts": [{"id": "a", "prompt": "true", "repo": "./one", "ref": "gone"}]}
-    with real_cluster(place.command, nodes=0) as cluster:
-        words = ("--agent", "shell", "--cluster", cluster.address, place.write(gone))
-        refused = place.command("run", *words)
-        assert refused.returncode == 2 and "has no branch, tag or commit gone" in refused.stderr
 
 
 @pytest.mark.slow
@@ -297,10 +287,6 @@ def test_instances_of_swe_bench_are_worked_on_and_judged_on_nodes(bench: Bench) 
         assert "Three functions about words" in (bench.cwd / "log").read_text()
         assert "Fix count" not in (bench.cwd / "log").read_text()
         assert not list(cluster.nodes_dir.glob("*/repositories/*"))
-    names = sorted(path.name.rpartition("-")[2] for path in bench.artifacts("worktrees").iterdir())
-    assert names == ["1.git", "2.git"]  # as on one machine: they have the branches
-    assert bench("clean", "--worktrees", "last").returncode == 0
-    assert not bench.artifacts("worktrees").exists(), "an empty directory of ours goes, too"
 
 
 @pytest.mark.parametrize(

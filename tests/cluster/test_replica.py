@@ -389,40 +389,6 @@ def test_a_link_among_included_files_travels_as_it_is(own_place: Path, monkeypat
     assert os.readlink(own_place / "kept" / "data") == "/somewhere/data"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_task_on_a_node_has_what_it_would_have_here(sessionrun: Command) -> None:
-    env = {"TEAM_KEY": "s3cret-value"}
-    with real_cluster(sessionrun, nodes=1, env=env) as cluster:
-        repository = make_repository(sessionrun.cwd)
-        (repository / ".gitignore").write_text(".env\nmodels\n")
-        git(repository, "add", ".gitignore")
-        git(repository, "commit", "-q", "-m", "rules")
-        (repository / ".worktreeinclude").write_text(".env\n")
-        (repository / ".env").write_text("KEY=1\n")
-        (repository / "models").mkdir()
-        (repository / "models" / "m").write_text("model\n")
-        gone = sessionrun.cwd.parent / "gone"
-        gone.mkdir()
-        wait = f"while [ -e {gone} ]; do sleep 0.05; done"
-        plan = [
-            {"id": "a", "prompt": f"{wait}; cat .env models/m > got; : > .gitignore", "links": ["models"]},
-            {"id": "b", "prompt": 'test "$KEY" = s3cret-value', "env": {"KEY": "{env:TEAM_KEY}"}},
-            {"id": "c", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
-            {"id": "d", "prompt": "true", "needs": ["a"], "links": [str(gone)]},
-        ]
-        session_id = start(cluster, plan, "--worktree")
-        gone.rmdir()
-        a, b, c, d = sessionrun.wait(session_id)["tasks"]
-        assert a["outcome"] == b["outcome"] == "succeeded"
-        assert git(repository, "show", f"{a['branch']}:got") == "KEY=1\nmodel"
-        changed = git(repository, "diff", "--name-only", f"{a['base_commit']}..{a['branch']}").split()
-        assert changed == [".gitignore", "got"]  # what was brought is no work, though git ignores it no more
-        assert c["reason_class"] == "start_failed" and "OTHER_KEY, which KEY is to be, is not set" in c["reason"]
-        assert d["reason_class"] == "workspace_failed" and f"there is no {gone} on this node" in d["reason"]
-        assert not list(cluster.nodes_dir.glob("n0/repositories/*/included/*"))
-
-
 # --- Large repositories on nodes: what the remote has a node fetches there, and the rest travels ---
 
 BIG = 140 << 20
@@ -458,28 +424,24 @@ def hub(own_place: Path) -> Hub:
 
 
 def test_a_remote_has_what_was_pushed_there(hub: Hub) -> None:
-    found = find_remote(hub.git, hub.repository, [hub.own, hub.pushed])
-    assert found == Remote(str(hub.path), {hub.pushed: "main"})
-    git(hub.top, "remote", "set-url", "origin", "https://ann:secret@example.org:8443/hub.git")
-    found = find_remote(hub.git, hub.repository, [hub.own])
-    assert found is not None and found.url == "https://example.org:8443/hub.git"
-    git(hub.top, "remote", "set-url", "origin", "git@example.org:hub.git")
-    found = find_remote(hub.git, hub.repository, [hub.own])
-    assert found is not None and found.url == "git@example.org:hub.git"
-    git(hub.top, "remote", "set-url", "origin", "../hub.git")
-    found = find_remote(hub.git, hub.repository, [hub.own])
-    assert found is not None and found.url == str(hub.path)
+    assert find_remote(hub.git, hub.repository, [hub.own, hub.pushed]) == Remote(
+        str(hub.path), {hub.pushed: "main"}
+    )
+    for url, wanted in (
+        ("https://ann:secret@example.org:8443/hub.git", "https://example.org:8443/hub.git"),
+        ("git@example.org:hub.git", "git@example.org:hub.git"),
+        ("../hub.git", str(hub.path)),
+    ):
+        git(hub.top, "remote", "set-url", "origin", url)
+        found = find_remote(hub.git, hub.repository, [hub.own])
+        assert found is not None and found.url == wanted
     git(hub.top, "remote", "rename", "origin", "far")
-    found = find_remote(hub.git, hub.repository, [hub.own])
-    assert found is not None, "it is the only one"
-    git(hub.top, "remote", "remove", "far")
-    assert find_remote(hub.git, hub.repository, [hub.own]) is None
-
-
-def test_a_history_that_no_remote_has_a_part_of(hub: Hub) -> None:
+    assert find_remote(hub.git, hub.repository, [hub.own]) is not None, "it is the only one"
     git(hub.top, "checkout", "-q", "--orphan", "new")
     git(hub.top, "commit", "-q", "-m", "new")
-    assert find_remote(hub.git, hub.repository, [git(hub.top, "rev-parse", "HEAD")]) is None
+    assert find_remote(hub.git, hub.repository, [git(hub.top, "rev-parse", "HEAD")]) is None, "of no part"
+    git(hub.top, "remote", "remove", "far")
+    assert find_remote(hub.git, hub.repository, [hub.own]) is None
 
 
 def test_what_is_there_already_does_not_count(hub: Hub) -> None:

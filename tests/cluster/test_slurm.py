@@ -556,29 +556,33 @@ def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlur
 
 
 @real
-def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, sessionrun.waiting("a", "b"), "--slurm-option", "array-limit=1")
+@pytest.mark.parametrize(
+    ("how", "outcome", "why"),
+    [
+        ("scancel", "interrupted", "cancelled in Slurm, not by this session"),
+        ("time", "interrupted", "time limit"),
+        ("kill", "lost", "ended without a record"),
+    ],
+)
+def test_what_ends_a_job_beside_its_session(
+    how: str, outcome: str, why: str, slurm: RealSlurm, sessionrun: Command
+) -> None:
+    """A minute is the least that Slurm knows of time; what is killed is what runs around the job."""
+    limit = ("--slurm-option", "time=1") if how == "time" else ()
+    session_id = start(sessionrun, sessionrun.waiting("a"), *limit)
     eventually(lambda: sessionrun.is_up(session_id, "a"))
-    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
-    slurm.ask("scancel", array)  # one runs, the other waits
-    view = sessionrun.wait(session_id)
-    for task in view["tasks"]:
-        assert task["outcome"] == "interrupted"
-        assert (
-            "cancelled in Slurm, not by this session" in task["reason"] and f"Slurm job {array}_" in task["reason"]
-        )
-    assert sessionrun.output(session_id, "b") == "" and not jobs_left(session_id)
-
-
-@real
-def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, sessionrun.waiting("a"))
-    eventually(lambda: sessionrun.is_up(session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
     folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
-    os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
-    (task,) = sessionrun.wait(session_id)["tasks"]
-    assert task["outcome"] == "lost" and "ended without a record" in task["reason"]
-    assert not (folder / "slurm-end.json").exists()
+    if how == "scancel":
+        slurm.ask("scancel", job)
+    elif how == "kill":
+        os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
+    assert task["outcome"] == outcome and why in task["reason"] and f"Slurm job {job}" in task["reason"]
+    if how == "kill":
+        assert not (folder / "slurm-end.json").exists()
+    else:
+        assert not jobs_left(session_id)
 
 
 @real
@@ -713,14 +717,3 @@ def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlur
     (task,) = sessionrun.wait(session_id)["tasks"]
     assert (task["outcome"], task["attempt"]) == ("succeeded", 1 if way == "it runs on" else 2)
     assert sessionrun.output(session_id, "a") == "up\ndown\n"
-
-
-@real
-def test_the_time_limit_of_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
-    """A minute is the least that Slurm knows."""
-    session_id = start(sessionrun, sessionrun.waiting("a"), "--slurm-option", "time=1")
-    view = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)
-    (task,) = view["tasks"]
-    assert task["outcome"] == "interrupted"
-    assert "time limit" in task["reason"] and "TIMEOUT" in task["reason"]
-    assert not jobs_left(session_id)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +17,6 @@ from typing import Any
 
 import psutil
 import pytest
-from beads_standin import install
 from conftest import Command, eventually, kill_sessions, kill_together, slow_seed
 from storm import SAMPLE, WHOLE, Storm
 from test_cli_worktrees import Project, project_in
@@ -246,41 +244,6 @@ def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher)
     assert {task.status for task in project.tasks().values()} == {"open"}
     assert [task.claim for task in project.tasks().values()] == [None, None]
     assert project.load("status", session_id)["status"] == "cancelled"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bd", "br"])
-def test_beads_are_dispatched(project: Dispatcher, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the stand-in for bd, and by the real br if it is there."""
-    programs = project.cwd.parent / "programs"
-    if kind == "br":
-        programs.mkdir()
-        real = shutil.which("br")
-        if real is None:
-            pytest.skip("br is not on PATH")
-        (programs / "br").symlink_to(real)
-        subprocess.run([real, "init"], cwd=project.cwd, check=True, capture_output=True)
-    else:
-        install(programs)
-        (project.cwd / ".beads").mkdir()
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    (project.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n.beads\n.gitattributes\nAGENTS.md\n")
-    one, bad = project.add(write("one"), "exit 7")
-    (after,) = project.add(write("two"), depends=(one,))
-    session_id = project.dispatch("--watch", "--workers", "2", "--config", str(_write_config(project)))
-    project.until_queue(lambda tasks: tasks[after].status == "closed" and tasks[bad].reason)
-    (late,) = project.add(write("three"))
-    project.until_queue(lambda tasks: tasks[late].status == "closed")
-    assert project.stand() == {one: "closed", bad: "open", after: "closed", late: "closed"}
-    project("queue", "reopen", bad)
-    project.until(session_id, lambda view: [task["id"] for task in view["tasks"]][-1] == f"{bad}-2")
-    assert len(project.merged()) == 3
-
-
-def _write_config(project: Dispatcher) -> Path:
-    path = project.cwd.parent / "dispatch_config.json"
-    path.write_text(json.dumps({"repo_root": "repo", "poll_interval_secs": 0.1, "bd_sync_interval_secs": 1}))
-    return path
 
 
 # --- Many tasks of all kinds at once, through queue, worktrees that stay, landing and mends; then under k ---

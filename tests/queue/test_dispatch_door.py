@@ -309,7 +309,8 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
     assert not list(repo.results.glob("session-*"))
 
 
-def test_what_is_refused_before_anything_starts(repo: Command) -> None:
+def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
     for title in ("One", "Two", "Three"):
         repo("queue", "add", title)
     repo("queue", "edit", "task-2", "--depends", "task-1")
@@ -317,18 +318,14 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "task-2") == "task task-2 waits for task-1; close that first, or name it, too"
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
-    subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
-    assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)
-    assert not (repo.cwd / "worktrees").exists()
-
-
-def test_a_server_that_is_down_stops_the_start(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
-    repo("queue", "add", "One")
-    write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
+    configuration = write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
     problem = refuse(repo)
     assert problem.startswith("ollama: no server answers at http://127.0.0.1:1 (")
     assert problem.endswith("start it with `ollama serve` (--no-ready starts all the same)")
+    configuration.unlink()
+    subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
+    assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)
+    assert not (repo.cwd / "worktrees").exists()
 
 
 def test_what_a_session_is_made_of(repo: Command) -> None:

@@ -495,7 +495,7 @@ def test_an_environment_is_built_and_used_on_a_node(sessionrun: Command, own_pla
     commit_all(top)
     git(top, "tag", "-a", "-m", "first", "v1.0")
     sessionrun.cwd, sessionrun.results = top, top / "results"
-    log = make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
     env = {"PATH": f"{own_place / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(own_place / "xdg")}
     uses, stolen = "git describe | grep -qx 'v1.0.*' && demo && pytest", own_place / "stolen"
     steal = (
@@ -516,8 +516,8 @@ def test_an_environment_is_built_and_used_on_a_node(sessionrun: Command, own_pla
     for one in ended:
         assert (one["outcome"], one["proof"]) == ("succeeded", "proved"), one["reason"]
         assert Path(one["environment"]["path"]).parent == cache
-    assert [one["environment"]["cached"] for one in ended] == [False, True, True]
-    assert log.read_text().count("venv") == 1 and list(cache.iterdir()) == []
+    assert [one["environment"]["cached"] for one in ended] == [False, True, False], "not across walls"
+    assert list(cache.iterdir()) == []
     assert git(top, "diff", "--name-only", "main", ended[0]["branch"]) == "two-a"
     assert not stolen.exists(), "a program of the task's ran outside"
 

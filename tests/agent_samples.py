@@ -13,14 +13,18 @@ where there was any.  expected.jsonl has a row for each:
   recorded form, with words that `source` names, mostly a public issue thread; its version is the one of that time.
 - `said`: the class that the output alone says, where the signal that ended the program comes first.
 - `final`: whether the stream has its last word and nothing is open or to come; null where that is not looked at.
+- `told`: what is read of a recorded run beside that: model, conversation, turns, and usage, which is tokens in
+  and out, dollars, and tokens from a cache; what is not said is left out.
+- `shown`: what somebody sees who follows it.  `steps`: the lines of its steps, each with its seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import orjson
 
@@ -54,6 +58,9 @@ class Sample:
     source: str = ""
     said: str | None = None
     final: bool | None = None
+    told: Mapping[str, Any] | None = None
+    shown: str | None = None
+    steps: Sequence[Sequence[Any]] | None = None
 
     def __str__(self) -> str:
         return f"{self.agent}-{self.version}-{self.case}"

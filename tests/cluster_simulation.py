@@ -57,7 +57,6 @@ class Truth:
     recorded: dict[str, str] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     lost: int = 0
-    late: int = 0
     faults: int = 0
 
     def begin(self, job: str, node: str, now: float) -> Span:
@@ -120,10 +119,9 @@ class World:
 class Scheduler:
     """The scheduler's process: permits and the calls that wait."""
 
-    def __init__(self, world: World, timers: Timers, *, ordered: bool = True) -> None:
+    def __init__(self, world: World, timers: Timers) -> None:
         self.world = world
         self.timers = timers
-        self.ordered = ordered
         self.stopped = False
         self._epochs = count(1)
         self._late: list[Callable[[], None]] = []
@@ -176,8 +174,6 @@ class Scheduler:
         if permits is None:
             return
         name = call["session"]
-        if not self.ordered and name in permits.sessions:
-            permits.sessions[name].seq = -1
         state = permits.take_call(self.world.now, call)
         if state != "ok":
             reply(permits.reply_nothing(state))
@@ -515,7 +511,6 @@ class SimulatedSession:
     def _take_end(self, end: Message) -> None:
         job, truth = end["job"], self.world.truth
         if job not in self.journal:
-            truth.late += end["kind"] == "exit" and truth.recorded[job] == "lost"
             self.head.drop(job)
             return
         if end["kind"] != "void" and self.written.get(job, 0) < end["files"]["out"]:
@@ -563,11 +558,11 @@ class SimulatedSession:
         return len(self.done) == len(self.attempt)
 
 
-def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0, ordered: bool = True) -> Truth:
-    """One cluster, its faults by `seed`.  Unless `ordered`, calls of sessions that were overtaken are taken in."""
+def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0) -> Truth:
+    """One cluster, its faults by `seed`."""
     truth = Truth()
     world = World(seed, truth)
-    scheduler = Scheduler(world, timers, ordered=ordered)
+    scheduler = Scheduler(world, timers)
     drifts = [1.0 + world.random.uniform(-0.001, 0.001) for _ in range(4)]
     nodes = [SimulatedNode(world, scheduler, f"n{i}", world.random.randint(1, 4), drifts[i]) for i in range(4)]
     sessions = [SimulatedSession(world, scheduler, f"s{i}", world.random.randint(2, 12), 0.1) for i in range(2)]

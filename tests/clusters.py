@@ -12,13 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
-from conftest import Command, eventually, is_gone
+from conftest import Command, eventually
+from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.ends import Head, Opened, Timers
@@ -27,7 +27,7 @@ from sessionrun.cluster.node_directory import NodeSite, open_node, start_root
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import LeaseFile, boot_ns
 from sessionrun.keeper.wire import LENGTH, pack, unpack
-from sessionrun.store.logs import fold_ledger, read_log
+from sessionrun.store.logs import read_log
 
 PATIENT = Timers(tick=0.2)
 SHORT = Timers(tick=0.3, lease=4.0, grace=0.5, margin=2.2)
@@ -191,23 +191,10 @@ class NodeUnderTest:
         payloads = read_log(self.site.path / "ledger").payloads
         return "".join(chr(payload[0]) for payload in payloads if payload.split(b" ")[1:2] == [job.encode()])
 
-    def is_recorded(self, job: str, what: str) -> bool:
-        """Whether the ledger has the attribute of a job."""
-        jobs = fold_ledger(read_log(self.site.path / "ledger").payloads).jobs
-        return job in jobs and bool(getattr(jobs[job], what))
-
-    def root(self) -> psutil.Process:
-        """The node's root."""
-        (found,) = [one for one in self.chain() if one.parent() not in self.chain()]
+    def find(self, which: str) -> psutil.Process:
+        """Its root, its keeper, or the link in the supervisor's place."""
+        (found,) = pick(self.chain(), which)
         return found
-
-    def keeper(self) -> psutil.Process:
-        """The node's keeper."""
-        return next(iter(self.root().children()))
-
-    def link(self) -> psutil.Process:
-        """The process in the supervisor's place."""
-        return next(one for one in self.keeper().children() if str(self.site.path) in " ".join(one.cmdline()))
 
     def chain(self) -> list[psutil.Process]:
         """Root, keeper and link, as many as live."""
@@ -270,17 +257,6 @@ def processes_of(path: str) -> list[psutil.Process]:
             if process.pid != os.getpid() and any(path in word for word in process.cmdline()):
                 found.append(process)
     return found
-
-
-def kill_and_wait(processes: Sequence[psutil.Process]) -> bool:
-    """kill -9, and wait until they are gone; whether there were any."""
-    living = [process for process in processes if not is_gone(process)]
-    for process in living:
-        with suppress(psutil.Error):
-            process.kill()
-    for process in living:
-        eventually(partial(is_gone, process))
-    return bool(living)
 
 
 def end_all(find: Callable[[], list[psutil.Process]]) -> None:
@@ -419,3 +395,12 @@ def find_own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
+
+
+def make_repository(path: Path) -> Path:
+    """A repository with a commit on main."""
+    begin_repository(path)
+    (path / "f").write_text("base\n")
+    git(path, "add", "f")
+    git(path, "commit", "-q", "-m", "base")
+    return path

@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Final
 import output_schemas
 import psutil
 import pytest
-from bill import Bill
 from browser import Browser, find_browser
 from recorded import Recorded
 from warm import STREAMS, Warm
@@ -69,10 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     os.environ.pop("PYTEST_ADDOPTS", None)  # these options are for this pytest, not for those that tests start
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Bill())
-    if (place := find_bytecode(config)) is not None:
-        sys.dont_write_bytecode, sys.pycache_prefix = False, str(place)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        # Python may write none beside our code, and else each of thousands of processes would compile all of ours
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(
+            config.rootpath / ".pytest_cache" / "bytecode"
+        )
+        sys.dont_write_bytecode = False
     _load_profile("slow" if config.getoption("--slow") else "fast")
 
 
@@ -103,20 +104,6 @@ def _draw_no_constants() -> None:
     found = getattr(providers, "_local_constants", None)
     if found is not None:
         setattr(providers, "_get_local_constants", lambda: found)  # noqa: B010
-
-
-def find_bytecode(config: pytest.Config) -> Path | None:
-    """A directory for byte code in pytest's cache, if Python may write none beside our code; None without cache.
-
-    Else each of thousands of processes would compile all of ours anew, and each run all of the tests.
-    """
-    cache = getattr(config, "cache", None)
-    if cache is None or not os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        return None
-    try:
-        return Path(cache.mkdir("bytecode"))
-    except OSError:
-        return None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -179,17 +166,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def compiled_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The byte code of the processes that the tests start is where that of the tests is."""
-    with pytest.MonkeyPatch.context() as patch:
-        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-            place = find_bytecode(pytestconfig) or tmp_path_factory.mktemp("bytecode")
-            patch.delenv("PYTHONDONTWRITEBYTECODE")
-            patch.setenv("PYTHONPYCACHEPREFIX", str(place))
-        yield
-
-
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As pytest's own, but removed only when the whole run has ended, and only if no test failed.
@@ -202,61 +178,15 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(autouse=True)
-def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that asks for files begins in `own_place`, all others in `spare`: home and directory are empty."""
-    if "tmp_path" in request.fixturenames:
-        request.getfixturevalue("own_place")
-        return
-    spare: Spare = request.getfixturevalue("spare")
-    _move_in(*spare.find_empty(), monkeypatch)
-
-
-@pytest.fixture
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home, state and working directory of the test's own: the default results directory is in there too.
 
     Whatever is started with a `Command` that is made from now on is ended with the test.
     """
     before = len(Command.made)
-    yield _move_in(*_make_home(tmp_path), monkeypatch)
-    for results in dict.fromkeys(Command.made[before:]):
-        kill_sessions(results)
-    del Command.made[before:]
-
-
-class Spare:
-    """An empty home and working directory for tests that write no files: most need none of their own.
-
-    To make and remove directories costs more than many of these tests.
-    """
-
-    def __init__(self, factory: pytest.TempPathFactory) -> None:
-        """There is none yet."""
-        self._factory = factory
-        self._both: tuple[Path, Path] | None = None
-
-    def find_empty(self) -> tuple[Path, Path]:
-        """Those of the test before if it left them empty, else new ones."""
-        if self._both is None or not all(place.is_dir() and not os.listdir(place) for place in self._both):
-            self._both = _make_home(self._factory.mktemp("spare"))
-        return self._both
-
-
-@pytest.fixture(scope="session")
-def spare(tmp_path_factory: pytest.TempPathFactory) -> Spare:
-    """Where the tests of this process are that write no files."""
-    return Spare(tmp_path_factory)
-
-
-def _make_home(place: Path) -> tuple[Path, Path]:
-    home, work = place / "home", place / "work"
+    home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
-    return home, work
-
-
-def _move_in(home: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the environment name this home, and be in `work`."""
     for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
         monkeypatch.delenv(name)
     for name, value in {
@@ -269,7 +199,10 @@ def _move_in(home: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(work)
-    return work
+    yield work
+    for results in dict.fromkeys(Command.made[before:]):
+        kill_sessions(results)
+    del Command.made[before:]
 
 
 @pytest.fixture
@@ -338,7 +271,7 @@ def _find_left(place: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def warm(compiled_once: None, temporary: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def warm(temporary: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """What starts the command without a new interpreter, and where ended sessions are kept."""
     Command.recorded = Recorded(tmp_path_factory.mktemp("recorded"))
     with pytest.MonkeyPatch.context() as patch:

@@ -42,9 +42,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from sessionrun.session.shared import SHELL
-from sessionrun.worktrees.setup import AND_SETTLE, FIRST
-
 PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables that work when an interpreter starts."""
 
@@ -248,8 +245,6 @@ def _begin(program: Callable[[], object], words: Sequence[bytes], environ: Mappi
 
 def _find_program(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> Callable[[], object] | None:
     """What an interpreter would begin; None for a program that is none of ours, or another interpreter's."""
-    if tuple(words[:3]) in _SHELLS and _find_program(words[_SHELLS[tuple(words[:3])][1] :], environ):
-        return _SHELLS[tuple(words[:3])][0]
     if not words or os.fsdecode(words[0]) != sys.executable:
         return None
     if choose({os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}) != _Origin.environ:
@@ -280,34 +275,6 @@ def _be_own_job() -> int:
 
     return run(*sys.argv[1:])
 
-
-def _settle() -> NoReturn:
-    """`AND_SETTLE`, as a shell runs it."""
-    be_shell((SHELL, "-ec", sys.argv[2]), sys.argv[3:])
-
-
-def _make_environment_first() -> NoReturn:
-    """`FIRST`, as a shell runs it."""
-    python, program, folder, *rest = sys.argv[2:]
-    be_shell((python, program, "environment", folder), rest)
-
-
-def be_shell(first: Sequence[str], then: Sequence[str]) -> NoReturn:
-    """Run a program as a child; if it passes, become the other one."""
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    _, status = os.waitpid(os.posix_spawn(first[0], [*first], os.environ), 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code:
-        os._exit(code if code > 0 else 128 - code)
-    os.execve(then[0], [*then], os.environ)
-
-
-_SHELLS: Final[Mapping[tuple[bytes, ...], tuple[Callable[[], object], int]]] = {
-    (SHELL.encode(), b"-c", AND_SETTLE.encode()): (_settle, 5),
-    (SHELL.encode(), b"-c", FIRST.encode()): (_make_environment_first, 4),
-}
-"""Scripts of ours for a shell, and where in its words the program of ours begins that it executes."""
 
 _SCRIPTS: Final[Mapping[str, Callable[[], object]]] = {
     "sessionrun/keeper/__main__.py": _be_root,

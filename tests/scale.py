@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from cluster_simulation import Scheduler, Truth, World
 
+from sessionrun import __version__
 from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head, Link, Timers, find_lease
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.node_jobs import LEASE_WORDS
-from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.keeper.lease import Lease
 from sessionrun.model.asked import Cluster
@@ -70,7 +70,7 @@ class ScaleNode:
 
     def __init__(self, world: World, scheduler: Scheduler, name: str, fate: Fate) -> None:
         self.world, self.scheduler, self.name, self.fate = world, scheduler, name, fate
-        self.link = Link(name, name, SLOTS, _version())
+        self.link = Link(name, name, SLOTS, __version__)
         self.link.timers = TIMERS
         self.lease = Lease()
         self.ends: dict[str, Message | None] = {}
@@ -240,12 +240,6 @@ class QuietSession(SessionDir):
             super().replace_status(status, summary, durable=durable)
 
 
-def _version() -> str:
-    from sessionrun import __version__
-
-    return __version__
-
-
 def make_spec(place: Path, tasks: int, choose: random.Random) -> SessionSpec:
     """So many tasks of 30 to 90 s."""
     return SessionSpec(
@@ -318,11 +312,3 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
         messages=fate.messages,
     )
     return figures, fate, shown
-
-
-def replayed(session: SessionDir) -> dict[str, Any]:
-    """What the journal adds up to."""
-    state = begin(session.load_spec())
-    for entry in session.load_journal()[0]:
-        apply(state, entry)
-    return project(state)

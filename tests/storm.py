@@ -7,6 +7,7 @@ what must be true at the end.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -186,11 +187,5 @@ def is_good(title: str) -> bool:
 
 def _mix(titles: list[str]) -> Iterator[str]:
     """The titles in an order in which kinds alternate."""
-    step = next(step for step in range(7, len(titles) + 8) if _are_coprime(step, len(titles)))
+    step = next(step for step in range(7, len(titles) + 8) if math.gcd(step, len(titles)) == 1)
     yield from (titles[at * step % len(titles)] for at in range(len(titles)))
-
-
-def _are_coprime(one: int, other: int) -> bool:
-    while other:
-        one, other = other, one % other
-    return one == 1

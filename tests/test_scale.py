@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, slow_seed
-from scale import SESSION_ID, Fate, play, replayed
+from scale import SESSION_ID, Fate, play
 
+from sessionrun.engine.status import project
+from sessionrun.session.history import replay
 from sessionrun.store.session import SessionDir
 
 
@@ -24,7 +26,8 @@ def check(fate: Fate, shown: dict[str, object], place: Path) -> None:
         if task["outcome"] == "lost":
             assert "lease" in task["reason"], task
     session = SessionDir(place / "results" / f"session-{SESSION_ID}")
-    assert replayed(session)["tasks"] == tasks
+    state, _ = replay(session)
+    assert project(state)["tasks"] == tasks
 
 
 @pytest.mark.slow

@@ -5,16 +5,19 @@ child is a process like any other: with descriptors, a directory, an environment
 own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
 starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
-    python tests/warm.py FD      serve the socket until standard input ends; each message brings a connection
+    python tests/warm.py FD      serve the socket until its other end is closed
+
+Each call is a byte on the socket that brings descriptors: a connection, the call as JSON, and three streams.  The
+connection tells the pid of the child, and then its exit code.
 """
 
 from __future__ import annotations
 
-import array
 import gc
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -41,7 +44,6 @@ from sessionrun.store import codec
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
 
-_LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
 
 
@@ -54,31 +56,29 @@ class Warm:
     def __init__(self) -> None:
         """It starts with the first call, and its environment is the one of now."""
         self._base = dict(os.environ)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> socket.socket:
         from calls import CAN_WATCH, build_library
 
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        ours, theirs = socket.socketpair()
         watched = {"LD_PRELOAD": build_library()} if CAN_WATCH else {}
         with theirs:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 cwd="/",
                 env={**self._base, **watched},
                 pass_fds=[theirs.fileno()],
             )
+        return ours
 
     def close(self) -> None:
         """End it."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._control.close()
+        if self._control is not None:
+            self._control.close()
+            self._process.wait()
 
     def serves(self, environ: Mapping[str, str]) -> bool:
         """Whether its fork is as good as a new process with this environment."""
@@ -86,13 +86,12 @@ class Warm:
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
-        streams = [tempfile.TemporaryFile() for _ in range(3)]
-        streams[0].write(stdin)
-        streams[0].seek(0)
-        call = _make_call(words, cwd, environ)
-        connection = self._call(call, [stream.fileno() for stream in streams])
-        streams.pop(0).close()
-        return Called(words, connection, streams)
+        files = [tempfile.TemporaryFile() for _ in STREAMS]
+        files[0].write(stdin)
+        files[0].seek(0)
+        connection = self._call(words, cwd, environ, [file.fileno() for file in files])
+        files[0].close()
+        return Called(words, connection, files[1:])
 
     def popen_streams(
         self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], **streams: Any
@@ -114,30 +113,34 @@ class Warm:
                 theirs.append(own)
                 continue
             theirs.append(opened[-1])
-        connection = self._call(_make_call(words, cwd, environ), theirs)
+        connection = self._call(words, cwd, environ, theirs)
         for fd in opened:
             os.close(fd)
         return Streamed(words, connection, ours)
 
-    def _call(self, call: Mapping[str, Any], fds: list[int]) -> socket.socket:
-        with self._lock:
-            self._process = self._process or self._start()
-        connection, theirs = socket.socketpair(socket.AF_UNIX)
-        with theirs:
-            _send(self._control, b".", [theirs.fileno()])
-        _send_call(connection, call, fds)
+    def _call(
+        self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: Sequence[int]
+    ) -> socket.socket:
+        connection, theirs = socket.socketpair()
+        with self._lock, theirs, tempfile.TemporaryFile("w+") as call:
+            umask = os.umask(0o077)
+            os.umask(umask)
+            json.dump({"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": umask}, call)
+            call.seek(0)
+            self._control = self._control or self._start()
+            socket.send_fds(self._control, [b"."], [theirs.fileno(), call.fileno(), *fds])
         return connection
 
 
 class Called:
     """A running call, with as much of `Popen` as is needed."""
 
-    def __init__(self, words: Sequence[str], connection: socket.socket, streams: Sequence[BinaryIO]) -> None:
-        """It has been asked for, and begins."""
+    def __init__(self, words: Sequence[str], connection: socket.socket, said: Sequence[BinaryIO]) -> None:
+        """It has been asked for, and begins; what it says comes into two files."""
         self.args = ["sessionrun", *words]
         self.returncode: int | None = None
         self.connection = connection
-        self._streams = streams
+        self._said = said
         self.pid = self._read()
 
     def _read(self) -> int:
@@ -177,10 +180,10 @@ class Called:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it said on both streams."""
         self.wait(timeout)
-        for stream in self._streams:
+        for stream in self._said:
             stream.seek(0)
-        with self._streams[0] as out, self._streams[1] as error:
-            return decode(out.read()), decode(error.read())
+        out, error = (decode(stream.read()) for stream in self._said)
+        return out, error
 
 
 class Streamed(Called):
@@ -230,51 +233,38 @@ def decode(content: bytes) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-def _make_call(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    return {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
-
-
-def _send_call(connection: socket.socket, call: Mapping[str, Any], fds: list[int]) -> None:
-    content = json.dumps(call).encode()
-    _send(connection, _LENGTH.pack(len(content)), fds)
-    connection.sendall(content)
-
-
-def _umask() -> int:
-    """The umask of this process, without a moment in which it is another one where the system tells it."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except FileNotFoundError:
-        old = os.umask(0o077)
-        os.umask(old)
-        return old
-    return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
-
-
 # --- the side of the command ---
 
 
 def _serve(control: socket.socket) -> None:
     running: dict[int, socket.socket] = {}
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close their end
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector = selectors.DefaultSelector()
-    for source in (control, 0, wake_read):
-        selector.register(source, selectors.EVENT_READ)
+    sources: list[socket.socket | int] = [control, wake_read]
     while True:
-        for key, _ in selector.select():
-            if key.fd == 0:
-                return
-            if key.fd == wake_read:
-                os.read(wake_read, 4096)
-                _reap(running)
-            else:
-                _, (fd,) = _receive(control, 1, 1)
-                ours = [control.fileno(), selector.fileno(), wake_read, wake_write]
-                _start(socket.socket(fileno=fd), running, ours)
+        ready, _, _ = select.select(sources, [], [])
+        if wake_read in ready:
+            os.read(wake_read, 4096)
+            _reap(running)
+        if control not in ready:
+            continue
+        asked, fds, _, _ = socket.recv_fds(control, 1, 2 + len(STREAMS))
+        if not asked:
+            return
+        with open(fds[1]) as stream:
+            call = json.load(stream)
+        connection = socket.socket(fileno=fds[0])
+        pid = os.fork()
+        if pid == 0:
+            sockets = [one.fileno() for one in (control, connection, *running.values())]
+            _become(call, fds[2:], [wake_read, wake_write, *sockets])
+        for fd in fds[2:]:
+            os.close(fd)
+        running[pid] = connection
+        connection.sendall(_NUMBER.pack(pid))
 
 
 def _reap(running: dict[int, socket.socket]) -> None:
@@ -282,41 +272,8 @@ def _reap(running: dict[int, socket.socket]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        connection = running.pop(pid)
-        try:
+        with running.pop(pid) as connection, suppress(OSError):  # who asked may have gone
             connection.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
-        except OSError:
-            pass  # who asked has gone
-        connection.close()
-
-
-def _start(connection: socket.socket, running: dict[int, socket.socket], ours: list[int]) -> None:
-    call, fds = _receive_call(connection)
-    pid = os.fork()
-    if pid == 0:
-        ours += [one.fileno() for one in running.values()]
-        _become(call, fds, [*ours, connection.fileno()])
-    for fd in fds:
-        os.close(fd)
-    running[pid] = connection
-    connection.sendall(_NUMBER.pack(pid))
-
-
-def _send(connection: socket.socket, content: bytes, fds: Sequence[int]) -> None:
-    connection.sendmsg([content], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-
-
-def _receive(connection: socket.socket, size: int, number: int) -> tuple[bytes, list[int]]:
-    fds = array.array("i")
-    content, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(number * fds.itemsize))
-    for _, _, data in ancillary:
-        fds.frombytes(data)
-    return content, list(fds)
-
-
-def _receive_call(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
-    return json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL)), fds
 
 
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
@@ -376,7 +333,7 @@ def main() -> None:
     """Serve the socket whose number is given."""
     sys.path[0] = CODE
     control = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(control.fileno(), False)
+    control.set_inheritable(False)
     _make_ready()
     install()
     _serve(control)

@@ -1,39 +1,42 @@
-"""Reading what the agents printed: recorded runs, and streams made by hand where a rule has an edge."""
+"""Reading what the agents printed: every sample as its row of the table says, and streams made by hand.
+
+Broken and hostile output never raises, and never becomes a success without its format's mark of one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from agent_samples import FORMATS, STREAMS, read_bytes, read_sample, read_stream, sample_path
+from agent_samples import (
+    CORPUS,
+    EXPECTED,
+    FORMATS,
+    RECORDED,
+    SAMPLES,
+    STREAMS,
+    Sample,
+    judge_sample,
+    read_bytes,
+    read_sample,
+    read_stream,
+    sample_path,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sessionrun.agents import table
+from sessionrun.agents import markers, table
 from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult
 from sessionrun.client.reading.outputs import read_steps
+from sessionrun.model.reasons import REASONS
 from sessionrun.model.spec import OutputFormat
 from sessionrun.model.usage import Usage
-
-USAGE: dict[tuple[OutputFormat, str], Usage] = {
-    ("claude", "ok"): Usage(11, 7, 0.000138, 0),
-    ("claude", "tools"): Usage(29705, 36, 0.089655, 0),
-    ("claude", "went_on"): Usage(11, 7, 0.000138, 0),
-    ("claude", "budget"): Usage(11, 7, 0.000138, 0),
-    ("claude", "five_hour_subscription"): Usage(0, 0, 0.0, 0),
-    ("codex", "ok"): Usage(11, 7, None, 0),
-    ("codex", "went_on"): Usage(33, 21, None, 0),
-    ("codex", "tools"): Usage(15040, 24, None, 0),
-    ("qwen", "ok"): Usage(22, 14, None, 0),
-    ("qwen", "went_on"): Usage(44, 28, None, 0),
-    ("gemini", "ok"): Usage(11, 7, None, 0),
-    ("gemini", "tools"): Usage(19498, 36, None, 0),
-    ("opencode", "ok"): Usage(11, 7, 0.0, 0),
-    ("opencode", "tools"): Usage(7277, 36, 0.0, 0),
-    ("aider", "ok"): Usage(604, 4),
-    ("aider", "reflections"): Usage(4212, 76),
-}
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "num_turns": 1}
 COMPLETED = {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}}
@@ -44,37 +47,71 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("output")
 
 
-# ---- recorded output
+# ---- samples
 
 
-@pytest.mark.parametrize(("output", "case"), USAGE)
-def test_usage(output: OutputFormat, case: str) -> None:
-    assert read_sample(output, case).usage == USAGE[output, case]
+def test_every_sample_has_its_row() -> None:
+    files = {path for path in SAMPLES.rglob("*") if path.is_file() and path.suffix != ".err" and path != EXPECTED}
+    assert files == {sample.path for sample in CORPUS}
+    assert len(files) == len(CORPUS)
+    assert all(sample.source for sample in CORPUS if sample.origin == "constructed")
+    assert {sample.agent for sample in CORPUS} == {*STREAMS, "aider"}
+    for errors in SAMPLES.rglob("*.err"):
+        assert errors.with_suffix(".raw") in files or errors.with_suffix(".txt") in files
 
 
-@pytest.mark.parametrize("output", STREAMS)
-def test_conversation_and_model(output: OutputFormat) -> None:
-    ok = read_sample(output, "ok")
-    assert ok.conversation is not None
-    models = {"claude": "claude-sonnet-4-5", "qwen": "stub-model", "gemini": "gemini-2.5-flash"}
-    assert ok.model == models.get(output)
-    if output != "opencode":  # it prints nothing before its first step
-        assert read_sample(output, "stopped").conversation is not None, "a stopped run can be continued"
+@pytest.mark.parametrize("sample", CORPUS, ids=str)
+@pytest.mark.usefixtures("utc")
+def test_sample(sample: Sample) -> None:
+    result, finished = judge_sample(sample)
+    assert (finished.reason_class, result.text) == (sample.reason_class, sample.answer)
+    assert finished.verdict == ("passed" if sample.reason_class is None else "failed")
+    assert sample.reason_class is None or sample.reason_class in REASONS
+    assert sample.exit == (finished.exit_code if finished.signal is None else -finished.signal)
+    if sample.reason_class is None:
+        assert finished.reason is None
+    else:
+        assert sample.words in (finished.reason or "")
+        assert "\n" not in (finished.reason or "")
+    assert sample.said is None or result.reason_class == sample.said
+    assert sample.final in (None, result.is_final)
+    assert finished.resets_at == pytest.approx(read_time(sample.reset), abs=1e-3)
+    assert sample.told in (None, tell(result))
 
 
-def test_later_system_events_do_not_hide_the_model() -> None:
-    assert read_sample("claude", "auth").model == "claude-sonnet-4-5"
+def read_time(text: str | None) -> float | None:
+    if text is None:
+        return None
+    return datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
 
 
-def test_codex_passes_on_the_servers_words() -> None:
-    assert read_sample("codex", "api_error").reason == "test failure 400"
+def tell(result: AgentResult) -> dict[str, object]:
+    """As the table has it."""
+    usage = result.usage and [*asdict(result.usage).values()][:4]
+    said = {"model": result.model, "conversation": result.conversation, "turns": result.turns, "usage": usage}
+    return {name: value for name, value in said.items() if value is not None}
 
 
-def test_turns_count_requests_to_the_model() -> None:
-    assert read_sample("claude", "tools").turns == 3
-    assert read_sample("qwen", "tools").turns == 3
-    assert read_sample("opencode", "tools").turns == 3
-    assert read_sample("aider", "reflections").turns == 4
+@pytest.mark.parametrize("sample", [one for one in CORPUS if one.shown or one.steps], ids=str)
+def test_what_a_follower_sees(sample: Sample) -> None:
+    """The events of codex and qwen have no times, so their steps have no seconds."""
+    lines = sample.path.read_bytes().splitlines(keepends=True)
+    assert "".join(table.render_events(sample.agent, line) for line in lines) == sample.shown
+    steps = [[line, took and round(took, 3)] for line, took in read_steps(sample.path, sample.agent, 100)]
+    assert sample.steps in (None, steps)
+
+
+def test_every_marker_names_a_published_class_and_its_source() -> None:
+    for row in markers.MARKERS:
+        assert row.reason_class in REASONS
+        assert row.source
+
+
+def test_requests_that_were_tried_again_do_not_count() -> None:
+    retried = "Attempt 1 failed: rate limit exceeded. Retrying after 5 s\n"
+    assert markers.find_in_errors(retried) is None
+    found = markers.find_in_errors(retried + "Error: model_not_found\n")
+    assert found == ("bad_model", "Error: model_not_found")
 
 
 @pytest.mark.parametrize("output", STREAMS)
@@ -295,59 +332,6 @@ def test_a_giant_line_is_skipped(scratch: Path) -> None:
     assert not read_bytes(scratch, "claude", tail).ok, "the end of a long line is no line of its own"
 
 
-# ---- following
-
-
-@pytest.mark.parametrize(
-    ("output", "case", "seen"),
-    [
-        ("claude", "ok", "pong from the model\n"),
-        ("claude", "tools", "[tool] Write /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
-        ("claude", "no_key", "Not logged in · Please run /login\n[error] Not logged in · Please run /login\n"),
-        (
-            "codex",
-            "tools",
-            "[warning] Model metadata for `stub-model` not found. Defaulting to fallback metadata; this can "
-            "degrade performance and cause issues.\n"
-            "$ /bin/bash -lc \"printf %s 'some text' > note.txt\"\n"
-            "$ /bin/bash -lc 'echo hello > made.txt; ls'\nall done\n",
-        ),
-        ("qwen", "tools", "[tool] write_file /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
-        ("gemini", "ok", "pong from the model\n"),
-        (
-            "gemini",
-            "tools",
-            "\n[tool] write_file /repo/note.txt\n\n$ echo hello > made.txt; ls\nall done\n",
-        ),
-        ("opencode", "tools", "[tool] write /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
-        ("opencode", "auth", "[error] test failure 401\n"),
-    ],
-)
-def test_following(output: OutputFormat, case: str, seen: str) -> None:
-    lines = sample_path(output, case).read_bytes().splitlines(keepends=True)
-    assert "".join(table.render_events(output, line) for line in lines) == seen
-
-
-@pytest.mark.parametrize(
-    ("output", "took"),
-    [
-        ("claude", (0.03, 0.042)),
-        ("gemini", (0.026, 0.027)),
-        ("opencode", (0.022, 0.122)),
-        ("codex", ()),
-        ("qwen", ()),
-    ],
-)
-def test_steps_have_their_seconds_where_the_stream_tells_them(
-    output: OutputFormat, took: tuple[float, ...]
-) -> None:
-    """The events of codex and qwen have no times."""
-    steps = read_steps(sample_path(output, "tools"), output, 100)
-    assert len(steps) == 2 and steps[1][0].startswith("$ ") and "made.txt; ls" in steps[1][0]
-    known = [seconds for _, seconds in steps if seconds is not None]
-    assert known == pytest.approx(took, abs=0.001)
-
-
 def test_steps_of_a_stream_that_is_not_there_or_has_no_end(tmp_path: Path) -> None:
     assert read_steps(tmp_path / "none", "claude", 100) == []
     os.mkfifo(tmp_path / "fifo")
@@ -361,14 +345,120 @@ def test_steps_of_a_stream_that_is_not_there_or_has_no_end(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("output", "words"), [("codex", "401"), ("gemini", "UNAUTHENTICATED"), ("qwen", "401")])
-def test_following_shows_the_error(output: OutputFormat, words: str) -> None:
-    lines = sample_path(output, "auth").read_bytes().splitlines(keepends=True)
-    last = table.render_events(output, lines[-1])
-    assert "[error]" in last
-    assert words in last
-
-
 @pytest.mark.parametrize("output", FORMATS)
 def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
     assert table.render_events(output, b"plain \xff words\n") == "plain � words\n"
+
+
+# ---- anything at all
+
+READERS = ("claude", "codex", "qwen", "gemini", "opencode", "background")
+WORDS = sorted(
+    {
+        word
+        for name in READERS
+        for word in re.findall(r'"([A-Za-z][\w.-]+)"', Path(table.__file__).with_name(f"{name}.py").read_text())
+    }
+)
+"""What those look for who read streams: keys, and values."""
+
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.sampled_from(WORDS)
+    | st.text(max_size=8)
+)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+events = st.builds(
+    lambda kind, fields: {**fields, "type": kind},
+    st.sampled_from(WORDS),
+    st.dictionaries(st.sampled_from(WORDS), values, max_size=8),
+)
+lines = events.map(orjson.dumps) | st.binary(max_size=60) | st.just(b"Tokens: 1 sent, 1 received.")
+
+
+recorded = st.sampled_from([(output, sample_path(output, case).read_bytes()) for output, case in RECORDED])
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[OutputFormat, bytes]:
+    """A recorded output with lines dropped, doubled or replaced, fields overwritten, and bytes cut out."""
+    output, whole = draw(recorded)
+    kept: list[bytes] = []
+    for line in whole.splitlines():
+        fate = draw(st.sampled_from(["keep", "keep", "keep", "drop", "double", "new", "field", "cut"]))
+        if fate in ("keep", "double"):
+            kept += [line] * (1 if fate == "keep" else 2)
+        elif fate == "new":
+            kept.append(draw(lines))
+        elif fate == "cut":
+            start = draw(st.integers(0, len(line)))
+            kept.append(line[:start] + draw(st.binary(max_size=4)) + line[start + draw(st.integers(0, 40)) :])
+        elif fate == "field":
+            kept.append(overwrite(line, draw(st.sampled_from(WORDS)), draw(values)))
+    return output, b"\n".join(kept)
+
+
+def overwrite(line: bytes, name: str, value: object) -> bytes:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return line
+    return orjson.dumps({**event, name: value}) if isinstance(event, dict) else line
+
+
+def may_succeed(output: OutputFormat, stdout: bytes) -> bool:
+    """Whether the output holds its format's mark of success at all; written apart from the readers."""
+    for line in stdout.split(b"\n"):
+        if output == "aider" and line.startswith(b"Tokens: "):
+            return True
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if not isinstance(event, dict):
+            continue
+        part = event.get("part")
+        if {
+            "claude": event.get("type") == "result" and event.get("is_error") is False,
+            "qwen": event.get("type") == "result" and event.get("is_error") is False,
+            "codex": event.get("type") == "turn.completed",
+            "gemini": event.get("type") == "result" and event.get("status") == "success",
+            "opencode": isinstance(part, dict) and part.get("reason") == "stop",
+        }.get(output):
+            return True
+    return False
+
+
+def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:
+    result = read_bytes(scratch, output, stdout, stdout)
+    assert not result.ok or may_succeed(output, stdout)
+    assert result.ok is (result.reason_class is None) is (result.reason is None)
+    assert type(result.turns) in (int, type(None))
+    orjson.dumps(result)  # what is read can be written down
+    for line in stdout.split(b"\n"):
+        assert isinstance(table.render_events(output, line), str)
+        assert isinstance(table.list_steps(output, line), list)
+
+
+@pytest.mark.check
+@given(mutated())
+def test_mutated_output_never_raises_nor_becomes_a_success(
+    scratch: Path, case: tuple[OutputFormat, bytes]
+) -> None:
+    check_reading(scratch, *case)
+
+
+@given(st.sampled_from([name for name in FORMATS if name != "text"]), st.lists(lines, max_size=8))
+def test_random_output_never_raises_nor_becomes_a_success(
+    scratch: Path, output: OutputFormat, some: list[bytes]
+) -> None:
+    check_reading(scratch, output, b"\n".join(some))

@@ -5,11 +5,14 @@ What is asserted on recorded samples is seen here to be still said.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any, Final
 
 import pytest
 from conftest import eventually
+
+from sessionrun.model.times import format_time
 
 from .model_server import FORMS, GEMINI_FORMS, OPENAI_FORMS
 from .stage import SESSION_S, Stage, find_agent
@@ -20,6 +23,9 @@ PATIENCE_S: Final = {"claude": 15, "codex": 15, "qwen": 30, "gemini": 30, "openc
 """Longer than the agent needs to start; on 429 and 500 some try again for minutes and say nothing."""
 LONG_S: Final = 150
 """For those that say at once what is wrong, however busy the machine is."""
+
+RESET_S: Final = 40
+"""Until when the provider is limited: longer than all of them need to start."""
 
 SUBSCRIPTION: Final = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "any"}
 
@@ -89,6 +95,33 @@ def test_how_the_others_say_that_a_limit_is_reached(stage: Stage) -> None:
     patient = {name: {"timeout"} for name in met}
     at_once = {name: {"usage_limit"} for name in met if name.endswith(("_codex", "_gemini"))}
     assert _wrong(met, {**patient, **at_once}) == []
+
+
+def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage, needs_claude: None) -> None:
+    """Two tasks of a limited account wait for its reset, and then succeed at their first attempt."""
+    reset_at = int(time.time()) + RESET_S
+    reset = str(format_time(reset_at))
+    stage.server.limited_until(reset_at)
+    others = [name for name in ("codex", "qwen", "opencode") if find_agent(name) is None]
+    tasks: list[dict[str, Any]] = [{"id": name, "agent": name, "prompt": "Say answer[[now]]"} for name in others]
+    for number in (1, 2):
+        prompt = "claude says answer[[later]]"
+        tasks.append({"id": f"claude-{number}", "agent": "claude", "prompt": prompt, "env": SUBSCRIPTION})
+    session = stage.start(tasks, max_parallel=5)
+
+    def held() -> list[dict[str, Any]]:
+        tasks = stage.command.status(session)["tasks"]
+        return [task for task in tasks if task["agent"] == "claude" and task["held_until"]]
+
+    eventually(lambda: len(held()) == 2, timeout_s=RESET_S - 5)
+    ended = stage.finish(session)
+    assert {(task["outcome"], task["attempt"]) for task in ended.values()} == {("succeeded", 1)}
+    for task in ended.values():
+        if task["agent"] != "claude":
+            assert task["started_at"] < reset, "it waited for a limit that is not its own"
+        else:
+            assert task["ended_at"] > reset
+    assert len(stage.server.told("claude says ")) <= 4  # one refused, one canary, then the others
 
 
 def _sign_in(case: str) -> dict[str, dict[str, str]]:

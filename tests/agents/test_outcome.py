@@ -87,6 +87,7 @@ def test_a_signal_wins_over_what_was_printed(result: AgentResult | None) -> None
     ("status", "result", "stderr", "reason"),
     [
         (256, None, "Error: 429 too many requests\n", "rate_limited: Error: 429 too many requests (exit code 1)"),
+        (256, None, "Please run /login\n", "auth: Please run /login (exit code 1)"),
         (256, SILENT, "Error: model_not_found\nbye\n", "bad_model: Error: model_not_found (exit code 1)"),
         (0, SILENT, "Error: model_not_found\n", "bad_model: Error: model_not_found"),
         (0, None, "Error: model_not_found\n", None),

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import random
 import re
 import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, marker_of, real_cluster
-from conftest import Command, eventually
-from stages import git
-from test_silence import AGENT as LINGERING
+from clusters import (
+    SHORT_WORDS,
+    RealCluster,
+    find_own_address,
+    make_repository,
+    processes_of,
+    real_cluster,
+)
+from conftest import Command, eventually, is_gone
+from stages import git, write_files
 
 import sessionrun as package
 from sessionrun.cluster.address import make_certs, open_cluster
 from sessionrun.cluster.companions import MAX_BYTES
 from sessionrun.cluster.machines import head_command, make_unit
+from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-
-
-ROLES = ("root", "keeper", "supervisor")
 
 
 @pytest.fixture
@@ -51,51 +49,6 @@ def cluster(sessionrun: Command) -> Iterator[RealCluster]:
 
 def start(cluster: RealCluster, plan: object, *words: str) -> str:
     return cluster.command.start(plan, "--cluster", cluster.address, *words)
-
-
-@pytest.mark.parametrize(
-    "nodes", [pytest.param(1, marks=pytest.mark.check), pytest.param(2, marks=pytest.mark.slow)]
-)
-def test_a_session_on_nodes_is_like_any_other(nodes: int, sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=nodes) as cluster:
-        check_session(cluster, nodes)
-
-
-def check_session(cluster: RealCluster, count: int) -> None:
-    command = cluster.command
-    folder = "$SESSIONRUN_TASK"
-    plan = [
-        {"id": "good", "prompt": "echo fine; echo oops >&2", "check": "test -e sibling", "env": {"E": "a b"}},
-        {"id": "bad", "prompt": f"exit 7 {folder}"},
-        {"id": "later", "prompt": "cat sibling; env | grep ^DASK_ || true", "needs": ["good"]},
-        {"id": "lingers", "prompt": 'echo \'{"type":"turn.completed"}\'; exec sleep 600', "agent": "streaming"},
-    ]
-    (command.cwd / "sibling").write_text("here\n")
-    (command.cwd / "sessionrun.toml").write_text(f'linger = "1s"\n{LINGERING}')
-    session_id = start(cluster, plan)
-    view = command.wait(session_id)
-    tasks = {task["id"]: task for task in view["tasks"]}
-    assert {name: task["outcome"] for name, task in tasks.items()} == {
-        "good": "succeeded",
-        "bad": "failed",
-        "later": "succeeded",
-        "lingers": "succeeded",
-    }
-    assert tasks["lingers"]["reason_class"] == "lingered"
-    assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
-    eventually(lambda: not any(map(os.listdir, cluster.nodes_dir.glob("*/node-*/jobs"))))
-    shown: dict[str, Any] = {}
-    eventually(lambda: shown.update(cluster.show()) or not shown["sessions"])
-    names = {node["id"] for node in shown["nodes"]}
-    assert len(names) == count
-    assert {host for one in cluster.find("dask") for host, _ in listens_at(one)} == {"127.0.0.1"}
-    assert {task["node"] for task in tasks.values()} <= names
-    explained = command("explain", session_id, "bad").stdout
-    assert f" s failed (exit code 7; on node {tasks['bad']['node']})" in explained
-    session = command.directory(session_id)
-    assert (session / "task-good.txt").read_text() == "fine\n"
-    assert (session / "task-good.err").read_text() == "oops\n"
-    assert (session / "task-later.txt").read_text() == "here\n"
 
 
 def listens_at(process: psutil.Process) -> set[tuple[str, int]]:
@@ -165,11 +118,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     made = sessionrun("cluster", "certs", env=env)
     assert made.returncode == 0 and made.stdout.splitlines()[0].endswith("certs/ca.pem")
     assert (sessionrun.cwd / "certs" / "key.pem").stat().st_mode & 0o777 == 0o600
-    subprocess.run(["git", "init", "-q", "."], check=True)
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
-        check=True,
-    )
+    make_repository(sessionrun.cwd)
     loopback = ("--cluster", "tls://127.0.0.1:1")
     for words, said in [
         (("cluster", "certs"), "ca.pem is there"),
@@ -206,54 +155,6 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     refused = sessionrun("cluster", "status", "tls://127.0.0.1:1", env=env)
     # a machine that is busy may have no time left for the last of its tries
     assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)
-
-
-@pytest.mark.slow
-def test_a_hundred_megabytes_come_byte_for_byte_while_workers_are_killed(cluster: RealCluster) -> None:
-    command = cluster.command
-    size = 100 * 1000 * 1000 + 1
-    code = f"import random, sys; sys.stdout.buffer.write(random.Random(7).randbytes({size}))"
-    session_id = start(cluster, [{"id": "big", "prompt": f'"{sys.executable}" -c "{code}"'}])
-    path = command.directory(session_id) / "task-big.txt"
-    for part in (1, 3, 5):
-        eventually(lambda part=part: path.is_file() and path.stat().st_size > part * 10_000_000)  # type: ignore[misc]
-        for worker in cluster.find("dask_worker"):
-            worker.kill()
-    assert command.wait(session_id)["outcome"] == "succeeded"
-    wanted = hashlib.sha256(random.Random(7).randbytes(size)).digest()
-    assert path.stat().st_size == size and hashlib.sha256(path.read_bytes()).digest() == wanted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "victim", ["worker", "root", "keeper", "link", "scheduler", "supervisor", "session's keeper"]
-)
-def test_whatever_is_killed_nothing_is_lost(victim: str, cluster: RealCluster) -> None:
-    command, names = cluster.command, ("a", "b", "c", "d")
-    session_id = start(cluster, cluster.command.waiting(*names))
-    eventually(lambda: cluster.command.is_up(session_id, *names))
-    for _ in range(2):
-        eventually(lambda: kill(cluster, session_id, victim))
-    cluster.command.let_go(*names)
-    view = command.wait(session_id)
-    ends = [(task["outcome"], task["attempt"], task["reason"]) for task in view["tasks"]]
-    assert [end[:2] for end in ends] == [("succeeded", 1)] * 4, ends
-    for name in names:
-        assert (command.directory(session_id) / f"task-{name}.txt").read_text() == "up\ndown\n"
-
-
-def kill(cluster: RealCluster, session_id: str, victim: str) -> bool:
-    """kill -9 of those that are there; whether any was.  They are gone then."""
-    if victim in ("worker", "scheduler"):
-        found = cluster.find(f"dask_{victim}")
-    elif victim in ("supervisor", "session's keeper"):
-        role = victim.rpartition(" ")[2]
-        found = []
-        with suppress(AssertionError, psutil.Error, ValueError):
-            found = [psutil.Process(cluster.command.chain(session_id)[ROLES.index(role)])]
-    else:
-        found = [process for name in ("n0", "n1") for process in cluster.find_chain(name, victim)]
-    return kill_and_wait(found)
 
 
 def find_node(command: Command, session_id: str) -> str:
@@ -294,50 +195,15 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
 
 
 @pytest.mark.slow
-def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=1, timers=SHORT_WORDS) as cluster:
-        session_id = start(cluster, cluster.command.waiting("a"))
-        eventually(lambda: cluster.command.is_up(session_id, "a"))
-        (worker,) = cluster.find("dask_worker")
-        cluster.programs["n0"].send_signal(signal.SIGSTOP)  # which would start another worker
-        worker.send_signal(signal.SIGSTOP)
-        view = sessionrun.wait(session_id)
-        assert view["no_contact"] == []
-        (task,) = view["tasks"]
-        assert (task["outcome"], task["attempt"]) == ("lost", 1)
-        assert "lease" in task["reason"] and "n0" in task["reason"]
-        explained = sessionrun("explain", session_id, "a").stdout
-        assert "on node n0@" in explained and "never ran" not in explained
-        cluster.start_node("n1")
-        cluster.command.let_go("a")
-        assert sessionrun("retry", session_id).returncode == 0
-        view = sessionrun.wait(session_id)
-        assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 2)
-        assert view["tasks"][0]["node"].startswith("n1@")
-
-
-@pytest.mark.slow
-def test_with_keeper_and_root_stopped_the_worker_ends_the_jobs_with_the_lease(sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=6,grace=1,margin=3") as cluster:
-        session_id = start(cluster, [{"id": "a", "prompt": "trap '' TERM; echo up; while :; do sleep 1; done"}])
-        eventually(lambda: cluster.command.is_up(session_id, "a"))
-        stopped = [one for which in ("root", "keeper", "link") for one in cluster.find_chain("n0", which)]
-        assert len(stopped) == 3
-        for process in stopped:
-            process.send_signal(signal.SIGSTOP)
-        view = cluster.command.wait(session_id)
-        assert (view["outcome"], view["tasks"][0]["outcome"]) == ("failed", "lost")
-        assert not [one for one in psutil.process_iter() if f"/{session_id}/" in marker_of(one)]
-        for process in stopped:
-            with suppress(psutil.Error):
-                process.send_signal(signal.SIGCONT)
-
-
-@pytest.mark.slow
-def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> None:
-    command = cluster.command
-    repository = make_repository(command.cwd)
+def test_worktrees_travel_with_what_tasks_have_here_and_all_branches_come_back(sessionrun: Command) -> None:
+    repository, gone = make_repository(sessionrun.cwd), sessionrun.cwd.parent / "gone"
+    write_files(repository, {".gitignore": ".env\nmodels\n", ".worktreeinclude": ".env\n", ".env": "KEY=1\n"})
+    git(repository, "add", ".gitignore")
+    git(repository, "commit", "-q", "-m", "rules")
+    write_files(repository, {"models/m": "model\n"})
     git(repository, "branch", "main-task-two")  # a name that is taken here, and on no node
+    gone.mkdir()
+    brings = f"while [ -e {gone} ]; do sleep 0.05; done; cat .env models/m > got; : > .gitignore"
     plan = [
         {"id": "one", "prompt": "echo one >> f; git log --oneline", "setup": "echo made > made"},
         {"id": "two", "prompt": "echo two > two; git add two; git commit -qm mine; echo more > more"},
@@ -345,34 +211,42 @@ def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> No
         {"id": "bad", "prompt": "echo bad > bad; exit 3"},
         {"id": "none", "prompt": "pwd"},
         {"id": "rounds", "prompt": "echo x >> n", "check": "test $(wc -l < n) = 2", "rounds": 2},
+        {"id": "brings", "prompt": brings, "links": ["models"]},
+        {"id": "links", "prompt": "true", "needs": ["brings"], "links": [str(gone)]},
+        {"id": "has", "prompt": 'test "$KEY" = s3cret-value', "env": {"KEY": "{env:TEAM_KEY}"}},
+        {"id": "lacks", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
     ]
-    view = command.wait(start(cluster, plan, "--worktree"))
+    with real_cluster(sessionrun, env={"TEAM_KEY": "s3cret-value"}) as cluster:
+        session_id = start(cluster, plan, "--worktree")
+        gone.rmdir()
+        view = sessionrun.wait(session_id)
+        assert not list(cluster.nodes_dir.glob("*/repositories/*/included/*"))
     tasks = {task["id"]: task for task in view["tasks"]}
-    assert {name for name, task in tasks.items() if task["outcome"] == "succeeded"} == set(tasks) - {"bad"}
+    failed = {name: task["reason_class"] for name, task in tasks.items() if task["outcome"] != "succeeded"}
+    assert failed == {"bad": "exit_code", "links": "workspace_failed", "lacks": "start_failed"}
+    assert f"there is no {gone} on this node" in tasks["links"]["reason"]
+    assert "OTHER_KEY, which KEY is to be, is not set" in tasks["lacks"]["reason"]
     assert tasks["two"]["branch"] == "main-task-two-2" and tasks["none"]["branch"] is None
-    for name, task in tasks.items():
-        if name != "none":
+    for task in tasks.values():
+        if task["branch"] is not None:
             assert git(repository, "rev-parse", task["branch"]) == task["commit"]
-    assert git(repository, "show", "main-task-three:three") == "base\none\ntwo"
-    assert git(repository, "show", "main-task-three:more") == "more"
-    assert git(repository, "show", "main-task-bad:bad") == "bad"
-    assert git(repository, "show", "main-task-rounds:n") == "x\nx"
+    for place, text in {
+        "three:three": "base\none\ntwo",
+        "three:more": "more",
+        "bad:bad": "bad",
+        "rounds:n": "x\nx",
+        "brings:got": "KEY=1\nmodel",
+    }.items():
+        assert git(repository, "show", f"main-task-{place}") == text
     assert git(repository, "diff", "--name-only", f"{tasks['one']['setup_commit']}..main-task-one") == "f"
-    patch = command("diff", view["session_id"], "three").stdout
+    changed = git(repository, "diff", "--name-only", f"{tasks['brings']['base_commit']}..main-task-brings").split()
+    assert changed == [".gitignore", "got"]  # what was brought is no work, though git ignores it no more
+    patch = sessionrun("diff", view["session_id"], "three").stdout
     assert "+++ b/three" in patch and "two" in patch and "+++ b/more" not in patch
     assert git(repository, "fsck", "--no-dangling") == ""
     assert git(repository, "worktree", "list").count("\n") == 0
-    landed = command("merge", view["session_id"], "three", "one", "two")
+    landed = sessionrun("merge", view["session_id"], "three", "one", "two")
     assert landed.returncode == 0 and git(repository, "show", "main:three") == "base\none\ntwo"
-
-
-def make_repository(path: Path) -> Path:
-    """A repository with a commit on main."""
-    git(path, "init", "-q", "-b", "main")
-    (path / "f").write_text("base\n")
-    git(path, "add", "f")
-    git(path, "commit", "-q", "-m", "base")
-    return path
 
 
 @pytest.mark.slow
@@ -389,19 +263,6 @@ def test_a_worktree_of_a_node_that_went_waits_for_it(sessionrun: Command) -> Non
         view = sessionrun.wait(session_id)
         (task,) = view["tasks"]
         assert task["outcome"] == "lost" and git(repository, "show", f"{task['branch']}:work") == "work"
-
-
-@pytest.mark.slow
-def test_cancel_ends_the_whole_tree_on_the_node(cluster: RealCluster) -> None:
-    trap = "trap '' TERM; echo up; while :; do sleep 300; done"
-    session_id = start(cluster, [{"id": "a", "prompt": f'setsid sh -c "{trap}" & {trap}'}])
-    eventually(lambda: cluster.command.is_up(session_id, "a"))
-    begun = time.monotonic()
-    assert cluster.command("cancel", session_id).returncode == 0
-    view = cluster.command.wait(session_id)
-    assert view["tasks"][0]["outcome"] == "cancelled"
-    assert time.monotonic() - begun < 60
-    assert not [one for one in psutil.process_iter() if f"/{session_id}/" in marker_of(one)]
 
 
 @pytest.mark.slow
@@ -446,37 +307,27 @@ def is_answered(host: str, port: int, certs: Path | None) -> bool:
 
 
 @pytest.mark.slow
-def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=0) as cluster:
-        (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
-        session_id = sessionrun.start(cluster.command.waiting("a"), "--max-parallel", "3")
-        eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
-        cluster.start_node("n0")
-        eventually(lambda: cluster.command.is_up(session_id, "a"))
-        eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
-        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
-        assert "\n    on node n0@" in sessionrun("status", session_id).stdout
-        cluster.command.let_go("a")
-        assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-
-
-@pytest.mark.slow
-def test_a_node_of_another_version_gets_no_jobs(sessionrun: Command) -> None:
+def test_a_session_waits_for_a_node_of_its_version_and_says_so(sessionrun: Command) -> None:
     other = sessionrun.cwd / "other"
     shutil.copytree(Path(package.__file__).parent, other / "sessionrun")
     (other / "sessionrun" / "__init__.py").write_text('__version__ = "9.9"\n')
     with real_cluster(sessionrun, nodes=0) as cluster:
+        (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
+        session_id = sessionrun.start(cluster.command.waiting("a"), "--max-parallel", "3")
+        eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
         words = ("cluster", "node", cluster.address, "--name", "old", "--slots", "2")
         cluster.start_program("old", *sessionrun.argv, *words, env={"PYTHONPATH": str(other)})
         cluster.wait_for_nodes(1)
-        refused = sessionrun("--agent", "shell", "--cluster", cluster.address, "-p", "true")
+        refused = sessionrun("--agent", "shell", "-p", "true")
         said = f"its nodes have version 9.9 of sessionrun, and this is {package.__version__}: install the same"
-        assert refused.returncode == 2 and said in refused.stderr and not sessionrun.results.exists()
+        assert refused.returncode == 2 and said in refused.stderr
+        assert len(list(sessionrun.results.glob("session-*"))) == 1
         cluster.start_node("n0")
-        cluster.wait_for_nodes(2)
-        session_id = start(cluster, cluster.command.waiting("a"))
         eventually(lambda: cluster.command.is_up(session_id, "a"))
         assert "it has version 9.9 of sessionrun, and gets no jobs" in sessionrun("doctor", session_id).stdout
+        eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
+        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
+        assert "\n    on node n0@" in sessionrun("status", session_id).stdout
         cluster.command.let_go("a")
         assert sessionrun.wait(session_id)["tasks"][0]["node"].startswith("n0@")
 
@@ -515,3 +366,241 @@ def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
         assert view["outcome"] == "succeeded"
         assert {nodes.count(node) for node in nodes} == {2}
         assert {node.partition("@")[0] for node in nodes} == {"n0"}
+
+
+# --- The end of a cluster's programs: by hand with virtual time, and of real ones on loopback ---
+
+
+def stop(cluster: RealCluster, *words: str) -> tuple[int, str, str]:
+    done = cluster.command("cluster", "stop", cluster.address, *words, env=cluster.env)
+    return done.returncode, done.stdout, done.stderr
+
+
+def check_gone(cluster: RealCluster) -> None:
+    """All programs of the cluster have ended, by themselves."""
+    for program in cluster.programs.values():
+        assert program.wait(60) == 0
+    eventually(lambda: not processes_of(str(cluster.nodes_dir)))
+    assert not processes_of(f":{cluster.port}")
+
+
+@pytest.mark.slow
+def test_stop_names_jobs_or_ends_them_and_what_is_started_again_stays(cluster: RealCluster) -> None:
+    assert "say --yes" in stop(cluster)[2]
+    repository = make_repository(cluster.command.cwd)
+    plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
+    session_id = start(cluster, plan, "--worktree")
+    eventually(lambda: cluster.command.is_up(session_id, "a"))
+    code, out, said = stop(cluster, "--yes")
+    assert (code, out) == (2, "") and f"task a of session {session_id} on n" in said and "--force" in said
+    code, out, _ = stop(cluster, "--yes", "--force")
+    assert code == 0 and "The head has ended." in out
+    (task,) = cluster.command.wait(session_id)["tasks"]
+    assert task["outcome"] == "lost" and "its node was stopped with the cluster" in task["reason"]
+    assert git(repository, "show", f"{task['branch']}:work") == "work", "it came home"
+    check_gone(cluster)
+    cluster.start_head()
+    cluster.start_node("n0")
+    eventually(cluster.show)
+    cluster.wait_for_nodes(1)
+    assert cluster.command.wait(start(cluster, ["echo again"]))["outcome"] == "succeeded"
+    eventually(lambda: not cluster.show()["sessions"])
+    code, out, _ = stop(cluster, "--yes", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["head"] == "left" and {one["state"] for one in told["nodes"]} == {"left"}
+    check_gone(cluster)
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_node_whose_program_was_ended_go_by_themselves(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=3,grace=0.5,margin=2.2") as cluster:
+        assert processes_of(str(cluster.site("n0")))
+        cluster.programs["n0"].terminate()
+        assert cluster.programs["n0"].wait(60) == 0
+        eventually(lambda: not processes_of(str(cluster.site("n0"))))
+        cluster.start_node("n0")
+        eventually(lambda: processes_of(str(cluster.site("n0"))))
+
+
+@pytest.mark.slow
+def test_the_programs_of_a_killed_head_and_a_killed_node_go_and_the_jobs_go_on(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        session_id = start(cluster, cluster.command.waiting("a", "b"))
+        eventually(lambda: cluster.command.is_up(session_id, "a", "b"))
+        left = [*cluster.find("dask_scheduler"), *cluster.find("dask_worker")]
+        for program in cluster.programs.values():
+            program.kill()
+            program.wait()
+        assert len(left) == 2
+        eventually(lambda: all(map(is_gone, left)))
+        cluster.command.let_go("a")
+        cluster.start_head()
+        cluster.start_node("n0", 3)
+        eventually(
+            lambda: [(node["lives"], node["slots"]) for node in cluster.show().get("nodes", ())] == [(True, 3)]
+        )
+        cluster.command.let_go("b")
+        tasks = cluster.command.wait(session_id)["tasks"]
+        assert [(task["outcome"], task["attempt"]) for task in tasks] == [("succeeded", 1)] * 2
+        for name in ("head", "n0"):
+            assert cluster.programs[name].poll() is None
+
+
+def test_doctor_says_why_a_configured_cluster_cannot_be_asked(sessionrun: Command) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "tls://192.0.2.1:8786"\n')
+    done = sessionrun("doctor", env={"SESSIONRUN_CERTS": str(sessionrun.cwd)})
+    assert done.returncode == 1 and f"{sessionrun.cwd}/ca.pem is not there" in done.stdout
+    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "slurm"\n')
+    assert sessionrun("doctor").returncode == 0
+
+
+@pytest.mark.slow
+def test_doctor_names_a_node_and_a_head_that_are_gone(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, timers="tick=0.3,lease=4,grace=0.5,margin=2.2") as cluster:
+        session_id = start(cluster, cluster.command.waiting("a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
+        assert "Nothing is wrong" in sessionrun("doctor", session_id).stdout
+        (idle,) = [node["name"] for node in cluster.show()["nodes"] if not node["used"]]
+        cluster.kill_all(idle)
+        cluster.wait_for_nodes(1)
+        done = sessionrun("doctor", session_id)
+        assert done.returncode == 1 and f"cluster node {cluster.address} --name {idle}" in done.stdout
+        cluster.programs["head"].kill()
+        for process in cluster.find("dask_scheduler"):
+            process.kill()
+        told = json.loads(sessionrun("doctor", session_id, "--json").stdout)
+        assert [(one["check"], one["where"]) for one in told["findings"]] == [("cluster", cluster.address)]
+
+
+# --- Sessions on a cluster of dask that its user started, without a word of ours on its command lines ---
+
+
+class OwnCluster(RealCluster):
+    """A scheduler and workers of dask."""
+
+    def start_scheduler(self, env: dict[str, str] | None = None, *words: str) -> None:
+        """Start the scheduler, and wait for it."""
+        argv = (sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", self.address, "--no-dashboard")
+        self.start_program("scheduler", *argv, *self.name_certs(), *words, env=env)
+        said = "its scheduler has no plug-ins", "it speaks version"
+        # a session that waits for it may have registered the plug-ins by now
+        eventually(lambda: self.show() or any(words in self.ask() for words in said))
+
+    def start_worker(self, name: str, env: dict[str, str] | None = None) -> None:
+        """Start a worker of two slots."""
+        argv = (sys.executable, "-m", "distributed.cli.dask_worker", self.address, "--name", name, "--no-nanny")
+        self.start_program(
+            name, *argv, *self.name_certs(), "--nthreads", "1", "--resources", "slot=2", "--no-dashboard", env=env
+        )
+        log = self.command.cwd / f"{name}.log"
+        eventually(lambda: "Registered to" in log.read_text())
+
+    def name_certs(self) -> list[str]:
+        """The words of dask's for the files of `cluster certs`."""
+        folder = Path(self.env["SESSIONRUN_CERTS"])
+        if not folder.exists():
+            make_certs(folder)
+        names = {"--tls-ca-file": "ca.pem", "--tls-cert": "cert.pem", "--tls-key": "key.pem"}
+        return [word for option, name in names.items() for word in (option, str(folder / name))]
+
+    def ask(self) -> str:
+        """What `cluster status` says on standard error."""
+        return self.command("cluster", "status", self.address, env=self.env).stderr
+
+    def launch(self) -> tuple[int, str]:
+        """The exit code and standard error of a launch of one job."""
+        words = ("--agent", "shell", "--cluster", self.address, "-p", "true")
+        done = self.command(*words, env=self.env)
+        return done.returncode, done.stderr
+
+
+@pytest.fixture
+def own(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
+    """Nothing runs yet."""
+    temporary = {"DASK_TEMPORARY_DIRECTORY": str(sessionrun.cwd / "dask")}
+    made = OwnCluster(sessionrun, "", {**temporary, "SESSIONRUN_CERTS": str(sessionrun.cwd / "certs")})
+    monkeypatch.setenv("SESSIONRUN_CERTS", made.env["SESSIONRUN_CERTS"])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.slow
+def test_a_session_registers_what_the_cluster_lacks_also_after_a_new_start(own: OwnCluster) -> None:
+    own.start_scheduler()
+    own.start_worker("w0")
+    command = own.command
+    code, said = own.launch()
+    assert code == 0 and "no adaptive scaling" in said and "start it again under the same --name" in said
+    session_id = start(own, own.command.waiting("a"))  # and is not told again
+    eventually(lambda: own.command.is_up(session_id, "a"))
+    for process in own.find("dask_scheduler"):
+        process.kill()
+    own.programs["w0"].wait(60)  # it closes without its scheduler; the job goes on
+    own.start_scheduler()
+    own.start_worker("w0")
+    own.command.let_go("a")
+    (task,) = command.wait(session_id)["tasks"]
+    assert (task["outcome"], task["attempt"]) == ("succeeded", 1) and "-w0@" in task["node"]
+    own.start_worker("w1")  # a later worker gets the bridge by itself
+    own.wait_for_nodes(2)
+
+
+def lay_out_without(own: OwnCluster) -> None:
+    """A directory for PYTHONPATH, with which our programs are not installed."""
+    (own.command.cwd / "without").mkdir()
+    (own.command.cwd / "without" / "sessionrun.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'sessionrun'\")\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_worker_without_our_programs_lives_on_and_gets_no_jobs(own: OwnCluster) -> None:
+    lay_out_without(own)
+    env = {"PYTHONPATH": "without"}
+    own.start_scheduler()
+    own.start_worker("bare", env)
+    own.start_worker("good")
+    code, said = own.launch()
+    assert code == 0 and "No module named 'sessionrun'; sessionrun has to be installed there" in said
+    own.wait_for_nodes(1)
+    own.start_worker("later", env)
+    view = own.command.wait(start(own, ["true"] * 4))
+    assert view["outcome"] == "succeeded" and all("-good@" in task["node"] for task in view["tasks"])
+    for name in ("bare", "later"):
+        assert own.programs[name].poll() is None
+
+
+OTHER_VERSION = """\
+from sessionrun.cluster import dask_scheduler as scheduler
+scheduler.PROTOCOL = 99
+dask_setup = scheduler.dask_setup
+"""
+SETTING = "DASK_DISTRIBUTED__SCHEDULER__"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "words", "said"),
+    [
+        (
+            {f"{SETTING}BLOCKED_HANDLERS": '["register_scheduler_plugin"]'},
+            (),
+            "start it with --preload sessionrun.cluster.dask_scheduler",
+        ),
+        ({f"{SETTING}IDLE_TIMEOUT": "'1 hour'"}, (), "start it without distributed.scheduler.idle-timeout"),
+        ({"PYTHONPATH": "without"}, (), "sessionrun has to be installed where the scheduler runs"),
+        ({}, ("--preload", "other.py"), f"speaks version {PROTOCOL} of the protocol, and this scheduler 99"),
+    ],
+    ids=["nothing can be registered", "it ends when it is idle", "without our programs", "of another version"],
+)
+def test_what_a_cluster_of_ones_own_must_not_be(
+    env: dict[str, str], words: tuple[str, ...], said: str, own: OwnCluster
+) -> None:
+    lay_out_without(own)
+    (own.command.cwd / "other.py").write_text(OTHER_VERSION)
+    own.start_scheduler(env, *words)
+    code, told = own.launch()
+    assert code == 2 and said in told and len(told.splitlines()) == 1
+    assert not own.command.results.exists()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,16 +22,12 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import marker_of, words_of
+from clusters import end_all, make_repository, marker_of, pick, words_of
 from conftest import Command, eventually, slow_seed
-from machines import Machines, find_overlaps, read_times, three_machines, write_log_program
 from stages import git
-from test_cluster import make_repository
 
-from sessionrun.client.reading.view import load_history, load_view
+from sessionrun.client.reading.view import load_view
 from sessionrun.keeper.lease import boot_ns
-from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost
-from sessionrun.model.keys import JobKey
 from sessionrun.store.session import SessionDir
 
 LONG_LEASE_S = 60
@@ -59,6 +57,7 @@ class Run:
     record: Path
     repository: Path
     session_id: str
+    turned: bool
     lost: dict[tuple[str, int], str] = field(default_factory=dict)
     struck: list[tuple[tuple[str, int], float, float]] = field(default_factory=list)
     thawed: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -146,15 +145,14 @@ def kill_of_session(place: int) -> Callable[[Run, str], Undo]:
 
     def begin(run: Run, machine: str) -> Undo:
         command = Command(run.repository, run.repository / "results")
-        chain: list[int] = []
 
-        def look() -> bool:
-            with suppress(AssertionError, psutil.Error, ValueError):
-                chain[:] = command.chain(run.session_id)
-            return bool(chain)
+        def kill_it() -> bool:
+            with suppress(AssertionError, psutil.Error, ValueError, ProcessLookupError):
+                os.kill(command.chain(run.session_id)[place], signal.SIGKILL)
+                return True
+            return False
 
-        eventually(look)
-        os.kill(chain[place], signal.SIGKILL)
+        eventually(kill_it)
         return nothing
 
     return begin
@@ -165,18 +163,12 @@ def cut(run: Run, machine: str) -> Undo:
     return lambda: run.machines.lan.plug(machine)
 
 
-def lose_one_way(choose: random.Random) -> Callable[[Run, str], Undo]:
+def lose_one_way(run: Run, machine: str) -> Undo:
     """Nothing from a node arrives at the head, or the other way round; first one, then the other."""
-    turned = choose.choice((True, False))
-
-    def begin(run: Run, machine: str) -> Undo:
-        nonlocal turned
-        turned = not turned
-        ends = ("head", machine) if turned else (machine, "head")
-        run.machines.lan.block(*ends)
-        return lambda: run.machines.lan.unblock(*ends)
-
-    return begin
+    run.turned = not run.turned
+    ends = ("head", machine) if run.turned else (machine, "head")
+    run.machines.lan.block(*ends)
+    return lambda: run.machines.lan.unblock(*ends)
 
 
 def freeze(run: Run, machine: str) -> Undo:
@@ -202,8 +194,8 @@ class Failure:
     """How a failure begins, on which machines, and for how long (seconds)."""
 
     begin: Callable[[Run, str], Undo]
-    where: tuple[str, ...] = ("a", "b")
-    lasts: tuple[float, float] = (0.0, 0.0)
+    where: tuple[str, ...]
+    lasts: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -222,68 +214,61 @@ class Row:
     seconds: tuple[float, float] = (7.0, 11.0)
 
 
+NODES, HEAD, AT_ONE_MOMENT = ("a", "b"), ("head",), (0.0, 0.0)
 SHORT, LONG, FROZEN = (2.5, 3.5), (8.5, 11.0), (12.0, 12.0)
 
 
-def make_failures(choose: random.Random) -> dict[str, Failure]:
-    """All failures of one kind, by name; their names are those of rows."""
-    head = ("head",)
-    return {
-        "none": Failure(kill()),
-        "kill worker": Failure(kill("worker")),
-        "kill keeper": Failure(kill("keeper")),
-        "kill root": Failure(kill("root")),
-        "kill root and keeper": Failure(kill("root", "keeper")),
-        "kill link": Failure(kill("link")),
-        "kill supervisor": Failure(kill_of_session(2), head),
-        "kill the session's keeper": Failure(kill_of_session(1), head),
-        "kill scheduler, long lease": Failure(kill("scheduler"), head),
-        "kill scheduler, short lease": Failure(kill("scheduler"), head),
-        "cut within the lease": Failure(cut, lasts=(6.0, 8.0)),
-        "cut beyond the lease": Failure(cut, lasts=LONG),
-        "one-way loss": Failure(lose_one_way(choose), lasts=LONG),
-        "cut of the head": Failure(cut, head, LONG),
-        "stop worker": Failure(stop("worker"), lasts=LONG),
-        "stop keeper": Failure(stop("keeper"), lasts=LONG),
-        "stop root and keeper": Failure(stop("root", "keeper"), lasts=LONG),
-        "stop scheduler": Failure(stop("scheduler"), head, LONG),
-        "freeze": Failure(freeze, lasts=FROZEN),
-    }
+def costly(
+    begin: Callable[[Run, str], Undo],
+    where: tuple[str, ...] = NODES,
+    lasts: tuple[float, float] = AT_ONE_MOMENT,
+) -> Row:
+    return Row((Failure(begin, where, lasts),))
 
 
-def make_row(name: str, choose: random.Random) -> Row:
-    failures = make_failures(choose)
-    if name == CHAOS:
-        some = [
-            failure for kind, failure in failures.items() if kind not in ("none", "freeze", "cut within the lease")
-        ]
-        return Row((*some, Failure(cut, lasts=SHORT)), faults=30, tasks=200, seconds=(3.0, 6.0))
-    only = (failures[name],)
-    harmless = Row(only, 3, LONG_LEASE_S, (), 16, (4.0, 9.0))
-    return {
-        "none": replace(harmless, faults=0),
-        "kill worker": harmless,
-        "kill keeper": harmless,
-        "kill root": harmless,
-        "kill root and keeper": replace(harmless, losing=(UNSEEN,)),
-        "kill link": harmless,
-        "kill supervisor": harmless,
-        "kill the session's keeper": harmless,
-        "kill scheduler, long lease": replace(harmless, faults=2),
-        "cut within the lease": replace(harmless, lease_s=30),
-    }.get(name, Row(only))
+def harmless(
+    begin: Callable[[Run, str], Undo],
+    where: tuple[str, ...] = NODES,
+    lasts: tuple[float, float] = AT_ONE_MOMENT,
+    **about: Any,
+) -> Row:
+    return replace(Row((Failure(begin, where, lasts),), 3, LONG_LEASE_S, (), 16, (4.0, 9.0)), **about)
 
 
-CHAOS = "chaos"
-NAMES = (*make_failures(random.Random(0)), CHAOS)
+ROWS = {
+    "none": harmless(kill(), faults=0),
+    "kill worker": harmless(kill("worker")),
+    "kill keeper": harmless(kill("keeper")),
+    "kill root": harmless(kill("root")),
+    "kill root and keeper": harmless(kill("root", "keeper"), losing=(UNSEEN,)),
+    "kill link": harmless(kill("link")),
+    "kill supervisor": harmless(kill_of_session(2), HEAD),
+    "kill the session's keeper": harmless(kill_of_session(1), HEAD),
+    "kill scheduler, long lease": harmless(kill("scheduler"), HEAD, faults=2),
+    "kill scheduler, short lease": costly(kill("scheduler"), HEAD),
+    "cut within the lease": harmless(cut, lasts=(6.0, 8.0), lease_s=30),
+    "cut beyond the lease": costly(cut, lasts=LONG),
+    "one-way loss": costly(lose_one_way, lasts=LONG),
+    "cut of the head": costly(cut, HEAD, LONG),
+    "stop worker": costly(stop("worker"), lasts=LONG),
+    "stop keeper": costly(stop("keeper"), lasts=LONG),
+    "stop root and keeper": costly(stop("root", "keeper"), lasts=LONG),
+    "stop scheduler": costly(stop("scheduler"), HEAD, LONG),
+    "freeze": costly(freeze, lasts=FROZEN),
+}
+ALL = [
+    *(one for name in ROWS.keys() - {"none", "freeze", "cut within the lease"} for one in ROWS[name].failures),
+    Failure(cut, NODES, SHORT),
+]
+ROWS["chaos"] = Row(tuple(ALL), faults=30, tasks=200, seconds=(3.0, 6.0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ROWS)
 def test_failure(name: str, own_place: Path, say: Callable[[str], None]) -> None:
     seed = slow_seed()
     choose = random.Random(seed)
-    row = make_row(name, choose)
+    row = ROWS[name]
     with start(own_place, row, choose) as run:
         faults = drive(run, row, choose)
         tasks = load_view(run.session)["tasks"]
@@ -291,7 +276,7 @@ def test_failure(name: str, own_place: Path, say: Callable[[str], None]) -> None
         attempts = sum(task["attempt"] for task in tasks)
         say(
             f"seed {seed}: {faults} failures that struck {len(run.struck)} times, {attempts} attempts, "
-            f"{len(run.lost)} lost and said so, {len(overlaps)} overlaps{tell_lateness(run)}"
+            f"{len(run.lost)} lost and said so, {len(overlaps)} overlaps"
         )
         assert (faults, bool(run.struck)) == (row.faults, bool(row.faults))
         check_attempts(run, tasks)
@@ -330,7 +315,7 @@ def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
         eventually(lambda: all("Registered to" in log.read_text() for log in logs))
         words = ("-q", "--agent", "shell", "--max-parallel", str(AT_ONCE), "--cluster", machines.address)
         session_id = machines.call(*words, str(place / "plan.json"), cwd=repository).strip()
-        run = Run(machines, record, repository, session_id)
+        run = Run(machines, record, repository, session_id, choose.choice((True, False)))
         eventually(lambda: len(run.find_running("head")) >= AT_ONCE // 2)
         yield run
 
@@ -368,16 +353,12 @@ def drive(run: Run, row: Row, choose: random.Random) -> int:
 
 def check_attempts(run: Run, tasks: list[dict[str, Any]]) -> None:
     """All attempts but the last were called lost, none began twice, and what the last one left is there."""
-    entries = load_history(run.session)[1].entries
-    accepted = find_accepted(entries)
     for task in tasks:
         name, last = task["id"], task["attempt"]
         assert [attempt for other, attempt in sorted(run.lost) if other == name] == list(range(1, last))
         begun = {path.suffix[1:]: path.read_text() for path in run.record.glob(f"begun-{name}.*")}
         assert set(begun.values()) == {"\n"} and str(last) in begun
         assert set(map(int, begun)) <= set(range(1, last + 1))
-        works = [key.attempt for key in accepted if (key.task, key.phase) == (name, "work")]
-        assert works.count(last) == 1 and len(set(works)) == len(works)
         assert (run.session.path / f"task-{name}.txt").read_text() == f"{last}\n"
         if kind_of(int(name[1:])) == "worktree":
             assert git(run.repository, "show", f"{task['branch']}:file") == str(last)
@@ -393,23 +374,177 @@ def find_survivors(run: Run, row: Row) -> list[tuple[str, int]]:
     ]
 
 
-def find_accepted(entries: list[Entry]) -> list[JobKey]:
-    """The jobs whose end counted: a second report of an end, or one of a job that was given up, means nothing."""
-    is_open: set[JobKey] = set()
-    accepted = []
-    for event in (entry.event for entry in entries):
-        if isinstance(event, JobClaimed):
-            is_open.add(event.key)
-        elif isinstance(event, (JobFinished, JobLost)) and event.key in is_open:
-            is_open.discard(event.key)
-            accepted += [event.key] if isinstance(event, JobFinished) else []
-    return accepted
+# --- A cluster of three machines: network namespaces with a home and scratch of their own, TLS, and cable ---
 
 
-def tell_lateness(run: Run) -> str:
-    """How long after the end of a freeze something of before was still seen to run."""
-    if not run.thawed:
-        return ""
-    times = read_times(run.record)
-    late = max(max(times[attempt]) - thawed for attempt, thawed in run.thawed.items())
-    return f", last line {late:.2f} s after the thaw"
+def find_obstacle() -> str | None:
+    if not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("ip") is None:
+        return "needs Linux, root and ip(8) to make network namespaces"
+    name = f"srprobe{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode != 0:
+        return "network namespaces cannot be made here"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return None
+
+
+class Lan:
+    """A switch and three machines: the head, and nodes a and b."""
+
+    def __init__(self) -> None:
+        self._stem = f"sr{os.getpid()}"
+        self.addresses = {"head": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3"}
+        self._ip("netns", "add", self.name("switch"))
+        self._in("switch", "link", "add", "br0", "type", "bridge")
+        self._in("switch", "link", "set", "br0", "up")
+        for machine, address in self.addresses.items():
+            name = self.name(machine)
+            self._ip("netns", "add", name)
+            self._in("switch", "link", "add", f"to-{machine}", "type", "veth", "peer", "eth0", "netns", name)
+            self._in("switch", "link", "set", f"to-{machine}", "master", "br0", "up")
+            self._in(machine, "addr", "add", f"{address}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                self._in(machine, "link", "set", device, "up")
+
+    def name(self, machine: str) -> str:
+        return f"{self._stem}{machine}"
+
+    def _ip(self, *words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def _in(self, machine: str, *words: str) -> None:
+        self._ip("-n", self.name(machine), *words)
+
+    def pull(self, machine: str) -> None:
+        self._in("switch", "link", "set", f"to-{machine}", "down")
+
+    def plug(self, machine: str) -> None:
+        self._in("switch", "link", "set", f"to-{machine}", "up")
+
+    def block(self, machine: str, other: str) -> None:
+        """Lose all that a machine sends to another one; what it is sent arrives."""
+        self._in(machine, "route", "add", "blackhole", f"{self.addresses[other]}/32")
+
+    def unblock(self, machine: str, other: str) -> None:
+        self._in(machine, "route", "delete", "blackhole", f"{self.addresses[other]}/32")
+
+    def processes(self, machine: str) -> list[psutil.Process]:
+        """All processes of a machine."""
+        done = subprocess.run(["ip", "netns", "pids", self.name(machine)], capture_output=True, text=True)
+        found = []
+        for pid in done.stdout.split():
+            with suppress(psutil.Error):
+                found.append(psutil.Process(int(pid)))
+        return found
+
+    def close(self) -> None:
+        for machine in ("switch", *self.addresses):
+            subprocess.run(["ip", "netns", "delete", self.name(machine)], capture_output=True)
+
+
+class Machines:
+    """The programs on the machines."""
+
+    def __init__(self, place: Path, lan: Lan, timers: str) -> None:
+        self.place = place
+        self.timers = timers
+        self.lan = lan
+        self.address = f"tls://{lan.addresses['head']}:8786"
+        self.programs: dict[str, subprocess.Popen[bytes]] = {}
+
+    def environment(self, machine: str) -> dict[str, str]:
+        home = self.place / machine
+        (home / "tmp").mkdir(parents=True, exist_ok=True)
+        own = {
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "SESSIONRUN_NODES": str(home / "nodes"),
+            "SESSIONRUN_CERTS": str(home / "certs"),
+            "SESSIONRUN_CLUSTER_TIMERS": self.timers,
+        }
+        return {**os.environ, **own}
+
+    def argv(self, machine: str, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self.lan.name(machine), sys.executable, "-m", "sessionrun", *words]
+
+    def call(self, *words: str, cwd: Path) -> str:
+        environ = self.environment("head")
+        done = subprocess.run(
+            self.argv("head", *words), cwd=cwd, env=environ, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+    def start(self, name: str, machine: str, *words: str) -> None:
+        with open(self.place / f"{name}.log", "ab") as log:
+            self.programs[name] = subprocess.Popen(
+                self.argv(machine, "cluster", *words),
+                cwd=self.place,
+                env=self.environment(machine),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def find(self, what: str, machine: str) -> list[psutil.Process]:
+        """One kind of process of a machine: `worker`, `scheduler`, or as `pick` of its node's."""
+        own = self.lan.processes(machine)
+        if what in ("worker", "scheduler"):
+            return [one for one in own if f"dask_{what}" in words_of(one)]
+        return pick([one for one in own if f"/nodes/{machine}/node-" in words_of(one)], what)
+
+    def close(self) -> None:
+        for program in self.programs.values():
+            program.kill()
+            program.wait()
+        end_all(lambda: [one for machine in self.lan.addresses for one in self.lan.processes(machine)])
+
+
+@contextmanager
+def three_machines(place: Path, timers: str) -> Iterator[Machines]:
+    """Three machines with a cluster of two nodes; the head's certificates are copied to the nodes."""
+    if (obstacle := find_obstacle()) is not None:
+        pytest.skip(obstacle)
+    lan = Lan()
+    made = Machines(place, lan, timers)
+    try:
+        made.call("cluster", "certs", cwd=place)
+        for machine in ("a", "b"):
+            made.environment(machine)
+            shutil.copytree(place / "head" / "certs", place / machine / "certs")
+        made.start("scheduler", "head", "head", "--host", lan.addresses["head"])
+        for machine in ("a", "b"):
+            made.start(machine, machine, "node", made.address, "--name", machine, "--slots", "4")
+        yield made
+    finally:
+        made.close()
+        lan.close()
+
+
+def write_log_program(record: Path) -> None:
+    """A program that ignores TERM and prints the time every 0.1 s."""
+    (record / "log.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n"
+        "    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\n    time.sleep(0.1)\n"
+    )
+
+
+def read_times(record: Path) -> dict[tuple[str, int], list[float]]:
+    """What each attempt of each task wrote: times (CLOCK_BOOTTIME, seconds)."""
+    times = {}
+    for path in record.glob("t*.*"):
+        task, _, attempt = path.name.partition(".")
+        lines = path.read_text().splitlines()
+        times[task, int(attempt)] = [float(line) for line in lines if line.count(".") == 1]
+    return times
+
+
+def find_overlaps(record: Path) -> list[tuple[str, int, float]]:
+    """The lines that attempts wrote after the first line of the attempt after them: task, attempt, time."""
+    times = read_times(record)
+    overlaps = []
+    for (task, attempt), lines in times.items():
+        later = [other[0] for (name, after), other in times.items() if name == task and after > attempt and other]
+        overlaps += [(task, attempt, line) for line in lines if later and line > min(later)]
+    return overlaps

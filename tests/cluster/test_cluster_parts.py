@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from clusters import real_cluster
-from conftest import Command
+from clusters import RealCluster, make_repository, marker_of, real_cluster
+from conftest import Command, eventually, kill_together, slow
 from python_projects import lay_out_project, make_uv, make_wheels
+from slurms import RealSlurm
 from stages import begin_repository, commit_all, git
 from test_cli_mirrors import TWO, Place, outcomes, place
-from test_cluster import make_repository
+from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
-from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
+from test_silence import AGENT as LINGERING
+from test_slurm import own_slurm, shared_slurm, slurm
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
+from test_walls_agents import OLD, PROGRAM
+from test_walls_landing import need_groups
+from test_walls_proxy import Server, server
+from walled import IS_INSIDE, need_walls
 
 from sessionrun.cli.facts import whereabouts_lines
 from sessionrun.client.reading.view import show_as_it_lies
+from sessionrun.model.asked import Sandbox
 
-__all__ = ["bench", "place"]
+__all__ = ["bench", "own_slurm", "place", "server", "shared_slurm", "slurm"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -44,34 +55,141 @@ def run(command: Command, *words: str) -> dict[str, Any]:
     return finish(command, command.sessions[-1])
 
 
+# --- what is so whichever executor runs the jobs ---
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where jobs run: the words for it, and what a node's name has; `cluster` is dask's, if there is one."""
+
+    words: tuple[str, ...] = ()
+    named: str = ""
+    cluster: RealCluster | None = None
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, sessionrun: Command) -> Iterator[Site]:
+    """What the row names: here, dask or slurm."""
+    if request.param == "dask":
+        with real_cluster(sessionrun) as cluster:
+            yield Site(("--cluster", cluster.address), "@", cluster)
+    elif request.param == "slurm":
+        request.getfixturevalue("slurm")
+        yield Site(("--cluster", "slurm", "--slurm-option", "partition=main"), ", Slurm job ")
+    else:
+        yield Site()
+
+
+on_both = pytest.mark.parametrize("site", ["dask", "slurm"], indirect=True)
+
+
+@pytest.mark.parametrize(
+    "site", [*slow("here", "slurm"), pytest.param("dask", marks=pytest.mark.check)], indirect=True
+)
+def test_the_contract_of_executors(site: Site, sessionrun: Command) -> None:
+    tasks = check_executor(sessionrun, *site.words)
+    assert all(site.named in (task["node"] or "") for name, task in tasks.items() if name != "never")
+    if site.cluster is not None:
+        check_after(site.cluster)
+
+
+def check_after(cluster: RealCluster) -> None:
+    """Nothing of a session is left at the nodes or at the scheduler; dask listens at this machine alone."""
+    eventually(lambda: not any(map(os.listdir, cluster.nodes_dir.glob("*/node-*/jobs"))))
+    eventually(lambda: not cluster.show()["sessions"])
+    assert {host for process in cluster.find("dask") for host, _ in listens_at(process)} == {"127.0.0.1"}
+
+
+ODD = "a b'\"$x\n\t\u00e9"
+
+
+def check_executor(command: Command, *words: str) -> dict[str, Any]:
+    """Run a session that needs everything an executor does; returns the tasks of its status by id."""
+    (command.cwd / "sessionrun.toml").write_text(f'linger = "1s"\n{LINGERING}')
+    (command.cwd / "here").write_text("the file\n")
+    escaping = "trap '' TERM; echo $$ > {0}; while :; do sleep 0.05; done"
+    left = f'setsid sh -c "{escaping.format("left")}" > /dev/null 2>&1 & while [ ! -s left ]; do sleep 0.05; done'
+    plan: list[dict[str, Any]] = [
+        {"id": "good", "prompt": "echo out; echo err >&2; cat here"},
+        {"id": "code", "prompt": "echo before; exit 7"},
+        {"id": "killed", "prompt": "kill -9 $$"},
+        {"id": "termed", "prompt": "kill -15 $$"},
+        {
+            "id": "environ",
+            "prompt": 'printf %s "$ODD"; pwd >&2; echo "$PWD" >&2; env | grep ^DASK_ >&2; true',
+            "env": {"ODD": ODD},
+        },
+        {"id": "big", "prompt": "head -c 3000000 /dev/zero"},
+        {"id": "leaves", "prompt": left},
+        {"id": "slow", "prompt": "trap '' TERM; echo up; while :; do sleep 0.1; done", "timeout": 3},
+        {"id": "red", "prompt": "true", "check": "echo no >&2; exit 1"},
+        {"id": "green", "prompt": "echo 1 >> rounds", "check": "test $(wc -l < rounds) = 2", "rounds": 3},
+        {"id": "lingers", "prompt": 'echo \'{"type":"turn.completed"}\'; exec sleep 600', "agent": "streaming"},
+        {"id": "after", "prompt": "cat here", "needs": ["good", "green"]},
+        {"id": "never", "prompt": "true", "needs": ["code"]},
+    ]
+    session_id = command.start(plan, *words)
+    view = command.wait(session_id)
+    tasks = {task["id"]: task for task in view["tasks"]}
+    assert {name: task["outcome"] for name, task in tasks.items()} == {
+        **dict.fromkeys(("good", "environ", "big", "leaves", "green", "after", "lingers"), "succeeded"),
+        **dict.fromkeys(("code", "killed", "termed", "red"), "failed"),
+        "slow": "timed_out",
+        "never": "skipped",
+    }
+    assert (tasks["code"]["exit_code"], tasks["code"]["signal"]) == (7, None)
+    assert (tasks["killed"]["exit_code"], tasks["killed"]["signal"]) == (None, 9)
+    assert (tasks["termed"]["exit_code"], tasks["termed"]["signal"]) == (None, 15)
+    assert [task["attempt"] for task in tasks.values() if task["id"] != "never"] == [1] * 12
+    assert (tasks["green"]["round"], tasks["lingers"]["reason_class"]) == (2, "lingered")
+    folder = command.directory(session_id)
+
+    def read(name: str) -> str:
+        return (folder / name).read_text()
+
+    assert (read("task-good.txt"), read("task-good.err")) == ("out\nthe file\n", "err\n")
+    assert read("task-code.txt") == "before\n"
+    assert read("task-environ.txt") == ODD
+    assert read("task-environ.err") == f"{command.cwd}\n" * 2
+    assert (folder / "task-big.txt").stat().st_size == 3_000_000
+    assert read("task-slow.txt") == "up\n"
+    assert not psutil.pid_exists(int((command.cwd / "left").read_text()))
+    return tasks
+
+
 @pytest.mark.slow
-def test_a_queue_is_worked_through_on_nodes(sessionrun: Command) -> None:
+@on_both
+def test_cancel_ends_a_tree_that_defies_term(site: Site, sessionrun: Command) -> None:
+    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    session_id = sessionrun.start([{"id": "a", "prompt": f'setsid sh -c "{loop}" & {loop}'}], *site.words)
+    eventually(lambda: sessionrun.output(session_id, "a") == "up\nup\n")
+    assert sessionrun("cancel", session_id).returncode == 0
+    assert sessionrun.wait(session_id)["tasks"][0]["outcome"] == "cancelled"
+    assert not [one for one in psutil.process_iter() if session_id in marker_of(one)]
+
+
+@pytest.mark.slow
+@on_both
+def test_a_queue_is_worked_through_on_nodes(site: Site, sessionrun: Command) -> None:
     """What an agent writes down on a node comes into the queue, and its worktree is gone by then."""
     repository = make_repository(sessionrun.cwd)
     (repository / "sessionrun.toml").write_text(WORKER)
     project = Dispatcher(sessionrun.cwd, sessionrun.results)
-    git(repository, "config", "user.name", "Ann")
-    git(repository, "config", "user.email", "ann@example.org")
-    with real_cluster(sessionrun) as cluster:
-        (first,) = project.add(write("one"))
-        (second,) = project.add("echo bad > bad.txt; exit 3")
-        more = "echo 'cp two.txt three.txt' >> suggested_tasks.txt"
-        (last,) = project.add(f"cat one.txt > two.txt; {more}", depends=(first,))
-        session_id = project.dispatch("--cluster", cluster.address, "--ingest", "5")
-        view = finish(project, session_id)
-        (made,) = project.tasks().keys() - {first, second, last}
-        assert project.stand() == {first: "closed", second: "open", last: "closed", made: "closed"}
-        assert git(repository, "show", "main:three.txt") == "one"  # each began where the branch was by then
-        assert git(repository, "ls-tree", "--name-only", "main").split() == [
-            "f",
-            "one.txt",
-            "three.txt",
-            "two.txt",
-        ]
-        assert git(repository, "log", "--format=%an", "--grep=^one$", "main") == "Ann"
-        assert all("@" in task["node"] for task in view["tasks"]) and not list(repository.glob("worktrees/*"))
+    (first,) = project.add(write("one"))
+    (second,) = project.add("echo bad > bad.txt; exit 3")
+    more = "printf 'cp two.txt three.txt\\nexit 9\\n' >> suggested_tasks.txt"
+    (last,) = project.add(f"cat one.txt > two.txt; {more}", depends=(first,))
+    view = finish(project, project.dispatch(*site.words, "--ingest", "1"))
+    (made,) = project.tasks().keys() - {first, second, last}
+    assert project.stand() == {first: "closed", second: "open", last: "closed", made: "closed"}
+    assert git(repository, "show", "main:three.txt") == "one"  # each began where the branch was by then
+    assert {"f", "one.txt", "three.txt", "two.txt"} == {*git(repository, "ls-tree", "--name-only", "main").split()}
+    assert git(repository, "log", "--format=%an", "--grep=^one$", "main") == "Ann"
+    assert all(site.named in task["node"] for task in view["tasks"])
+    assert bool(list(repository.glob("worktrees/w*"))) == (site.cluster is None), "on nodes of dask none stays"
+    if site.cluster is not None:
         (repository / "dispatch_config.json").write_text('{"worktree_placement": "sibling"}')
-        refused = project("dispatch", "--agent", "worker", "--cluster", cluster.address)
+        refused = project("dispatch", "--agent", "worker", *site.words)
         assert refused.returncode == 2 and "worktree_placement: worktrees that stay" in refused.stderr
 
 
@@ -93,7 +211,8 @@ def test_a_conflict_is_mended_on_a_node(sessionrun: Command, own_place: Path) ->
 
 
 @pytest.mark.slow
-def test_work_is_proved_where_it_was_done(sessionrun: Command) -> None:
+@on_both
+def test_work_is_proved_where_it_was_done(site: Site, sessionrun: Command) -> None:
     """Also a second time, after the branch has come home under another name."""
     make_tested_repository(sessionrun.cwd)
     git(sessionrun.cwd, "branch", "main-task-good")  # taken here, and on no node
@@ -104,60 +223,20 @@ def test_work_is_proved_where_it_was_done(sessionrun: Command) -> None:
         {"id": "weak", "prompt": "touch tests/skip", **proved},
         {"id": "again", "prompt": then_fix, "rounds": 2, **proved},
     ]
-    with real_cluster(sessionrun) as cluster:
-        session_id = sessionrun.start(plan, "--worktree", "--land", "--cluster", cluster.address)
-        good, weak, again = finish(sessionrun, session_id)["tasks"]
-        assert (good["proof"], weak["proof"], again["proof"]) == ("proved", "weakened", "proved")
-        assert (weak["outcome"], weak["reason_class"], again["round"]) == ("failed", "weakened", 2)
-        assert good["branch"] == "main-task-good-2" and good["landing"]["status"] == "landed"
-        for task in (good, weak, again):
-            assert git(sessionrun.cwd, "rev-parse", task["branch"]) == task["commit"]
-        assert git(sessionrun.cwd, "branch", "--list", "main-task-*").split() == [
-            "main-task-again",
-            "main-task-good",
-            "main-task-good-2",
-            "main-task-weak",
-        ]
-        assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
-
-
-@pytest.mark.slow
-def test_an_environment_is_made_on_the_node_of_its_task(sessionrun: Command, own_place: Path) -> None:
-    """By the programs of the node, in its cache; it goes with the worktree.  Tags are there for its version."""
-    top = own_place / "repo"
-    top.mkdir()
-    begin_repository(top)
-    lay_out_project(top)
-    commit_all(top)
-    git(top, "tag", "-a", "-m", "first", "v1.0")
-    sessionrun.cwd, sessionrun.results = top, top / "results"
-    log = make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
-    cache = own_place / "xdg" / "sessionrun" / "environments"
-    path = os.pathsep.join((str(own_place / "bin"), os.environ["PATH"]))
-    files = {name: own_place / f"{name}.txt" for name in ("setup", "work", "check")}
-    seen = {name: SEEN.replace("$OUT", str(file)) for name, file in files.items()}
-    steps = {"setup": seen["setup"], "check": f"{seen['check']}; git describe | grep -qx 'v1.0.*'"}
-    proved = {"check": "test -e made && demo", "prove": True, "needs": "a"}
-    plan = [
-        {"id": "a", "prompt": f"touch new; {seen['work']}", **steps},
-        {"id": "b", "prompt": "touch made", "needs": "a", **proved},
+    session_id = sessionrun.start(plan, "--worktree", "--land", *site.words)
+    good, weak, again = finish(sessionrun, session_id)["tasks"]
+    assert (good["proof"], weak["proof"], again["proof"]) == ("proved", "weakened", "proved")
+    assert (weak["outcome"], weak["reason_class"], again["round"]) == ("failed", "weakened", 2)
+    assert good["branch"] == "main-task-good-2" and good["landing"]["status"] == "landed"
+    for task in (good, weak, again):
+        assert git(sessionrun.cwd, "rev-parse", task["branch"]) == task["commit"]
+    assert git(sessionrun.cwd, "branch", "--list", "main-task-*").split() == [
+        "main-task-again",
+        "main-task-good",
+        "main-task-good-2",
+        "main-task-weak",
     ]
-    env = {"PATH": path, "XDG_CACHE_HOME": str(own_place / "xdg"), "PYTHONHOME": ""}
-    with real_cluster(sessionrun, env=env) as cluster:
-        given = {"prompts": plan, "defaults": {"environment": "python"}}
-        session_id = sessionrun.start(given, "--worktree", "--cluster", cluster.address)
-        a, b = finish(sessionrun, session_id)["tasks"]
-        assert (a["outcome"], b["outcome"], b["proof"]) == ("succeeded", "succeeded", "proved"), (a, b)
-        virtual = a["environment"]["path"]
-        assert Path(virtual).parent == cache / "tasks"
-        for file in files.values():
-            demo, pytest_, shown, python = file.read_text().splitlines()
-            assert demo.startswith(f"demo at {cluster.nodes_dir}/") and demo.endswith("/src/demo/__init__.py")
-            assert (pytest_, shown, python) == (f"pytest in {virtual}", virtual, f"{virtual}/bin/python")
-        assert [task["environment"]["cached"] for task in (a, b)] == [False, True]
-        assert log.read_text().count("venv") == 1
-        assert list((cache / "tasks").iterdir()) == []
-        assert git(top, "diff", "--name-only", "main", a["branch"]) == "new"
+    assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
 
 
 @pytest.mark.slow
@@ -185,11 +264,6 @@ def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> Non
         session = place.command.directory(session_id)
         assert str(cluster.nodes_dir) in (session / "task-d.txt").read_text()
         assert not list(place.cache.glob("worktrees/*/*"))
-    gone = {"prompts": [{"id": "a", "prompt": "true", "repo": "./one", "ref": "gone"}]}
-    with real_cluster(place.command, nodes=0) as cluster:
-        words = ("--agent", "shell", "--cluster", cluster.address, place.write(gone))
-        refused = place.command("run", *words)
-        assert refused.returncode == 2 and "has no branch, tag or commit gone" in refused.stderr
 
 
 @pytest.mark.slow
@@ -213,10 +287,6 @@ def test_instances_of_swe_bench_are_worked_on_and_judged_on_nodes(bench: Bench) 
         assert "Three functions about words" in (bench.cwd / "log").read_text()
         assert "Fix count" not in (bench.cwd / "log").read_text()
         assert not list(cluster.nodes_dir.glob("*/repositories/*"))
-    names = sorted(path.name.rpartition("-")[2] for path in bench.artifacts("worktrees").iterdir())
-    assert names == ["1.git", "2.git"]  # as on one machine: they have the branches
-    assert bench("clean", "--worktrees", "last").returncode == 0
-    assert not bench.artifacts("worktrees").exists(), "an empty directory of ours goes, too"
 
 
 @pytest.mark.parametrize(
@@ -232,3 +302,244 @@ def test_a_worktree_that_a_node_kept_is_shown_though_it_is_not_on_this_machine(
     assert show_as_it_lies(here) == here
     lines = whereabouts_lines(here, "")
     assert lines[0] == "worktree kept: why" and (f"on node {node}:" in lines[1]) == is_shown
+
+
+# --- Walls on the nodes of a cluster: they are built there, of what is there, and hide what is there ---
+
+KEY = "key of the node"
+
+
+def make_home(command: Command) -> dict[str, str]:
+    """The home directory of the nodes' user, with a secret, and in there, where it can be seen, the nodes."""
+    home = command.cwd / "home-of-node"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_rsa").write_text(f"{KEY}\n")
+    return {"HOME": str(home), "SESSIONRUN_NODES": str(home / ".cache" / "sessionrun" / "nodes")}
+
+
+LOOKS = """
+mkdir sub; echo done > sub/made; git add sub; git commit -qm work
+echo left > left
+find ~ -type f 2>/dev/null > seen
+cat ~/.ssh/id_rsa 2>/dev/null || echo none
+pwd
+touch ~/mine "$(git rev-parse --git-common-dir)/hooks/post-commit" 2>/dev/null
+git update-ref refs/heads/main HEAD
+exit 0
+"""
+
+
+@pytest.mark.slow
+def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Command) -> None:
+    need_walls()
+    repository, home = make_repository(sessionrun.cwd), make_home(sessionrun)
+    before = git(repository, "for-each-ref", "refs/heads/main")
+    does = {"prompt": LOOKS, "check": "test -e sub/made", "setup": ["echo $SESSIONRUN_TASK > set-up"]}
+    tasks: list[dict[str, Any]] = [
+        {**does, "id": policy, "sandbox": {"policy": policy, **network}}
+        for policy, network in (("project", {"network": "none"}), ("strict", {"network": "none"}), ("none", {}))
+    ]
+    tasks[0]["prove"] = True
+    plan = write_plan(repository, *tasks)
+    with real_cluster(sessionrun, env=home) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
+        view = run(sessionrun, *words)
+        folder = sessionrun.directory(view["session_id"])
+        for task in view["tasks"]:
+            assert task["outcome"] == "succeeded", task["reason"]
+            said = (folder / f"task-{task['id']}.txt").read_text().splitlines()
+            assert said[0] == (KEY if task["id"] == "none" else "none"), task["id"]
+            names = git(repository, "ls-tree", "-r", "--name-only", task["branch"]).split()
+            assert {"sub/made", "left", "set-up", "seen"} <= {*names}
+            assert "work" in git(repository, "log", "--format=%s", task["branch"]).splitlines()
+            seen = git(repository, "show", f"{task['branch']}:seen")
+            books = [line for line in seen.splitlines() if line.startswith(home["SESSIONRUN_NODES"])]
+            other = [line for line in books if not line.startswith(f"{said[1]}/") and "/replica/" not in line]
+            assert bool(other) == (task["id"] == "none"), other
+        assert view["tasks"][0]["proof"] is not None
+        assert not list(cluster.nodes_dir.glob("*/repositories/*/walls/*/*"))
+    assert git(repository, "for-each-ref", "refs/heads/main") == before
+    assert Path(home["HOME"], "mine").exists()  # by the task without walls
+
+
+def write_plan(repository: Path, *tasks: dict[str, Any]) -> str:
+    (repository / "plan.json").write_text(json.dumps({"prompts": tasks}))
+    return str(repository / "plan.json")
+
+
+@pytest.mark.slow
+def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
+    sessionrun: Command, server: Server
+) -> None:
+    """In every phase; and a job that keeps to its limit is not ended."""
+    need_walls()
+    repository = make_repository(sessionrun.cwd)
+    url = f"http://127.0.0.1:{server.port}/x"
+    asks = f"curl -sSf {url} && ! curl -sSf https://telemetry.example.org/ && ! curl -sSf --noproxy '*' {url}"
+    fills = "dd if=/dev/zero of={} bs=1M count=30 status=none; sleep 600"
+    network = {"policy": "strict", "network": ["127.0.0.1"]}
+    disk = {"policy": "project", "network": "none", "disk": "20M"}
+    keeps = "dd if=/dev/zero of=/tmp/x bs=1M count=5 status=none; sleep 5; echo > a"
+    tasks: list[dict[str, Any]] = [
+        {"id": "asks", "prompt": f"{asks}; echo > a", "setup": [asks], "check": asks, "sandbox": network},
+        {"id": "work", "prompt": fills.format("/tmp/x"), "sandbox": disk},
+        {"id": "check", "prompt": "echo > a", "check": fills.format("x"), "sandbox": disk},
+        {"id": "small", "prompt": keeps, "sandbox": disk},
+    ]
+    with real_cluster(sessionrun, nodes=1, slots=4) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        view = run(sessionrun, *words, write_plan(repository, *tasks))
+        assert [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())] == []
+    asking, work, check, small = view["tasks"]
+    assert [task["outcome"] for task in (asking, small)] == ["succeeded"] * 2, (asking["reason"], small["reason"])
+    for task in (work, check):
+        assert task["reason"] == "disk_limit: what it can write came to more than 20M"
+    (denied,) = sessionrun.load("explain", view["session_id"])["denied"]
+    assert (denied["task"], denied["host"], denied["count"]) == ("asks", "telemetry.example.org", 3)
+    assert len(server.asked) == 3
+
+
+@pytest.mark.slow
+def test_a_log_in_that_is_renewed_on_a_node_is_that_of_the_node(sessionrun: Command) -> None:
+    """The link is killed while the agent works: the next one takes the log-in back all the same."""
+    need_walls()
+    repository, home = make_repository(sessionrun.cwd), make_home(sessionrun)
+    path, own = Path(home["HOME"], ".codex", "auth.json"), Path.home() / ".codex" / "auth.json"
+    for login in (path, own):
+        login.parent.mkdir()
+        login.write_bytes(OLD)
+    program = sessionrun.cwd.parent / "bin" / "codex"
+    program.parent.mkdir()
+    go = sessionrun.cwd / "go"
+    wait = f"\nimport time\nsys.stdout.flush()\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+    program.write_text(PROGRAM.format(python=sys.executable, way="rename", path="~/.codex/auth.json") + wait)
+    program.chmod(0o755)
+    config = Path(os.environ["XDG_CONFIG_HOME"], "sessionrun", "config.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[agents.own]\nargv = ["{program}"]\noutput = "text"\n')
+    sandbox = {"policy": "project", "network": "allow", "read": str(sessionrun.cwd)}
+    plan = write_plan(repository, {"id": "a", "prompt": "renew", "agent": "own", "sandbox": sandbox})
+    with real_cluster(sessionrun, nodes=1, env=home) as cluster:
+        done = sessionrun("run", "-q", "--worktree", "--cluster", cluster.address, plan)
+        assert done.returncode == 0, done.stderr
+        session_id = done.stdout.strip()
+        sessionrun.sessions.append(session_id)
+        answer = sessionrun.directory(session_id) / "task-a.txt"
+        eventually(lambda: answer.exists() and answer.read_text().startswith("renewed"))
+        kill_together(cluster.find_chain("n0", "link"))
+        go.touch()
+        view = finish(sessionrun, session_id)
+        assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
+    assert json.loads(path.read_bytes())["token"] == f"renewed from {json.loads(OLD)['token']}"
+    assert own.read_bytes() == OLD, "nothing on the session's machine changes"
+
+
+@pytest.mark.slow
+def test_memory_on_a_node(sessionrun: Command) -> None:
+    need_walls()
+    need_groups(Sandbox("project", memory=1 << 30))
+    repository = make_repository(sessionrun.cwd)
+    eats = "python3 -c \"kept = bytearray({} << 20); kept[::4096] = b'x' * len(kept[::4096])\""
+    sandbox = {"policy": "project", "memory": "100M"}
+    tasks = [{"id": f"m{size}", "prompt": eats.format(size), "sandbox": sandbox} for size in (10, 300)]
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        small, large = run(sessionrun, *words, write_plan(repository, *tasks))["tasks"]
+    assert small["outcome"] == "succeeded", small["reason"]
+    assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/sessionrun-{sessionrun.sessions[-1]}*"))
+
+
+REFUSES = "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n"
+
+
+@pytest.mark.slow
+def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(sessionrun: Command) -> None:
+    need_walls()
+    repository = make_repository(sessionrun.cwd)
+    stub = sessionrun.cwd / "stub" / "bwrap"
+    stub.parent.mkdir()
+    stub.write_text(REFUSES)
+    stub.chmod(0o755)
+    tasks = [{"id": f"w{number}", "prompt": "echo > made", "sandbox": "project"} for number in range(4)]
+    plan = write_plan(repository, *tasks, {"id": "bare", "prompt": "echo > made"})
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        words = ("run", "-q", "--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
+        session_id = sessionrun(*words).stdout.strip()
+        sessionrun.sessions.append(session_id)
+        usual = cluster.env["PATH"]
+        cluster.env["PATH"] = f"{stub.parent}:{usual}"
+        cluster.start_node("thin", 4)
+        cluster.wait_for_nodes(1)
+        view = sessionrun.until(session_id, lambda view: view["tasks"][-1]["outcome"] == "succeeded")
+        assert [task["status"] for task in view["tasks"][:-1]] == ["pending"] * 4
+        why = "can build its walls: thin: bwrap cannot build walls here: No permissions to create a new namespace"
+        told = " ".join(sessionrun("explain", session_id, "w0").stdout.split())
+        assert f"no node of the cluster {why}" in told
+        assert "project" in sessionrun("cluster", "status", cluster.address).stdout
+        cluster.env["PATH"] = usual
+        cluster.start_node("good", 2)
+        view = finish(sessionrun, session_id)
+        assert {task["outcome"] for task in view["tasks"]} == {"succeeded"}
+        assert {task["node"].partition("@")[0] for task in view["tasks"][:-1]} == {"good"}
+
+
+@pytest.mark.slow
+def test_an_environment_is_built_and_used_on_a_node(sessionrun: Command, own_place: Path) -> None:
+    """By its programs, in its cache, inside of walls as without; it goes with the worktree.  Tags are there."""
+    need_walls()
+    top = own_place / "repo"
+    top.mkdir()
+    begin_repository(top)
+    lay_out_project(top)
+    commit_all(top)
+    git(top, "tag", "-a", "-m", "first", "v1.0")
+    sessionrun.cwd, sessionrun.results = top, top / "results"
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    env = {"PATH": f"{own_place / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(own_place / "xdg")}
+    uses, stolen = "git describe | grep -qx 'v1.0.*' && demo && pytest", own_place / "stolen"
+    steal = (
+        f"printf '#!/bin/sh\\ntouch {stolen}; exit 1' > $VIRTUAL_ENV/bin/bwrap; chmod +x $VIRTUAL_ENV/bin/bwrap"
+    )
+    made = "mv one-$SESSIONRUN_TASK two-$SESSIONRUN_TASK || touch one-$SESSIONRUN_TASK"
+    tasks: list[dict[str, Any]] = []
+    for name, needs, inside in (("a", [], True), ("b", ["a"], True), ("bare", ["b"], False)):
+        does = f"{IS_INSIDE} && {uses}" if inside else uses
+        task = {"id": name, "needs": needs, "setup": does, "prompt": f"{does}; {made}; {steal}", "prove": True}
+        task |= {"check": f"{does} && test -e two-$SESSIONRUN_TASK", "environment": "python", "rounds": 2}
+        sandbox = {"policy": "project", "network": "none", "read": [str(own_place / "wheels")]}
+        tasks.append({**task, "sandbox": sandbox if inside else "none"})
+    with real_cluster(sessionrun, nodes=1, env={**env, "PYTHONHOME": ""}) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        ended = run(sessionrun, *words, write_plan(top, *tasks))["tasks"]
+    cache = own_place / "xdg" / "sessionrun" / "environments" / "tasks"
+    for one in ended:
+        assert (one["outcome"], one["proof"]) == ("succeeded", "proved"), one["reason"]
+        assert Path(one["environment"]["path"]).parent == cache
+    assert [one["environment"]["cached"] for one in ended] == [False, True, False], "not across walls"
+    assert list(cache.iterdir()) == []
+    assert git(top, "diff", "--name-only", "main", ended[0]["branch"]) == "two-a"
+    assert not stolen.exists(), "a program of the task's ran outside"
+
+
+@pytest.mark.slow
+def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    need_walls()
+    repository = make_repository(sessionrun.cwd)
+    (Path.home() / ".ssh").mkdir()
+    (Path.home() / ".ssh" / "id_rsa").write_text(f"{KEY}\n")
+    script = "cat ~/.ssh/id_rsa 2>/dev/null || echo none; ls ~ $R; echo > made; git add made; git commit -qm work"
+    task: dict[str, Any] = {"id": "a", "prompt": script, "check": "test -e made", "setup": ["echo > set-up"]}
+    task |= {"prove": True, "env": {"R": str(sessionrun.results)}}
+    task |= {"sandbox": {"policy": "project", "network": "none"}}
+    words = ("--agent", "shell", "--worktree", "--cluster", "slurm")
+    view = run(sessionrun, *words, write_plan(repository, task))
+    assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
+    said = (sessionrun.directory(view["session_id"]) / "task-a.txt").read_text()
+    assert said.startswith("none\n") and "session-" not in said
+    assert "work" in git(repository, "log", "--format=%s", view["tasks"][0]["branch"]).splitlines()
+    assert {"made", "set-up"} <= {*git(repository, "ls-tree", "--name-only", view["tasks"][0]["branch"]).split()}
+    task["sandbox"] |= {"memory": "1G"}
+    done = sessionrun("run", *words, write_plan(repository, task))
+    why = "sandbox.memory: Slurm has limits of its own, say it with --slurm-option"
+    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: task 1 (ID: a): {why}\n")

@@ -7,15 +7,18 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
+import psutil
 import pytest
-from clusters import PATIENT, SID, NodeUnderTest, make_order
-from conftest import eventually, is_gone, slow
+from calls import Calls, each_call, needs_calls
+from clusters import PATIENT, SHORT, SID, NodeUnderTest, make_order, real_cluster
+from conftest import Command, eventually, is_gone, slow
 
 from sessionrun.cluster.ends import Timers
 from sessionrun.cluster.messages import KILL, SESSION_TOKEN, key_of
@@ -80,8 +83,7 @@ def test_no_death_of_the_chain_costs_a_job_or_its_code(
     node = begin(nodes, own_place)
     job = node.submit("t", "/bin/sh", "-c", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo down; exit 7")
     node.pump(lambda: node.text(job) == b"up\n")
-    before = getattr(node, victim)()
-    before.kill()
+    node.find(victim).kill()
     (node.site.path.parent / "go").touch()
     node.pump(lambda: job in node.ends)
     assert (node.ends[job]["kind"], node.ends[job]["wait_status"]) == ("exit", 7 << 8)
@@ -94,7 +96,7 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     job = node.submit("t", "/bin/sh", "-c", "echo hello")
     node.pump(lambda: job in node.ends)
     node.ends.clear()
-    node.link().kill()
+    node.find("link").kill()
     again = type(node.permits)("e2", 0.0, node.permits.timers)  # a scheduler that knows nothing
     node.permits = again
     node.disconnect()
@@ -105,32 +107,23 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     assert node.ends[job]["wait_status"] == 0
 
 
-def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderTest], own_place: Path) -> None:
+@pytest.mark.parametrize("who", ["keeper", *slow("root")])
+def test_with_the_lease_its_jobs_end_whatever_they_ignore(
+    who: str, nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    """By the keeper or, where that is stopped, by its root, with the keeper."""
     node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
-    running = node.jobs(job)
+    running, keeper = node.jobs(job), node.find("keeper")
     assert len(running) >= 2
     node.shorten_lease()
-    eventually(lambda: all(map(is_gone, running)))  # no tick is answered any more
-    eventually(lambda: not node.jobs(job))
-    assert node.is_recorded(job, "over")
+    if who == "root":
+        keeper.suspend()
+    eventually(lambda: all(map(is_gone, running)) and not node.jobs(job))  # no tick is answered any more
+    assert who == "keeper" or eventually(lambda: not keeper.is_running())
     node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] == "lease"
-
-
-@pytest.mark.slow
-def test_the_root_ends_jobs_where_the_keeper_cannot(nodes: list[NodeUnderTest], own_place: Path) -> None:
-    node = begin(nodes, own_place)
-    job = node.submit("t", *stubborn())
-    node.pump(lambda: node.text(job) == b"up\nup\n")
-    keeper = node.keeper()
-    node.shorten_lease()
-    os.kill(keeper.pid, signal.SIGSTOP)
-    eventually(lambda: not node.jobs(job) and not keeper.is_running())
-    node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] == "lease"
-    assert node.ledger_words(job).startswith("CTSO")
+    assert node.ends[job]["kind"] == "lease" and node.ledger_words(job).startswith("CTSO")
 
 
 def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:
@@ -295,3 +288,87 @@ def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
     assert orjson.loads(orjson.dumps(job.end)) == job.end
     folders.forget(job)
     eventually(lambda: not job.folder.exists())
+
+
+# --- Processes of a cluster that die or stop at an exact moment: at a job's start, or anywhere in a sessi ---
+
+AROUND_A_START = (
+    *(f"write:1:{do}:*/ledger: {record} " for record in "CTSXZ" for do in ("half", "after")),
+    *("sync:1:kill:*/ledger", "spawn:2:kill", "spawn:2:after"),
+)
+"""What a keeper does when it starts its first job; the first that it spawns is its supervisor."""
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@needs_calls
+@pytest.mark.slow
+def test_what_a_keeper_claimed_and_did_not_spawn_is_lost_and_never_starts(
+    nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at each step around a start.  What is said to have never run has not; nothing runs twice."""
+    told = []
+    for number, rule in enumerate(AROUND_A_START):
+        calls, ran = Calls(own_place / "calls", f"keeper:{rule}"), own_place / f"ran-{number}"
+        calls.watch(monkeypatch)
+        node = begin(nodes, own_place / str(number))
+        job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
+        node.pump(lambda job=job, node=node: job in node.ends)  # type: ignore[misc]
+        end, starts = node.ends[job], ran.read_text() if ran.exists() else ""
+        assert calls.has_hit() == [True] and starts in ("", "x\n"), rule
+        if end["kind"] == "exit":
+            assert starts == "x\n"
+        else:
+            assert end["verdict"] == "lost" or starts == ""
+            told.append((end["verdict"], node.ledger_words(job)[:2]))
+        node.close()
+    assert {("void", "C"), ("lost", "CT")} <= set(told)
+
+
+@needs_calls
+@pytest.mark.slow
+def test_a_keeper_that_is_stopped_before_a_spawn_beyond_its_lease_never_spawns(
+    nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at the lease and goes to start the job: its root kills it there when the lease is over."""
+    Calls(own_place / "calls", "keeper:spawn:2:stop").watch(monkeypatch)
+    node, ran = begin(nodes, own_place / "node", timers=SHORT), own_place / "ran"
+    keeper = node.find("keeper")
+    job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
+    node.pump(lambda: is_stopped(keeper))
+    assert node.ledger_words(job) == "CT" and not node.jobs(job)
+    node.pump(lambda: job in node.ends or job in node.dead)
+    eventually(lambda: not keeper.is_running())
+    node.pump(lambda: job in node.ends)
+    assert node.ends[job]["kind"] != "exit" and not ran.exists()
+
+
+@needs_calls
+@pytest.mark.slow
+def test_a_supervisor_that_is_killed_at_any_step_runs_nothing_twice(
+    sessionrun: Command, own_place: Path, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
+) -> None:
+    """Between journal and order, between end and the word that it may be forgotten, and everywhere else."""
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        ran = own_place / "ran"
+
+        def run(environ: Mapping[str, str]) -> Any:
+            ran.unlink(missing_ok=True)
+            with monkeypatch.context() as patch:
+                for name, value in environ.items():
+                    if name != "CALLS_ROLE":  # the supervisor shows its own, and the launcher is not to have it
+                        patch.setenv(name, value)
+                session_id = sessionrun.start(
+                    [{"id": "a", "prompt": f"echo x >> {ran}"}], "--cluster", cluster.address
+                )
+                return sessionrun.wait(session_id)["tasks"][0]
+
+        for at, task in each_call(run, own_place / "calls", "supervisor", kind="step"):
+            assert (task["outcome"], task["attempt"], ran.read_text()) == ("succeeded", 1, "x\n"), at
+        say(f"a supervisor killed at each of {at} steps")
+        assert at > 10

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import random
 import shutil
+import subprocess
+import sys
+import tarfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +17,33 @@ from unittest.mock import Mock
 
 import orjson
 import pytest
+from clusters import SHORT_WORDS, make_repository, real_cluster
+from conftest import Command, eventually
 from stages import git
-from test_cluster import make_repository
+from test_cluster import start
+from test_cluster_parts import run
 
 from sessionrun.client.clean import clean_cache
 from sessionrun.cluster import replica
+from sessionrun.cluster.companions import (
+    Remote,
+    fetch_missing,
+    find_remote,
+    is_larger,
+    make_links,
+    pack_included,
+    place_links,
+    unpack_included,
+)
 from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head
 from sessionrun.cluster.findings import check_clusters, check_replicas
+from sessionrun.cluster.homecoming import take_rescue
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
-from sessionrun.cluster.orders import Replicas
+from sessionrun.cluster.orders import Replicas, place_request
 from sessionrun.cluster.replica import (
+    PACK,
     WORK,
     ReplicaWish,
     close_replica,
@@ -32,14 +54,21 @@ from sessionrun.cluster.replica import (
     send,
     take_work,
 )
+from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
 from sessionrun.git.git import Git
+from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import Handed, Place, Repository
+from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
+from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.env_make import make_environment
+from sessionrun.worktrees.env_request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
 
@@ -222,3 +251,326 @@ def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Pa
     (finding,) = check_clusters([], with_config=True)
     assert finding.where == "tls://127.0.0.1:1"
     assert not list(check_clusters([], with_config=False))
+
+
+# --- What tasks on a node have beside their commits: included files, links, and secrets that are given by ---
+
+
+def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:
+    env = {"KEY": "{env:TEAM_KEY}", "TEXT": "a {env:TEAM_KEY}", "BRACES": "{env:}"}
+    assert look_up(env, {"TEAM_KEY": "s3cret"}) == {**env, "KEY": "s3cret"}
+    with pytest.raises(NotSet, match="the variable TEAM_KEY, which KEY is to be, is not set"):
+        look_up(env, {})
+
+
+def test_a_secret_by_name_on_this_machine_is_in_no_file(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_KEY", "s3cret-value")
+    plan = [
+        {"id": "has", "prompt": "test ${#KEY} = 12", "env": {"KEY": "{env:TEAM_KEY}"}},
+        {"id": "lacks", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
+    ]
+    session_id = sessionrun.start(plan)
+    has, lacks = sessionrun.wait(session_id)["tasks"]
+    assert has["outcome"] == "succeeded" and lacks["reason_class"] == "start_failed"
+    assert "the variable OTHER_KEY, which KEY is to be, is not set" in lacks["reason"]
+    directory = sessionrun.directory(session_id)
+    eventually(lambda: not SessionDir(directory).is_alive())  # until then a file may go while it is looked at
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"s3cret-value" in path.read_bytes()]
+
+
+def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
+    top = str(own_place / "project")
+    links = ["cache/models", "../data", "/opt/tools", "~/sets"]
+    placed, inside = place_links(top, links)
+    assert placed == ["cache/models", str(own_place / "data"), "/opt/tools", "~/sets"]
+    assert inside == {"cache/models": f"{top}/cache/models"}
+    replica = own_place / "replica"
+    replica.mkdir()
+    with pytest.raises(SessionrunError, match=f"links: there is no {top}/cache/models on this node"):
+        make_links(replica, placed[:1], inside)
+    (own_place / "project" / "cache" / "models").mkdir(parents=True)
+    for _ in range(2):
+        make_links(replica, placed[:1], inside)
+    assert os.readlink(replica / "cache" / "models") == f"{top}/cache/models"
+
+
+def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) -> None:
+    repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
+    workspace = {"repository": orjson.loads(orjson.dumps(repository)), "links": ["../data"], "task": "t"}
+    check = {"directory": "/w", "workspace": {**workspace, "round": "a1-round-2"}}
+    placed = orjson.loads(place_request(orjson.dumps(check), repository))
+    there = placed["workspace"]
+    assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
+    assert (placed["directory"], there["round"], there["task"]) == ("/w", "a1-round-2", "t")
+    assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
+    room = f"{repository.worktree_dir}/.room-1"
+    wish = EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1")
+    prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
+    place = Place(branch="b", worktree="/node/worktrees/b")
+    placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
+    assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
+    assert placed["environment"]["top"].startswith(NODE_TOKEN) and placed["known"].startswith(NODE_TOKEN)
+
+
+def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> None:
+    repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
+    wish = WallsWish(
+        session_id="s",
+        job="t/1/1/check/1",
+        sandbox=Sandbox("project"),
+        repository=repository,
+        worktree="/node/w/t",
+        folder="/results/session-s/jobs/t/a1-walls",
+        record="/results/session-s/jobs/t/a1-r1-check",
+        session="/results/session-s",
+        cwd=str(own_place),
+        cache=f"{CACHE_TOKEN}/environments",
+        env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
+        room=f"{repository.worktree_dir}/.room-1",
+    )
+    request = {"walls": wish, "workspace": {"walls": wish.folder, "session_id": "s"}}
+    placed = orjson.loads(place_request(orjson.dumps(request), repository))
+    there = placed["walls"]
+    base = there["repository"]["top"].removesuffix("/replica")
+    assert base.startswith(NODE_TOKEN)
+    assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
+    assert there["room"] == f"{base}/worktrees/.room-1" and there["worktree"] == wish.worktree
+    assert there["env"] == {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"}
+    assert there["hidden"] == [f"{NODE_TOKEN}/.."], "the books of the node"
+    assert there["record"] == wish.record, "that the node makes a path of its own"
+
+
+def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
+    repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
+    wish = WallsWish("s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/", "/c")
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c/tasks/t", walls=wish)
+    with pytest.raises(ValueError, match="only wished for"):
+        make_environment(request, own_place)
+
+
+def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:
+    top = own_place / "project"
+    top.mkdir()
+    make_repository(top)
+    (top / ".gitignore").write_text(".env\nlocal/\nnever\n")
+    (top / ".worktreeinclude").write_text(".env\nlocal/**\n")
+    (top / "local").mkdir()
+    for name in (".env", "local/a", "never"):
+        (top / name).write_text(name)
+    repository = Repository(str(top), str(top / ".git"), "main", git(top, "rev-parse", "HEAD"), str(own_place))
+    packed = pack_included(repository, own_place)
+    assert packed is not None
+    (own_place / "archive").write_bytes(packed)
+    kept = own_place / "kept" / "t"
+    (kept / "old").mkdir(parents=True)
+    unpack_included(own_place / "archive", kept)
+    found = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    assert found == {".env": ".env", "local/a": "local/a"} and not (kept / "old").exists()
+    evil = io.BytesIO()
+    with tarfile.open(fileobj=evil, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("../evil"))
+    (own_place / "archive").write_bytes(evil.getvalue())
+    with pytest.raises(SessionrunError, match="is not a path below the worktree"):
+        unpack_included(own_place / "archive", kept)
+
+
+@pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="a Python that refuses no links")
+def test_a_link_among_included_files_travels_as_it_is(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python refuses links that lead out, as it does from 3.14 on."""
+    monkeypatch.setattr(tarfile.TarFile, "extraction_filter", staticmethod(tarfile.data_filter))
+    with tarfile.open(own_place / "archive", "w") as archive:
+        link = tarfile.TarInfo("data")
+        link.type, link.linkname = tarfile.SYMTYPE, "/somewhere/data"
+        archive.addfile(link)
+    unpack_included(own_place / "archive", own_place / "kept")
+    assert os.readlink(own_place / "kept" / "data") == "/somewhere/data"
+
+
+# --- Large repositories on nodes: what the remote has a node fetches there, and the rest travels ---
+
+BIG = 140 << 20
+
+
+class Hub:
+    """A bare repository that others push to, and a clone with a commit that it lacks."""
+
+    def __init__(self, place: Path) -> None:
+        self.path, self.top = place / "hub.git", place / "clone"
+        (place / "first").mkdir()
+        make_repository(place / "first")
+        subprocess.run(["git", "clone", "-q", "--bare", str(place / "first"), str(self.path)], check=True)
+        subprocess.run(["git", "clone", "-q", str(self.path), str(self.top)], check=True)
+        self.pushed = git(self.top, "rev-parse", "HEAD")
+        (self.top / "mine").write_text("mine\n")
+        git(self.top, "add", "mine")
+        git(self.top, "commit", "-q", "-m", "mine")
+        self.own = git(self.top, "rev-parse", "HEAD")
+
+    @property
+    def git(self) -> Git:
+        return Git(self.top, limit_s=None)
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(str(self.top), str(self.top / ".git"), "main", self.own, str(self.top.parent))
+
+
+@pytest.fixture
+def hub(own_place: Path) -> Hub:
+    return Hub(own_place)
+
+
+def test_a_remote_has_what_was_pushed_there(hub: Hub) -> None:
+    assert find_remote(hub.git, hub.repository, [hub.own, hub.pushed]) == Remote(
+        str(hub.path), {hub.pushed: "main"}
+    )
+    for url, wanted in (
+        ("https://ann:secret@example.org:8443/hub.git", "https://example.org:8443/hub.git"),
+        ("git@example.org:hub.git", "git@example.org:hub.git"),
+        ("../hub.git", str(hub.path)),
+    ):
+        git(hub.top, "remote", "set-url", "origin", url)
+        found = find_remote(hub.git, hub.repository, [hub.own])
+        assert found is not None and found.url == wanted
+    git(hub.top, "remote", "rename", "origin", "far")
+    assert find_remote(hub.git, hub.repository, [hub.own]) is not None, "it is the only one"
+    git(hub.top, "checkout", "-q", "--orphan", "new")
+    git(hub.top, "commit", "-q", "-m", "new")
+    assert find_remote(hub.git, hub.repository, [git(hub.top, "rev-parse", "HEAD")]) is None, "of no part"
+    git(hub.top, "remote", "remove", "far")
+    assert find_remote(hub.git, hub.repository, [hub.own]) is None
+
+
+def test_what_is_there_already_does_not_count(hub: Hub) -> None:
+    noise = random.Random(5).randbytes(300_000)
+    (hub.top / "noise").write_bytes(noise)
+    git(hub.top, "add", "noise")
+    git(hub.top, "commit", "-q", "-m", "noise")
+    last = git(hub.top, "rev-parse", "HEAD")
+    assert not is_larger(hub.git, 1 << 20, [last], [])
+    assert is_larger(hub.git, 1 << 18, [last], [hub.own])
+    assert not is_larger(hub.git, 1 << 18, [hub.own], [])
+    assert not is_larger(hub.git, 1 << 18, [last], [last])
+
+
+def test_a_node_fetches_and_takes_the_rest(own_place: Path, hub: Hub) -> None:
+    (own_place / "node" / "source").mkdir(parents=True)
+    node = Node(own_place / "node")
+    node.base = hub.own
+    folder = node.folder("job")
+    wish = ReplicaWish((hub.own,), remote=Remote(str(hub.path), {hub.pushed: "main"}))
+    replace_file(folder / REPLICA, orjson.dumps(wish), durable=False)
+    replace_file(folder / PACK, pack_objects(hub.git, [hub.own], [hub.pushed]), durable=False)
+    receive(node.request(), folder)
+    assert git(node.top, "show", f"{hub.own}:mine") == "mine"
+    git(node.top, "fsck", "--connectivity-only")
+    hub.path.rename(own_place / "gone.git")
+    receive(node.request(), folder)  # nothing has to be fetched
+
+
+def test_a_remote_that_lost_a_commit_is_named(own_place: Path, hub: Hub) -> None:
+    (own_place / "node" / "source").mkdir(parents=True)
+    node = Node(own_place / "node")
+    node.top.mkdir(parents=True)
+    make_repository(node.top)
+    with pytest.raises(SessionrunError, match=f"{hub.path} does not have {hub.own} any more: push it there again"):
+        fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), {hub.own: "main"}), None)
+    with pytest.raises(SessionrunError, match="cannot be fetched"):
+        fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), {hub.own: ""}), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_repository_that_is_too_large_to_travel(sessionrun: Command, hub: Hub) -> None:
+    for top in (hub.top, hub.path):  # else git would try long to make noise smaller
+        git(top, "config", "core.compression", "0")
+        git(top, "config", "core.bigFileThreshold", "1m")
+    noise = random.Random(6).randbytes(BIG)
+    (hub.top / "noise").write_bytes(noise)
+    git(hub.top, "add", "noise")
+    git(hub.top, "commit", "-q", "-m", "noise")
+    sessionrun.cwd, sessionrun.results = hub.top, hub.top.parent / "results"
+    plan = hub.top.parent / "plan.json"
+    digest = hashlib.sha256(noise).hexdigest()
+    check = f"sha256sum noise | grep -q {digest}; cat mine later > made"
+    plan.write_bytes(orjson.dumps([{"id": "a", "prompt": check}, {"id": "b", "prompt": check}]))
+    words = ("--agent", "shell", "--worktree", str(plan))
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        refused = run(sessionrun, "--cluster", cluster.address, *words)["tasks"]
+        for task in refused:
+            assert task["reason"].endswith("are more than the 134217728 that travel: push them there"), task[
+                "reason"
+            ]
+        git(hub.top, "push", "-q", "origin", "main")
+        (hub.top / "later").write_text("later\n")
+        git(hub.top, "add", "later")
+        git(hub.top, "commit", "-q", "-m", "later")
+        for task in run(sessionrun, "--cluster", cluster.address, *words)["tasks"]:
+            assert task["outcome"] == "succeeded", task["reason"]
+            assert git(hub.top, "show", f"{task['branch']}:made") == "mine\nlater"
+
+
+# --- Work in progress on a node: it comes to the session while the task runs, and stays if the node does  ---
+
+
+def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:
+    user, node, folder = (own_place / name for name in ("user", "node", "a1-r1-work"))
+    for path in (user, folder):
+        path.mkdir()
+    make_repository(user)
+    git(own_place, "clone", "-q", str(user), str(node))
+    base = git(user, "rev-parse", "HEAD")
+    commits = []
+    for number in range(1, 4):
+        (node / "work").write_text(f"{number}\n")
+        git(node, "add", "work")
+        git(node, "commit", "-q", "-m", "wip")
+        commits.append(git(node, "rev-parse", "HEAD"))
+        path = folder / f"rescue-{number:06}-{commits[-1]}.pack"
+        path.write_bytes(pack_objects(Git(node), [commits[-1]], [base]))
+    assert [commit_of(path) for path in list_packs(folder)] == commits[::-1]
+    newest = list_packs(folder)[0]
+    newest.write_bytes(newest.read_bytes()[:-5])  # the node went while it was on its way
+    repository = Repository(str(user), str(user / ".git"), "main", base, str(own_place))
+    git(user, "branch", "task-rescue")
+    taken = take_rescue(repository, Place(branch="task", worktree="/w", base_commit=base), list_packs(folder))
+    assert taken is not None and taken.rescue == "task-rescue-2" and taken.commit == commits[1]
+    assert git(user, "show", "task-rescue-2:work") == "2"
+    drop_older(own_place / "a1-r1-work" / "stdout")
+    drop_older(newest)
+    assert [commit_of(path) for path in list_packs(folder)] == commits[:0:-1]
+    assert take_rescue(repository, Place(branch="task"), list_packs(own_place / "none")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_the_work_of_a_node_that_never_comes_back_is_on_a_rescue_branch(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=0, timers=SHORT_WORDS) as cluster:
+        cluster.start_node("n0", 2, "--rescue", "0.3")
+        cluster.wait_for_nodes(1)
+        repository = make_repository(sessionrun.cwd)
+        (repository / "sessionrun.toml").write_text('workspace_timeout = "15s"\n')
+        step = f"while [ ! -e {sessionrun.cwd}/go-{{}} ]; do sleep 0.05; done"
+        script = f"echo up; echo one > work; git add work; {step.format(1)}; echo two > more; {step.format(2)}"
+        plan = [{"id": "a", "prompt": script}, {"id": "b", "prompt": f"echo up; echo b > b; {step.format(3)}"}]
+        session_id = start(cluster, plan, "--worktree")
+        eventually(lambda: cluster.command.is_up(session_id, "a", "b"))
+        folder = sessionrun.directory(session_id) / "jobs"
+        eventually(lambda: list_packs(folder / "a" / "a1-r1-work") and list_packs(folder / "b" / "a1-r1-work"))
+        cluster.command.let_go("3")
+        sessionrun.until(session_id, lambda view: view["completed"] == 1)
+        assert not list_packs(folder / "b" / "a1-r1-work")  # its work came home
+        (first,) = list_packs(folder / "a" / "a1-r1-work")
+        cluster.command.let_go("1")
+        eventually(lambda: list_packs(folder / "a" / "a1-r1-work")[0].name > first.name)
+        eventually(lambda: not list((cluster.nodes_dir / "n0").rglob(first.name)))
+        cluster.kill_all("n0")
+        a, b = sessionrun.wait(session_id)["tasks"]
+        assert (a["outcome"], b["outcome"]) == ("lost", "succeeded")
+        assert a["rescue_branch"] == f"{a['branch']}-rescue" and b["rescue_branch"] is None
+        kept = [git(repository, "show", f"{a['rescue_branch']}:{name}") for name in ("work", "f")]
+        assert kept == ["one", "base"]
+        assert git(repository, "fsck", "--no-dangling") == ""

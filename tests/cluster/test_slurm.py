@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +18,7 @@ import psutil
 import pytest
 from clusters import marker_of
 from conftest import Command, eventually, slow_seed
-from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, real_slurm
-from test_dispatch import WORKER, Dispatcher, write
-from test_prove import CHECK, FIX
-from test_prove import make_repository as make_tested_repository
 
 from sessionrun.cli.start import Word
 from sessionrun.cluster import slurm_programs
@@ -167,9 +162,6 @@ class Words:
             raise SlurmFault(self.fault[words[0]])
         return {"sbatch": "12\n", "squeue": "\n".join(self.rows), "sinfo": self.nodes}.get(words[0], "")
 
-    def row(self, place: int, state: str, node: str = "n1") -> None:
-        self.rows = [f"12|{place}|{state}|{node}|{PREFIX}1-1|None"]
-
     def commands(self, program: str) -> list[Sequence[str]]:
         return [words for words in self.ran if words[0] == program]
 
@@ -225,13 +217,6 @@ def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
     return desk.look()
 
 
-def the_loss(notices: Sequence[Any]) -> JobLost:
-    """The one notice, which is a loss."""
-    (lost,) = notices
-    assert isinstance(lost, JobLost)
-    return lost
-
-
 def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     desk: Desk, session: SessionDir, words: Words
 ) -> None:
@@ -257,26 +242,10 @@ def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     assert not batch.exists()
 
 
-def test_a_refused_submission_can_never_run_later(desk: Desk, session: SessionDir, words: Words) -> None:
-    words.fault["sbatch"] = "sbatch did not end within 60 seconds"
-    hold, lost = submit(desk, session, "a")
-    assert isinstance(hold, HoldPlaced) and "did not end" in hold.reason
-    assert (lost.verdict, lost.counts) == ("void", False)
-    assert not begin(session)  # whatever Slurm took of it
-    assert not (session.path / "slurm" / "batch-1-1.json").exists()
-
-
-def test_a_submission_that_failed_and_runs_all_the_same_counts(
-    desk: Desk, session: SessionDir, words: Words
-) -> None:
-    words.fault["sbatch"] = "no answer"
-    assert begin(session)
-    assert [type(notice) for notice in submit(desk, session, "a")] == [HoldPlaced]
-    end(session)
-    assert [type(notice) for notice in desk.look()] == [JobStarted, Exit]
-
-
 FATES = [
+    # its submission is refused: it can never run later, and counts if it runs all the same
+    "refuse; submit -> hold, void uncounted: sbatch did not end",
+    "refuse; begin; submit -> hold; end; look -> start, exit 7",
     # it never began
     "row CANCELLED; poll -> interrupted: cancelled in Slurm",
     "row FAILED; poll -> hold, void: nothing ran",
@@ -297,13 +266,12 @@ FATES = [
     # Slurm does not answer: nothing is concluded, and a record needs no controller
     f"begin; deaf; poll 60 -> start; {'poll 60; ' * 99}end; look -> exit 7",
 ]
-"""What happens to a job that was submitted: at each look what is told of it, if anything."""
+"""What happens to a job, which is submitted first: at each look what is told of it, if anything."""
 
 
 @pytest.mark.parametrize("fate", FATES)
 def test_what_became_of_a_job(fate: str, desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a")
-    for step in fate.split("; "):
+    for step in fate.split("; ") if "submit" in fate else ("submit", *fate.split("; ")):
         move, _, wanted = step.partition(" -> ")
         told = [word_notice(notice) for notice in take_step(move, desk, session, words) or ()]
         wanted_all = wanted.split(", ") if wanted else []
@@ -311,6 +279,7 @@ def test_what_became_of_a_job(fate: str, desk: Desk, session: SessionDir, words:
         for one, each in zip(told, wanted_all, strict=True):
             assert one.partition(": ")[0] == each.partition(": ")[0] and each.partition(": ")[2] in one, move
     assert begin(session) is False, "it can begin no more"
+    assert list((session.path / "slurm").iterdir()) == [], "the environment is in its batch"
 
 
 def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[Any] | None:
@@ -318,12 +287,16 @@ def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[
     word, _, about = move.partition(" ")
     if word in ("poll", "look"):
         return poll(desk, words, float(about or 5)) if word == "poll" else desk.look()
+    if word == "submit":
+        return submit(desk, session, "a")
     if word == "row":
         words.rows = [f"12|0|{about}|n1|{PREFIX}1-1|None"] if about else []
     elif word == "node":
         words.nodes = f"n1 {about}\n"
     elif word == "deaf":
         words.fault["squeue"] = "Unable to contact slurm controller"
+    elif word == "refuse":
+        words.fault["sbatch"] = "sbatch did not end within 60 seconds"
     elif word == "begin":
         assert begin(session)
     elif word == "end":
@@ -348,38 +321,31 @@ def word_notice(notice: object) -> str:
 
 
 def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a", "b")
-    begin(session)
-    desk.look()
-    desk.stop(key("b"), now=False)
-    lost = the_loss(desk.look())
-    assert (lost.key, lost.verdict) == (key("b"), "void") and not begin(session, "b", 1)
-    assert words.commands("scancel") == [["scancel", "12_1"]]
-    desk.stop(key("a"), now=False)
-    desk.look()
-    desk.look()  # not again at once
-    assert words.commands("scancel")[1:] == [["scancel", "--signal=TERM", "--batch", "12_0"]]
-    desk.stop(key("a"), now=True)
-    desk.look()
-    assert words.commands("scancel")[-1] == ["scancel", "--signal=USR2", "--batch", "12_0"]
-    words.row(0, "RUNNING")
-    poll(desk, words, 60)
-    assert words.commands("scancel")[-1] == ["scancel", "12_0"]  # what runs around it does not answer
-    end(session, wait_status=9, told=True)
-    assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
+    """All that are to be told the same are told at once."""
 
+    def asked() -> list[str]:
+        commands, words.ran = words.commands("scancel"), []
+        return [" ".join(command) for command in commands]
 
-def test_many_are_stopped_at_once(desk: Desk, session: SessionDir, words: Words) -> None:
     submit(desk, session, *"abcd")
     begin(session, "a", 0)
     begin(session, "b", 1)
     for name in "abcd":
         desk.stop(key(name), now=False)
-    assert [notice.key.task for notice in desk.look() if isinstance(notice, JobLost)] == ["c", "d"]
-    assert [" ".join(command) for command in words.commands("scancel")] == [
-        "scancel --signal=TERM --batch 12_0 12_1",
-        "scancel 12_2 12_3",
-    ]
+    told = [(lost.key.task, lost.verdict) for lost in desk.look() if isinstance(lost, JobLost)]
+    assert told == [("c", "void"), ("d", "void")] and not begin(session, "c", 2)
+    assert asked() == ["scancel --signal=TERM --batch 12_0 12_1", "scancel 12_2 12_3"]
+    desk.look()
+    assert asked() == [], "not again at once"
+    desk.stop(key("a"), now=True)
+    desk.look()
+    assert asked() == ["scancel --signal=USR2 --batch 12_0"]
+    end(session, "b", job="12_1")
+    words.rows = [f"12|0|RUNNING|n1|{PREFIX}1-1|None"]
+    poll(desk, words, 60)
+    assert asked() == ["scancel 12_0"]  # what runs around it does not answer
+    end(session, wait_status=9, told=True)
+    assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
 
 
 def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: Words) -> None:
@@ -565,20 +531,6 @@ def log(command: Command, session_id: str) -> str:
 
 
 @real
-def test_the_contract_of_executors(slurm: RealSlurm, sessionrun: Command) -> None:
-    tasks = check_executor(sessionrun, "--cluster", "slurm", "--slurm-option", "partition=main")
-    assert all(", Slurm job " in task["node"] for name, task in tasks.items() if name != "never")
-    left = int((sessionrun.cwd / "left").read_text())
-    assert not psutil.pid_exists(left)
-
-
-@real
-def test_the_contract_of_executors_here(sessionrun: Command) -> None:
-    check_executor(sessionrun)
-    assert not psutil.pid_exists(int((sessionrun.cwd / "left").read_text()))
-
-
-@real
 def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
     plan = [{**sessionrun.waiting("a")[0], "env": {"TOKEN": "hidden-value"}}]
     session_id = start(sessionrun, plan)
@@ -604,127 +556,50 @@ def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlur
 
 
 @real
-def test_forty_tasks_are_one_array_with_so_many_at_once(slurm: RealSlurm, sessionrun: Command, say: Any) -> None:
-    plan = [
-        {"id": f"t{number}", "prompt": f"echo + >> marks; sleep 0.3; echo {number}; echo - >> marks"}
-        for number in range(40)
-    ]
-    began = time.monotonic()
-    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=5")
-    view = sessionrun.wait(session_id)
-    say(f"40 tasks of 0.3 s, 5 at once: {time.monotonic() - began:.1f} s")
-    assert view["outcome"] == "succeeded" and view["successful"] == 40
-    arrays = {slurm_job(sessionrun, session_id, f"t{number}").partition("_")[0] for number in range(40)}
-    assert len(arrays) == 1
-    running = most = 0
-    for mark in (sessionrun.cwd / "marks").read_text().split():
-        running += 1 if mark == "+" else -1
-        most = max(most, running)
-    assert 1 < most <= 5 and running == 0
-    assert all(sessionrun.output(session_id, f"t{number}") == f"{number}\n" for number in range(40))
-
-
-@real
-def test_what_any_session_can(slurm: RealSlurm, sessionrun: Command) -> None:
-    """A queue in worktrees that stay, a proof, and a repository of a task's own."""
-    make_tested_repository(sessionrun.cwd)
-    (sessionrun.cwd / "sessionrun.toml").write_text(WORKER)
-    project = Dispatcher(sessionrun.cwd, sessionrun.results)
-    (first,) = project.add(write("one"))
-    (last,) = project.add("cat one.txt > two.txt", depends=(first,))
-    project.end(project.dispatch("--cluster", "slurm", "--workers", "2"))
-    assert project.stand() == {first: "closed", last: "closed"}
-    assert project.git("show", "main:two.txt") == "one" and list(sessionrun.cwd.glob("worktrees/w*"))
-    plan = [
-        {"id": "good", "prompt": FIX, "check": [CHECK], "prove": True},
-        {"id": "weak", "prompt": "touch tests/skip", "check": [CHECK], "prove": True},
-        {"id": "own", "prompt": "cat src/answer > seen", "repo": "."},
-        {
-            "id": "mine",
-            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
-        },
-        {
-            "id": "joins",
-            "prompt": "cat src/answer two > three",
-            "needs": ["good", "mine"],
-            "check": "grep two three",
-        },
-    ]
-    good, weak, own, mine, joins = sessionrun.wait(start(sessionrun, plan, "--worktree"))["tasks"]
-    assert (good["proof"], weak["proof"], own["outcome"]) == ("proved", "weakened", "succeeded")
-    assert project.git("show", f"{own['branch']}:seen") == "bad"
-    assert [mine["outcome"], joins["outcome"]] == ["succeeded"] * 2, (mine["reason"], joins["reason"])
-    assert project.git("show", f"{joins['branch']}:three").split()[-1] == "two"
-    assert all(
-        project.git("rev-parse", task["branch"]) == task["commit"] for task in (good, weak, own, mine, joins)
-    )
-
-
-@real
-def test_cancel_ends_a_tree_that_defies_term(slurm: RealSlurm, sessionrun: Command) -> None:
-    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    plan = [
-        {"id": "a", "prompt": f'setsid sh -c "{loop}" & {loop}'},
-        {"id": "waits", "prompt": "echo never", "needs": []},
-    ]
-    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=1")
-    eventually(lambda: sessionrun.output(session_id, "a") == "up\nup\n")
-    assert sessionrun("cancel", session_id).returncode == 0
-    view = sessionrun.wait(session_id)
-    assert [task["outcome"] for task in view["tasks"]] == ["cancelled"] * 2
-    assert not jobs_left(session_id) and sessionrun.output(session_id, "waits") == ""
-    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
-    over = {"COMPLETED", "CANCELLED", "FAILED"}
-    eventually(lambda: {state for job, state in slurm.states().items() if job.startswith(f"{array}_")} <= over)
-
-
-@real
-def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, sessionrun.waiting("a", "b"), "--slurm-option", "array-limit=1")
+@pytest.mark.parametrize(
+    ("how", "outcome", "why"),
+    [
+        ("scancel", "interrupted", "cancelled in Slurm, not by this session"),
+        ("time", "interrupted", "time limit"),
+        ("kill", "lost", "ended without a record"),
+    ],
+)
+def test_what_ends_a_job_beside_its_session(
+    how: str, outcome: str, why: str, slurm: RealSlurm, sessionrun: Command
+) -> None:
+    """A minute is the least that Slurm knows of time; what is killed is what runs around the job."""
+    limit = ("--slurm-option", "time=1") if how == "time" else ()
+    session_id = start(sessionrun, sessionrun.waiting("a"), *limit)
     eventually(lambda: sessionrun.is_up(session_id, "a"))
-    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
-    slurm.ask("scancel", array)  # one runs, the other waits
-    view = sessionrun.wait(session_id)
-    for task in view["tasks"]:
-        assert task["outcome"] == "interrupted"
-        assert (
-            "cancelled in Slurm, not by this session" in task["reason"] and f"Slurm job {array}_" in task["reason"]
-        )
-    assert sessionrun.output(session_id, "b") == "" and not jobs_left(session_id)
-
-
-@real
-def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, sessionrun.waiting("a"))
-    eventually(lambda: sessionrun.is_up(session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
     folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
-    os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
-    (task,) = sessionrun.wait(session_id)["tasks"]
-    assert task["outcome"] == "lost" and "ended without a record" in task["reason"]
-    assert not (folder / "slurm-end.json").exists()
+    if how == "scancel":
+        slurm.ask("scancel", job)
+    elif how == "kill":
+        os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
+    assert task["outcome"] == outcome and why in task["reason"] and f"Slurm job {job}" in task["reason"]
+    if how == "kill":
+        assert not (folder / "slurm-end.json").exists()
+    else:
+        assert not jobs_left(session_id)
 
 
 @real
-def test_a_refusal_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
-    run = ("--agent", "shell", "-p", "true", "--cluster", "slurm")
-    for words, said in [
-        (("partition=none",), "nvalid partition"),
-        (("time=abc",), "time"),
-        (("cpus-per-task=1000",), "not available"),
-    ]:
-        done = sessionrun(*run, *(part for word in words for part in ("--slurm-option", word)))
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not sessionrun.results.exists()
-
-
-@real
-def test_the_configuration_names_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
+def test_what_slurm_refuses_and_what_the_configuration_says(slurm: RealSlurm, sessionrun: Command) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text(
         'cluster = "slurm"\n[slurm]\npartition = "none"\ncpus-per-task = 2\n'
     )
-    done = sessionrun("--agent", "shell", "-p", "true")
-    assert done.returncode == 2 and "nvalid partition" in done.stderr
+    for words, said in [
+        ((), "nvalid partition"),
+        (("partition=main", "time=abc"), "time"),
+        (("partition=main", "cpus-per-task=1000"), "not available"),
+    ]:
+        options = [part for word in words for part in ("--slurm-option", word)]
+        done = sessionrun("--agent", "shell", "-p", "true", *options)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not sessionrun.results.exists()
     plan = [{"id": "a", "prompt": 'echo "$SLURM_CPUS_PER_TASK $SLURM_JOB_PARTITION"'}]
     session_id = sessionrun.start(plan, "--slurm-option", "partition=main")
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
@@ -842,14 +717,3 @@ def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlur
     (task,) = sessionrun.wait(session_id)["tasks"]
     assert (task["outcome"], task["attempt"]) == ("succeeded", 1 if way == "it runs on" else 2)
     assert sessionrun.output(session_id, "a") == "up\ndown\n"
-
-
-@real
-def test_the_time_limit_of_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
-    """A minute is the least that Slurm knows."""
-    session_id = start(sessionrun, sessionrun.waiting("a"), "--slurm-option", "time=1")
-    view = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)
-    (task,) = view["tasks"]
-    assert task["outcome"] == "interrupted"
-    assert "time limit" in task["reason"] and "TIMEOUT" in task["reason"]
-    assert not jobs_left(session_id)

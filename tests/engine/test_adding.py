@@ -73,23 +73,38 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     told = json.loads(add(sessionrun, session_id, {"prompts": [there]}, "--json").stdout)
     assert ([task["id"] for task in told["tasks"]], told["total"]) == (["d"], 4)
     assert add(sessionrun, session_id, ["echo e"], "-q").stdout == f"{session_id}\n"
-    view = sessionrun.until(session_id, lambda view: view["completed"] == 3)
-    assert [task["num"] for task in view["tasks"]] == [1, 2, 3, 4, 5]
+    (sessionrun.cwd / "sessionrun.toml").write_text('[agents.cat]\nargv = ["cat"]\n')
+    done = add(sessionrun, session_id, {"prompts": [{"id": "f", "prompt": "x", "agent": "cat"}]})
+    assert done.returncode == 0, done.stderr
+    (sessionrun.cwd / "sessionrun.toml").unlink()  # an agent that the session does not know comes along
+    view = sessionrun.until(session_id, lambda view: view["completed"] == 4)
+    assert [(task["num"], task["agent"]) for task in view["tasks"]] == [
+        *((num, "shell") for num in range(1, 6)),
+        (6, "cat"),
+    ]
     assert outcomes(view)["b"] is None
     let_go(sessionrun)
     view = sessionrun.wait(session_id)
-    assert (view["total"], view["successful"], view["outcome"]) == (5, 5, "succeeded")
+    assert (view["total"], view["successful"], view["outcome"]) == (6, 6, "succeeded")
     assert (sessionrun.cwd / "ran").read_text() == "b\n"
     folder = sessionrun.directory(session_id)
     assert (folder / "task-c.txt").read_text() == f"{sessionrun.cwd}\n"
     assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
     assert requests_of(sessionrun, session_id) == []
-    assert [task.id for task in SessionDir(folder).load_spec().tasks] == ["a"]
+    spec, now = SessionDir(folder).load_spec(), load_spec_now(SessionDir(folder))
+    assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == (
+        ["a"],
+        ["shell"],
+        ["cat", "shell"],
+    )
     assert [*load_tasks(SessionDir(folder))][:4] == ["a", "b", "c", "d"]
     for verb in ("status", "results", "explain", "list", "cost", "logs"):
         named = () if verb == "list" else (session_id,)
         assert sessionrun(verb, *named).returncode == 0, verb
     assert sessionrun("results", session_id, "d").stdout.endswith(f"{elsewhere}\n")
+    for verb in ("logs", "results", "explain"):
+        assert sessionrun(verb, session_id, "f").returncode == 0, verb
+    assert "nothing to retry" in sessionrun("retry", session_id).stdout
 
 
 @pytest.mark.slow
@@ -119,24 +134,6 @@ def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Co
     assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 1), done
     let_go(sessionrun)
     assert sessionrun.wait(session_id)["total"] == 1
-
-
-def test_an_agent_that_the_session_does_not_know_comes_along(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
-    (sessionrun.cwd / "sessionrun.toml").write_text('[agents.echo]\nargv = ["cat"]\n')
-    done = add(sessionrun, session_id, {"prompts": [{"id": "b", "prompt": "x", "agent": "echo"}]})
-    assert done.returncode == 0, done.stderr
-    (sessionrun.cwd / "sessionrun.toml").unlink()
-    view = sessionrun.until(session_id, lambda view: view["completed"] == 1)
-    assert (view["tasks"][1]["agent"], outcomes(view)["b"]) == ("echo", "succeeded")
-    session = SessionDir(sessionrun.directory(session_id))
-    assert [*session.load_spec().agents] == ["shell"]
-    assert sorted(load_spec_now(session).agents) == ["echo", "shell"]
-    for verb in ("logs", "results", "explain"):
-        assert sessionrun(verb, session_id, "b").returncode == 0, verb
-    let_go(sessionrun)
-    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-    assert "nothing to retry" in sessionrun("retry", session_id).stdout
 
 
 # --- refusals, and the end of the session ---

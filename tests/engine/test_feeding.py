@@ -33,7 +33,6 @@ from sessionrun.model.landings import LANDING_FOLDER, Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Landing, Outcome, TaskSpec
-from sessionrun.queue import feeder
 from sessionrun.queue.claims import Gone, _judge
 from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
@@ -220,8 +219,7 @@ def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:
 
 
 def test_a_snapshot_tells_how_all_tasks_stand() -> None:
-    spec = make_session([], resources={"slot": 2}, open_feed=True)
-    state, snapshots = begin(spec), Snapshots()
+    state, snapshots = begin(make_session([], resources={"slot": 2}, open_feed=True)), Snapshots()
     first = snapshots.look(state)
     assert snapshots.look(state) is None
     add(state, "a", "q1")
@@ -363,14 +361,24 @@ def test_work_that_was_mended_lands_when_its_task_is_closed(
 class Session:
     """A session as the queue sees it: what its journal says of tasks; each is done as soon as it was added."""
 
-    def __init__(self, place: Path, *, watch: bool = False) -> None:
+    def __init__(self, place: Path, *drafts: str, watch: bool = False) -> None:
         self.feed = FileFeed(find_place(place), now=lambda: 0.0)
+        if drafts:
+            self.feed.create([Draft(name) for name in drafts])
         self.asked = FeedSpec(str(place), "file", watch=watch, take_back_s=0.0)
         self.directory = SessionDir(place / "results" / f"session-{US}")
         self.journal: dict[str, Standing] = {}
         self.begun: list[str] = []
         self.heard: list[News] = []
         self.number = 0
+        self.visitor = self.open()
+
+    def visit(self) -> list[News]:
+        """What another visit finds; it is written down."""
+        self.visitor.visit(self.look())
+        found = self.heard
+        self.take()
+        return found
 
     def open(self) -> Visitor:
         self.heard = []
@@ -418,11 +426,9 @@ def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
 
 
 def test_a_queue_is_not_dry_while_no_node_has_offered_a_slot(tmp_path: Path) -> None:
-    session = Session(tmp_path)
-    session.feed.create([Draft("a")])
-    visitor = session.open()
+    session = Session(tmp_path, "a")
     for free, heard in ((0, []), (1, [Arrival])):
-        visitor.visit(session.look(free=free))
+        session.visitor.visit(session.look(free=free))
         assert [type(one) for one in session.heard] == heard
 
 
@@ -476,44 +482,32 @@ def test_a_crash_at_each_step(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
-    session = Session(tmp_path, watch=True)
-    session.feed.create([Draft("a"), Draft("b")])
-    visitor = session.open()
-    visitor.visit(session.look())
-    session.take()
+    session = Session(tmp_path, "a", "b", watch=True)
+    session.visit()
     session.feed.close("task-1", reason="done by hand")
     session.feed.reopen("task-2", reason="for another")
     session.feed.claim("task-2", Worker("w", THEM))
-    visitor.visit(session.look())
-    assert [one for one in session.heard if isinstance(one, Step)] == [
-        Step("drop", name, name) for name in ("task-1", "task-2")
-    ]
-    session.take()
-    visitor.visit(session.look())
+    steps = [one for one in session.visit() if isinstance(one, Step)]
+    assert steps == [Step("drop", name, name) for name in ("task-1", "task-2")]
+    session.visit()
     assert session.feed.show("task-1").reason == "done by hand"
     assert session.feed.show("task-2").claim is not None
 
 
 def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:
-    session = Session(tmp_path, watch=True)
-    session.feed.create([Draft("a")])
-    visitor = session.open()
-    visitor.visit(session.look())
-    session.take()
+    session = Session(tmp_path, "a", watch=True)
+    session.visit()
     aside = session.feed.place.rename(tmp_path / "aside")
     with pytest.raises(Exception, match="is gone: put it back"):
-        visitor.visit(session.look())
+        session.visit()
     aside.rename(session.feed.place)
-    visitor.visit(session.look())
-    assert session.heard == []
+    assert session.visit() == []
 
 
 def test_landings_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(tmp_path, watch=True)
-    session.feed.create([Draft("a")])
+    session = Session(tmp_path, "a", watch=True)
     session.feed.close("task-1")
-    bounced = BOUNCED._replace(queue_id="task-1")
-    visitor = session.open()
+    bounced, visitor = BOUNCED._replace(queue_id="task-1"), session.visitor
     monkeypatch.setattr(visitor, "_is_mended", lambda one: True)
     for one in (bounced, bounced, Standing("task-1", "going", is_extra=True)):
         session.journal["task-1"] = one
@@ -581,9 +575,7 @@ def test_what_the_queue_refuses_is_shown_to_the_end_and_stops_nothing(tmp_path: 
 def test_what_the_queue_refuses_is_tried_once_in_each_visit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(tmp_path, watch=True)
-    session.feed.create([Draft("a"), Draft("b")])
-    visitor, refused = session.open(), []
+    session, refused = Session(tmp_path, "a", "b", watch=True), []
 
     def refuse(task_id: str, **_: Any) -> None:
         refused.append(task_id)
@@ -591,10 +583,9 @@ def test_what_the_queue_refuses_is_tried_once_in_each_visit(
 
     monkeypatch.setattr(session.feed, "close", refuse)
     for expected in ([], ["task-1", "task-2"], ["task-1", "task-2"] * 2):
-        visitor.visit(session.look())
-        session.take()
+        session.visit()
         session.work()
-        assert (refused, visitor.refused) == (expected, "no" if expected else None)
+        assert (refused, session.visitor.refused) == (expected, "no" if expected else None)
 
 
 def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: Path) -> None:
@@ -631,35 +622,16 @@ def is_claimed(queue: FileFeed, name: str) -> bool:
     return queue.show(name).claim is not None
 
 
-def write_in_place(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-def write_beside_and_rename(path: Path, text: str) -> None:
-    beside = path.with_name(".other")
-    beside.write_text(text)
-    beside.rename(path)
-
-
-@pytest.mark.parametrize("write", [write_in_place, write_beside_and_rename])
-def test_what_another_program_writes_is_seen_at_the_next_look(
-    feed_from: Callable[..., FileFeed], write: Callable[[Path, str], None]
-) -> None:
+def test_what_another_program_writes_is_seen_at_the_next_look(feed_from: Callable[..., FileFeed]) -> None:
+    """In place, or beside and renamed."""
     queue = feed_from(poll_s=0.05, take_back_s=0.0)
-    for name in ("one", "two"):
+    beside = queue.place.with_name(".other")
+    for name, path in (("one", queue.place), ("two", queue.place), ("three", beside), ("four", beside)):
         known = orjson.loads(queue.place.read_bytes())["tasks"] if queue.place.exists() else []
         tasks = [*known, {"id": name, "title": name, "status": "open"}]
-        write(queue.place, orjson.dumps({"tasks": tasks, "next_id": 1}).decode())
+        path.write_bytes(orjson.dumps({"tasks": tasks, "next_id": 1}))
+        path.rename(queue.place)
         eventually(partial(is_claimed, queue, name))
-
-
-def test_claims_of_sessions_that_are_gone_are_looked_for_while_nothing_changes(
-    feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[Any] = []
-    monkeypatch.setattr(feeder, "reclaim", lambda *_, **__: looked.append(1))
-    feed_from(take_back_s=0.01)
-    eventually(lambda: len(looked) > 2)
 
 
 def test_when_a_visit_is_due(tmp_path: Path) -> None:
@@ -674,18 +646,17 @@ def test_when_a_visit_is_due(tmp_path: Path) -> None:
 
 
 def test_what_shows_that_a_queue_changed(tmp_path: Path) -> None:
-    file = tmp_path / "task_queue.json"
-    assert read_signature(file) == ()
-    file.write_text("{}")
-    before = read_signature(file)
-    assert before and read_signature(file) == before
-    file.write_text("{ }")
-    assert read_signature(file) != before
-    folder = tmp_path / ".beads"
+    file, folder = tmp_path / "task_queue.json", tmp_path / ".beads"
     folder.mkdir()
     (folder / "beads.db").write_text("")
-    before = read_signature(folder)
-    (folder / "beads.db").write_text("touched")  # by a reader
-    assert read_signature(folder) == before
-    (folder / "issues.jsonl").write_text("")
-    assert read_signature(folder) != before
+    assert read_signature(file) == ()
+    for path, text, changed in (
+        (file, "{}", True),
+        (file, "{ }", True),
+        (folder / "beads.db", "touched", False),  # by a reader
+        (folder / "issues.jsonl", "", True),
+    ):
+        place = file if path == file else folder
+        before = read_signature(place)
+        path.write_text(text)
+        assert (read_signature(place) != before) is changed, path

@@ -42,7 +42,7 @@ SEEN: dict[int, Checked] = {
 class Script(Scripted):
     """One task; each job ends as `ends` says of its phase, also of one round (work_2) or attempt (work_a2)."""
 
-    def __init__(self, spec: TaskSpec = TASK, **ends: str) -> None:
+    def __init__(self, spec: TaskSpec = TASK, /, **ends: str) -> None:
         super().__init__(make_session([spec]))
         self.ends, self.phases = ends, list[str]()
         self.better: dict[Phase, int] = {}

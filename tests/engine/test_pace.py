@@ -183,21 +183,6 @@ def test_a_session_waits_for_memory_without_doing_anything(sessionrun: Command) 
     assert sessionrun("cancel", session_id).returncode == 0
 
 
-@pytest.mark.slow
-def test_the_last_failure_that_is_allowed_ends_what_runs(sessionrun: Command, own_place: Path) -> None:
-    plan: dict[str, Any] = {
-        "prompts": [{"id": "long", "prompt": "touch begun; sleep 600"}, {"id": "bad", "prompt": "exit 1"}],
-        "defaults": {"agent": "shell"},
-    }
-    plan["prompts"][1]["setup"] = "until [ -e begun ]; do sleep 0.05; done"
-    done = sessionrun("--sync", "--json", "--stop-on-fail", "--halt", "now", stdin=json.dumps(plan))
-    tasks = json.loads(done.stdout)["tasks"]
-    assert [(task["outcome"], task["reason"]) for task in tasks] == [
-        ("cancelled", "cancelled: max_failures: stopped after 1 failed"),
-        ("failed", "exit_code: exit code 1"),
-    ]
-
-
 def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     machine = Machine(Limits(max_load=8.0, starts_at=9999.0))
     machine.record(HoldPlaced(START, "later", 8999.0))
@@ -272,7 +257,10 @@ def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
     assert sessionrun("release", session_id).returncode == 0
     sessionrun.wait(session_id)
     assert (sessionrun.cwd / "done").exists()
-    later = sessionrun("-q", "--agent", "shell", "--at", "+1h", "-p", "true").stdout.strip()
+    words = ("--at", "+1h", "--stop-on-fail", "--halt", "now", "-p", "true")
+    later = sessionrun("-q", "--agent", "shell", *words).stdout.strip()
+    limits = json.loads((sessionrun.directory(later) / "spec.json").read_bytes())["limits"]
+    assert (limits["max_failures"], limits["halt"]) == (1, "now")
     eventually(lambda: sessionrun.status(later)["tasks"][0]["reason_class"] == "paced")
     assert sessionrun("release", later).returncode == 0
     assert sessionrun.wait(later)["outcome"] == "succeeded"

@@ -12,7 +12,6 @@ from simulation import Drive, make_session
 from sessionrun.cluster import rules as cluster
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
-from sessionrun.engine.rules import Rules
 from sessionrun.engine.status import project
 from sessionrun.landing import rules as landing
 from sessionrun.model.asked import Cluster, SlotsOffered
@@ -80,11 +79,3 @@ def test_an_event_of_a_business_that_the_session_does_not_have_is_damage() -> No
     for event in (WorkLanded("a", "main"), SlotsOffered(1, 1)):
         with pytest.raises(KeyError, match=type(event).__name__):
             apply(begin(make_spec()), Entry(1, 0.0, 0.0, event))
-
-
-def test_a_row_without_moments_changes_nothing() -> None:
-    spec = make_spec()
-    drives = [
-        Drive(spec, SimulatedExecutor(fate_of), state=moves.begin(spec, rows)).run() for rows in ((), (Rules(),))
-    ]
-    assert drives[0].state == drives[1].state and drives[0].entries == drives[1].entries

@@ -51,7 +51,7 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import OUTCOMES, Check, TaskSpec, Workspace
+from sessionrun.model.spec import OUTCOMES, Check, Limits, TaskSpec, Workspace
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))
@@ -64,10 +64,8 @@ class History:
     tasks: tuple[TaskSpec, ...]
     lines: str
     resources: dict[str, int] = field(default_factory=dict)
-    max_failures: int | None = None
-    workspace_timeout_s: float | None = None
     late: tuple[TaskSpec, ...] | None = None
-    pace: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
 
 def task(name: str, /, **fields: object) -> TaskSpec:
@@ -179,26 +177,17 @@ HISTORIES: dict[str, History] = {
         passed b/1/1/work/1 -> end b succeeded; session completed succeeded
         """,
     ),
-    "the deadline spans work and check": History(
-        (task("a", check=CHECK, timeout_s=10.0, rounds=9),),
-        """
-        begin -> start a/1/1/work/1
-        at 2
-        started a/1/1/work/1 -> wake 12
-        at 8 -> wake 12
-        passed a/1/1/work/1 -> start a/1/1/check/1
-        started a/1/1/check/1 -> wake 12
-        at 12 -> fire a/1/1/check/1 timeout; stop a/1/1/check/1 timed_out
-        failed a/1/1/check/1 -> end a timed_out timeout: not done after 10 s; session completed failed
-        """,
-    ),
-    "a deadline is an outcome even when the process says 0": History(
-        (task("a", timeout_s=10.0, workspace=TREE),),
+    "the deadline spans work and check, and is an outcome even when the process says 0": History(
+        (task("a", check=CHECK, timeout_s=10.0, rounds=9, workspace=TREE),),
         """
         at 50 & to a/1/1/work/1
-        started a/1/1/work/1 -> wake 60
-        at 61 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
-        passed a/1/1/work/1 -> start a/1/1/release/1
+        at 52
+        started a/1/1/work/1 -> wake 62
+        at 58 -> wake 62
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        started a/1/1/check/1 -> wake 62
+        at 63 -> fire a/1/1/check/1 timeout; stop a/1/1/check/1 timed_out
+        passed a/1/1/check/1 -> start a/1/1/release/1
         started a/1/1/release/1 & at 99
         passed a/1/1/release/1 -> end a timed_out timeout: not done after 10 s; session completed failed
         """,
@@ -247,15 +236,17 @@ HISTORIES: dict[str, History] = {
         passed b/1/1/work/1 -> end b timed_out timeout: not done after 4 s; session completed failed
         """,
     ),
-    "output puts the look off; the silence after it lasts at most twice as long": History(
-        (task("a", idle_timeout_s=5.0),),
+    "output puts the look off, the silence after it lasts at most twice as long; not of what is stopped": History(
+        (task("a", idle_timeout_s=5.0), task("b", idle_timeout_s=5.0)),
         """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 5
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        started a/1/1/work/1 & started b/1/1/work/1 -> wake 5
+        at 3 & cancel b -> stop b/1/1/work/1 cancelled; wake 5
         grew 1 & at 5.5 -> look a/1/1/work/1; wake 10.5
         grew 9 & at 10.5 -> look a/1/1/work/1; wake 15.5
         at 15 -> wake 15.5
         at 15.5 -> fire a/1/1/work/1 idle_timeout; stop a/1/1/work/1 timed_out
+        failed b/1/1/work/1 -> end b cancelled cancelled: on request
         failed a/1/1/work/1 -> end a timed_out stalled: no output for 5 s; session completed failed
         """,
     ),
@@ -282,16 +273,6 @@ HISTORIES: dict[str, History] = {
         rest -> end a succeeded; session completed succeeded
         """,
     ),
-    "what is being stopped is not looked at": History(
-        (task("a", idle_timeout_s=4.0),),
-        """
-        begin -> start a/1/1/work/1
-        started a/1/1/work/1 -> wake 4
-        at 3 & cancel a -> stop a/1/1/work/1 cancelled
-        at 9
-        failed a/1/1/work/1 -> end a cancelled cancelled: on request; session completed failed
-        """,
-    ),
     "a setup's own time is up: the task fails, and its own limit counts from its work": History(
         (task("a", setup=("s",), setup_timeout_s=3.0, timeout_s=10.0),),
         """
@@ -301,31 +282,21 @@ HISTORIES: dict[str, History] = {
         passed a/1/1/setup/1 -> end a failed setup_timeout: not done after 3 s; session completed failed
         """,
     ),
-    "a worktree that takes too long fails its task, and is given back; one that came just then is one": History(
+    "a worktree may take so long from its turn on, else its task fails; one that came just then is one": History(
         (task("a", workspace=TREE), task("b", workspace=TREE)),
         """
         begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
         started a/1/1/prepare/1 & started b/1/1/prepare/1 -> wake 2
-        grew 6 & at 2 -> look a/1/1/prepare/1; look b/1/1/prepare/1; wake 10
-        at 10 -> fire a/1/1/prepare/1 workspace_timeout; fire b/1/1/prepare/1 workspace_timeout; \
+        at 9 -> look a/1/1/prepare/1; look b/1/1/prepare/1; wake 11
+        grew 6 & at 11 -> look a/1/1/prepare/1; look b/1/1/prepare/1; wake 19
+        at 19 -> fire a/1/1/prepare/1 workspace_timeout; fire b/1/1/prepare/1 workspace_timeout; \
             stop a/1/1/prepare/1 timed_out; stop b/1/1/prepare/1 timed_out
         lost a/1/1/prepare/1 -> start a/1/1/release/1
         passed b/1/1/prepare/1 -> start b/1/1/work/1
         rest -> end a failed workspace_failed: not done after 8 s (workspace_timeout); end b succeeded; \
             session completed failed
         """,
-        workspace_timeout_s=8.0,
-    ),
-    "what waits for its turn has no time limit yet": History(
-        (task("a", workspace=TREE),),
-        """
-        begin -> start a/1/1/prepare/1
-        started a/1/1/prepare/1 -> wake 2
-        at 2 -> look a/1/1/prepare/1; wake 4
-        at 9 -> look a/1/1/prepare/1; wake 11
-        rest -> end a succeeded; session completed succeeded
-        """,
-        workspace_timeout_s=8.0,
+        limits={"workspace_timeout_s": 8.0},
     ),
     "a release that takes too long is given up once, and the outcome stays": History(
         (task("a", workspace=TREE), task("b", needs=("a",))),
@@ -336,7 +307,7 @@ HISTORIES: dict[str, History] = {
         lost a/1/1/release/1 -> end a succeeded; start b/1/1/work/1
         passed b/1/1/work/1 -> end b succeeded; session completed succeeded
         """,
-        workspace_timeout_s=8.0,
+        limits={"workspace_timeout_s": 8.0},
     ),
     "cancel leaves a release alone; cancel --now ends it, and a PREPARE, which is given back": History(
         (task("a", workspace=TREE), task("b", workspace=TREE)),
@@ -409,17 +380,13 @@ HISTORIES: dict[str, History] = {
         {"slot": 1},
     ),
     "a retry waits for its time, then runs all phases anew, then gives up": History(
-        (task("a", retries=1, workspace=TREE, check=CHECK, rounds=2, timeout_s=7.0),),
+        (task("a", retries=1, workspace=TREE, timeout_s=7.0),),
         """
         to a/1/1/work/1
         started a/1/1/work/1 -> wake 7
-        to a/1/1/check/1
-        failed a/1/1/check/1 -> start a/1/2/work/1
-        at 1
-        started a/1/2/work/1 -> wake 7
-        at 7 -> fire a/1/2/work/1 timeout; stop a/1/2/work/1 timed_out
-        failed a/1/2/work/1 -> start a/1/2/release/1
-        passed a/1/2/release/1 -> retry a timed_out; wake 7.98
+        at 7 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> retry a timed_out; wake 7.98
         at 7.5 -> wake 7.98
         at 8 -> start a/2/1/prepare/1
         passed a/2/1/prepare/1 -> start a/2/1/work/1
@@ -446,7 +413,7 @@ end d skipped need: 'a' did not succeed
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         """,
     ),
-    "max_failures: nothing new starts, what runs goes on, what failed before stays failed": History(
+    "max_failures: nothing new starts, none comes; what runs goes on, what failed stays failed": History(
         (
             task("a", retries=1),
             task("b"),
@@ -459,9 +426,11 @@ end d skipped need: 'a' did not succeed
         failed a/1/1/work/1 -> retry a failed; wake 0.98
         failed b/1/1/work/1 -> end b failed exit: 1; end e skipped need: 'b' did not succeed; \
 end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
+        add z -> end z skipped max_failures: stopped after 2 failed
         rest -> end c succeeded; session completed failed
         """,
-        max_failures=1,
+        limits={"max_failures": 1},
+        late=(task("z"),),
     ),
     "max_failures: of two that fail at the same moment the second is not tried again": History(
         (task("a", retries=1), task("b")),
@@ -470,7 +439,7 @@ end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
         failed b/1/1/work/1 & failed a/1/1/work/1 -> end b failed exit: 1; end a failed exit: 1; \
 session completed failed
         """,
-        max_failures=1,
+        limits={"max_failures": 1},
     ),
     "halt now: what runs is ended, and saved": History(
         (task("a"), task("b", workspace=TREE), task("c", retries=1), task("d", needs=("c",))),
@@ -483,8 +452,7 @@ stop c/1/1/work/1 cancelled; end d skipped max_failures: stopped after 1 failed
         passed b/1/1/release/1 -> end b cancelled cancelled: max_failures: stopped after 1 failed; \
 session completed failed
         """,
-        max_failures=1,
-        pace={"halt": "now"},
+        limits={"max_failures": 1, "halt": "now"},
     ),
     "stagger: one start of work at a time, of a round and a retry, too": History(
         (task("a"), task("b", workspace=TREE), task("c"), task("d", retries=1)),
@@ -505,20 +473,9 @@ session completed failed
         at 21 -> lift stagger; start d/2/1/work/1; wake 31
         passed d/2/1/work/1 -> end d succeeded; session completed succeeded
         """,
-        pace={"stagger_s": 10.0},
+        limits={"stagger_s": 10.0},
     ),
-    "max_failures closes the feed: who comes later is skipped": History(
-        (task("a"), task("b")),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1
-        failed a/1/1/work/1 -> end a failed exit: 1
-        add z -> end z skipped max_failures: stopped after 1 failed
-        passed b/1/1/work/1 -> end b succeeded; session completed failed
-        """,
-        max_failures=1,
-        late=(task("z"),),
-    ),
-    "a hold of the slot stops every start until a job ends": History(
+    "a hold of the slot stops every start until a job ends; when nothing runs, it ends by time": History(
         (task("a", workspace=TREE), task("b"), task("c")),
         """
         begin -> start a/1/1/prepare/1; start b/1/1/work/1; start c/1/1/work/1
@@ -528,17 +485,12 @@ session completed failed
         hold slot until 5 until_exit -> wake 5
         refused c/1/1/work/2 -> wake 5
         lost b/1/1/work/1 -> lift slot; end b lost lost: gone; start c/1/1/work/3
-        rest -> end a succeeded; end c succeeded; session completed failed
-        """,
-    ),
-    "a hold until an exit, when nothing runs, ends by time": History(
-        (task("a"),),
-        """
-        begin -> start a/1/1/work/1
+        to a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded
         hold slot until_exit
-        refused a/1/1/work/1 -> wake 1
-        at 1 -> lift slot; start a/1/1/work/2
-        passed a/1/1/work/2 -> end a succeeded; session completed succeeded
+        refused c/1/1/work/3 -> wake 1
+        at 1 -> lift slot; start c/1/1/work/4
+        passed c/1/1/work/4 -> end c succeeded; session completed failed
         """,
     ),
     "an open feed: late tasks may need what has ended": History(
@@ -626,16 +578,6 @@ session completed failed
         rest -> end b succeeded; end c succeeded; end e succeeded; session completed succeeded
         """,
         {"gpu": 3},
-    ),
-    "a task may take several slots": History(
-        (task("a"), task("b", uses={"slot": 2}), task("c")),
-        """
-        begin -> start a/1/1/work/1; start c/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded
-        passed c/1/1/work/1 -> end c succeeded; start b/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
-        """,
-        {"slot": 2},
     ),
     "who was cancelled while it waited does not keep the token from the next": History(
         tuple(task(name, uses={"gpu": 1}) for name in "abc"),
@@ -778,7 +720,7 @@ session completed failed
         failed c/1/1/work/1 -> end c failed exit: 1; end a failed exit: 1; session completed failed
         """,
         {"slot": 1},
-        max_failures=1,
+        limits={"max_failures": 1},
     ),
     "what is held starts nothing new; its check and release go on": History(
         (task("a", workspace=TREE, check=CHECK, rounds=2), task("b"), task("c", needs=("b",)), task("d")),
@@ -844,14 +786,8 @@ class Play(Scripted):
     """Plays the lines of one history."""
 
     def __init__(self, history: History) -> None:
-        spec = make_session(
-            history.tasks,
-            resources=history.resources,
-            max_failures=history.max_failures,
-            workspace_timeout_s=history.workspace_timeout_s,
-            open_feed=history.late is not None,
-        )
-        super().__init__(replace(spec, limits=replace(spec.limits, **history.pace)))
+        spec = make_session(history.tasks, resources=history.resources, open_feed=history.late is not None)
+        super().__init__(replace(spec, limits=Limits(**history.limits)))
         self.late = {late.id: late for late in history.late or ()}
         self.at, self.size = 0.0, 0
         self.record(SupervisorStarted(1, 1, 1, "first", "n", "0"))

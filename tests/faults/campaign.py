@@ -147,40 +147,14 @@ def print_table(found: Mapping[str, Figures]) -> None:
     total = Figures()
     for figures in found.values():
         total.add(figures)
-    headers = (
-        "mode",
-        *VICTIMS,
-        "sessions",
-        "tasks",
-        "lost",
-        "unsure",
-        "refused",
-        "resumed",
-        "twice",
-        "wrong",
-        "hung",
-    )
-    rows = [_row(mode, figures) for mode, figures in [*found.items(), ("all", total)]]
-    print(tabulate(rows, headers))
+    names = [name for name in vars(total) if name not in ("kills", "wrong")]
+    rows = [
+        [mode, *(one.kills[role] for role in VICTIMS), *(getattr(one, name) for name in names), len(one.wrong)]
+        for mode, one in [*found.items(), ("all", total)]
+    ]
+    print(tabulate(rows, ("mode", *VICTIMS, *names, "wrong")))
     for line in total.wrong[:20]:
         print(line)
-
-
-def _row(mode: str, one: Figures) -> tuple[object, ...]:
-    kills = [one.kills[role] for role in VICTIMS]
-    return (
-        mode,
-        *kills,
-        one.sessions,
-        one.tasks,
-        one.lost,
-        one.unsure,
-        one.refused,
-        one.resumed,
-        one.twice,
-        len(one.wrong),
-        one.hung,
-    )
 
 
 def main() -> None:

@@ -1,14 +1,13 @@
 """Damages the files of sessions at random and looks at them through every verb that reads, in one process.
 
-``python -m tests.faults.damaged 5000`` does so 5,000 times.  Bytes are flipped, cut, put in and doubled; values of
-JSON become others, in logs also where a checksum says that they are right; records are doubled, dropped, swapped.
+Bytes are flipped, cut, put in and doubled; values of JSON become others, in logs also where a checksum says that
+they are right; records are doubled, dropped, swapped.
 Whatever lies there, a verb ends with a code of the manual and says at most one line for each session; what it says
 of other sessions is as before; and where only status.json or summary is damaged, all is as before.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import io
@@ -17,7 +16,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -432,29 +430,3 @@ def run_mutations(world: World, count: int, seed: int, *, verbs: int = 2) -> Fou
 
 def _tell_hang(number: int, frame: object) -> None:
     raise AssertionError(f"no answer for {HANG_S} s")
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.damaged",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("count", type=int)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    with make_world() as world:
-        found = run_mutations(world, options.count, options.seed)
-    for line in found.wrong[:50]:
-        print(line, end="\n\n")
-    codes = Counter({code: 0 for _, code in found.codes})
-    for (_, code), times in found.codes.items():
-        codes[code] += times
-    print(f"{options.count} mutations, exit codes {dict(codes)}, {len(found.wrong)} wrong")
-    sys.exit(1 if found.wrong else 0)
-
-
-if __name__ == "__main__":
-    main()

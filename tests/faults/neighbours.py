@@ -1,15 +1,13 @@
-"""Bad neighbours, seeded: ``python -m tests.faults.neighbours --rounds 5000``.
+"""Bad neighbours, seeded.
 
 One task of a session takes hostile steps, a round each: git settings, links, FIFOs, files of the session, signals.
 Honest tasks beside it, in worktrees, write files and say so outside.  At the end the repository's settings are put
 right, as its user would, and then all of the honest work must be on a branch, or in a worktree that was kept; the
-session must have ended, and no reader may hang or show a traceback.  What was seen is printed; the exit code is 1
-when anything was wrong.
+session must have ended, and no reader may hang or show a traceback.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -28,6 +26,7 @@ from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .kills import HUNG_S
+from .oracle import Sums
 from .place import Place, end_sessions, make_place, wait_until
 from .worktrees import find_refs, git, make_repository
 
@@ -128,7 +127,7 @@ SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"
 
 
 @dataclass
-class Seen:
+class Seen(Sums):
     """What was seen, added up; `wrong` are violations in words."""
 
     rounds: int = 0
@@ -138,16 +137,6 @@ class Seen:
     kept: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Seen) -> None:
-        """Take in what was seen of another session."""
-        self.rounds += other.rounds
-        self.sessions += other.sessions
-        self.honest += other.honest
-        self.files += other.files
-        self.kept += other.kept
-        self.steps += other.steps
-        self.wrong += other.wrong
 
 
 WALLS: Final = {"policy": "project", "network": "none"}
@@ -365,30 +354,3 @@ def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9, walled: bool = F
         for seen in pool.map(run, range(sessions), [rng.getrandbits(32) for _ in range(sessions)]):
             total.add(seen)
     return total
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.neighbours", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5000)
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--walls", action="store_true", help="the hostile task has walls")
-    parser.add_argument("--session", type=int, help="run the one session of this seed")
-    options = parser.parse_args()
-    if options.session is not None:
-        with make_place() as place:
-            seen = run_session(place, options.session, walled=options.walls)
-    else:
-        print(f"seed {options.seed}", flush=True)
-        seen = run_rounds(options.rounds, options.seed, seconds=options.seconds, walled=options.walls)
-    print(
-        f"{seen.rounds} rounds, {seen.sessions} sessions, {seen.honest} honest tasks, {seen.files} files "
-        f"({seen.kept} in kept worktrees), {len(seen.wrong)} wrong"
-    )
-    print("\n".join(seen.wrong[:20]))
-    sys.exit(1 if seen.wrong else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,17 @@ LEAVE_S: Final = 60.0
 """How long the processes may take to leave once the end of the session is published."""
 
 
+class Sums:
+    """Records of what was seen, which can be added up."""
+
+    def add(self, other: Sums) -> None:
+        """Take in those of another session."""
+        for name in vars(other):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
 @dataclass
-class Figures:
+class Figures(Sums):
     """What was seen, added up; `wrong` are violations in words."""
 
     sessions: int = 0
@@ -40,24 +49,11 @@ class Figures:
     lost: int = 0
     unsure: int = 0
     refused: int = 0
+    resumed: int = 0
     twice: int = 0
     hung: int = 0
-    resumed: int = 0
     wrong: list[str] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: Figures) -> None:
-        """Take in those of another session."""
-        self.sessions += other.sessions
-        self.tasks += other.tasks
-        self.lost += other.lost
-        self.unsure += other.unsure
-        self.refused += other.refused
-        self.twice += other.twice
-        self.hung += other.hung
-        self.resumed += other.resumed
-        self.wrong += other.wrong
-        self.kills += other.kills
 
     @property
     def is_good(self) -> bool:
@@ -217,6 +213,9 @@ def _examine_files(session: SessionDir, status: dict[str, Any]) -> Iterator[str]
         yield "the session did not end once"
     if json.loads(orjson.dumps(project(state))) != status:
         yield "status.json is not what the journal adds up to"
+    summary: Mapping[str, Any] = session.load_summary() or {}
+    if not summary or any(summary[key] != status[key] for key in summary):
+        yield f"summary says something else than status.json: {summary}"
     log = session.log_path.read_text(errors="replace")
     if "Traceback" in log or "Error" in log:
         yield f"the log says: {log[-2000:]}"

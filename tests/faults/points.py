@@ -1,4 +1,4 @@
-"""Deaths at exact points: ``python -m tests.faults.points`` kills each process at each of its calls of the system.
+"""Deaths at exact points: each process is killed at each of its calls of the system.
 
 Points are rules of `tests/calls.py`, joined by a comma.  A sweep of a role goes on, one session for each call,
 until its process comes to its end without having made so many.
@@ -6,7 +6,6 @@ until its process comes to its end without having made so many.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -22,7 +21,6 @@ from calls import Calls
 from sessionrun.store.creation import has_begun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-from .campaign import print_table
 from .kills import HUNG_S, has_ended, is_gone, kill_all
 from .oracle import Figures, examine, make_plan
 from .place import Place, end_sessions, make_place, wait_until
@@ -197,34 +195,3 @@ def random_pairs(number: int, seed: int) -> list[str]:
         f"{chosen()}:any:{rng.randint(1, 120)}:kill,{chosen()}:any:{rng.randint(1, 80)}:kill"
         for _ in range(number)
     ]
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.points",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--case", choices=list(CASES), action="append", dest="cases")
-    parser.add_argument("--role", choices=SWEPT, action="append", dest="roles")
-    parser.add_argument("--kind", default="any", help="the calls, as tests/calls.py names them")
-    parser.add_argument("--do", default="kill", help="what is done there: a death, or the name of an errno")
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    found = {
-        f"{case} {role}": sweep(case, role, kind=options.kind, do=options.do, every=options.every)
-        for case in options.cases or CASES
-        for role in options.roles or SWEPT
-    }
-    pairs = found["pairs"] = Figures()
-    for figures in run_points("start", random_pairs(options.pairs, options.seed)):
-        pairs.add(figures or Figures())
-    print_table(found)
-    sys.exit(0 if all(figures.is_good for figures in found.values()) else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,11 +7,11 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import orjson
 import psutil
 import pytest
+from conftest import slow
 
 from sessionrun.store.session import SessionDir
 
@@ -24,18 +24,12 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 AT_ONCE = 12
 END_S = 60.0
-MANY = 10_000
+MANY = 2000
 LONG_S = 3600.0  # the limit of a hang; a busy machine may be slow
-LARGE = 1000
-
-
-def many(*values: int) -> Any:
-    """A parameter of the slow tier."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("users", [3, many(24), many(60)])
+@pytest.mark.parametrize("users", [3, *slow(24, 60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     may_end = place.path / "may-end"
     tasks = make_plan(place.executed, 6, random.Random(1), more=f"until [ -e {may_end} ]; do sleep 0.1; done;")
@@ -62,9 +56,10 @@ def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     assert figures.lost <= 3
 
 
-@pytest.mark.parametrize(("readers", "tasks"), [many(10, 60), many(50, 300), many(200, 1000)])
-def test_no_reader_ever_sees_half(place: Place, readers: int, tasks: int) -> None:
+@pytest.mark.slow
+def test_no_reader_ever_sees_half(place: Place) -> None:
     """Every file is replaced whole, and its `seq` only grows."""
+    readers, tasks = 200, 1000
     session = place.start({"prompts": ["true"] * tasks}, "--max-parallel", "16")
     with ThreadPoolExecutor(readers) as pool:
         reads = sum(pool.map(lambda number: poll(session, number, tasks), range(readers)))
@@ -97,11 +92,21 @@ def poll(session: SessionDir, number: int, tasks: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_large_session_is_resumed_with_little_work(place: Place) -> None:
-    """Its supervisor shows where it stands after so much time on a processor, however busy the machine is."""
-    prompts = [{"id": "first", "prompt": f"echo >> '{place.executed}'; sleep 600"}, *["true"] * LARGE]
-    session = place.start({"prompts": prompts}, "--max-parallel", "8")
-    assert wait_until(lambda: (summary := session.load_summary()) and summary["completed"] >= LARGE / 2, LONG_S)
+def test_many_short_tasks_and_kills_on_the_way(place: Place) -> None:
+    """Its first task ends last, so that there is always somebody to kill; at last nobody is left who could go on.
+
+    Its supervisor shows where it stands after so much time on a processor, however busy the machine is.
+    """
+    gate = place.path / "gate"
+    told = f"echo \"$SESSIONRUN_JOB $$\" >> '{place.executed}'"
+    prompts = [{"id": f"t{number}", "prompt": f"{told}; exit {number % CODES}"} for number in range(MANY)]
+    prompts[0]["prompt"] = f"{told}; while ! [ -e '{gate}' ]; do sleep 0.1; done"
+    session = place.start({"prompts": prompts}, "--max-parallel", "16")
+    kills: tuple[list[Role], ...] = (["supervisor"], ["keeper"], ["supervisor", "keeper"], [])
+    for part, victims in enumerate(kills, 1):
+        assert wait_until(lambda share=part / 5: count_completed(session) > MANY * share, LONG_S)  # type: ignore[misc]
+        for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
+            assert wait_until(lambda role=role: kill_role(session.path, role), LONG_S)  # type: ignore[misc]
     kill_all(session)
     before = session.load_status()
     assert place.resume(session).endswith(": goes on")
@@ -109,28 +114,11 @@ def test_a_large_session_is_resumed_with_little_work(place: Place) -> None:
     (supervisor,) = find_chain(session.path)["supervisor"]
     used = psutil.Process(supervisor.pid).cpu_times()
     assert used.user + used.system < 5.0
-
-
-@pytest.mark.slow
-def test_ten_thousand_short_tasks_and_kills_on_the_way(place: Place) -> None:
-    """Its first task ends last, so that there is always somebody to kill."""
-    gate = place.path / "gate"
-    told = f"echo \"$SESSIONRUN_JOB $$\" >> '{place.executed}'"
-    prompts = [{"id": f"t{number}", "prompt": f"{told}; exit {number % CODES}"} for number in range(MANY)]
-    prompts[0]["prompt"] = f"{told}; while ! [ -e '{gate}' ]; do sleep 0.1; done"
-    plan = {"prompts": prompts}
-    session = place.start(plan, "--max-parallel", "16")
-    kills: tuple[list[Role], ...] = (["supervisor"], ["keeper"], ["supervisor", "keeper"])
-    for part, victims in enumerate(kills, 1):
-        assert wait_until(lambda share=part / 4: count_completed(session) > MANY * share, LONG_S)  # type: ignore[misc]
-        for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
-            assert wait_until(lambda role=role: kill_role(session.path, role), LONG_S)  # type: ignore[misc]
     gate.touch()
     assert wait_until(lambda: has_ended(session), LONG_S)
-    figures = examine(session, place.executed)
+    figures = examine(session, place.executed, may_lose=True)
     assert figures.is_good, figures.wrong[:5]
-    assert figures.tasks == MANY
-    assert figures.lost == 0
+    assert (figures.tasks, figures.lost <= 16) == (MANY, True)
 
 
 def count_completed(session: SessionDir) -> int:

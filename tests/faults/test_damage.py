@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -17,10 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
+from conftest import slow
+from forging import damage, find_places, forge, set_words
 
 from sessionrun.keeper.wire import root_command
 from sessionrun.store import locks
-from sessionrun.store.logs import CLAIMED, EXITED, GONE, SPAWNED, TRIED, AppendLog, make_record, read_log
+from sessionrun.store.logs import CLAIMED, EXITED, GONE, SPAWNED, TRIED, AppendLog, make_record
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
@@ -33,9 +34,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 END_S = 60.0
 AT_ONCE = 3
-SAMPLED = 10
-SEED = 11
-EVERY_SLOW = 11
+EVERY = 11
 
 
 @dataclass
@@ -116,88 +115,33 @@ def look(place: Place, session: SessionDir) -> str:
     return f"log: {log}" if "Traceback" in log else ""
 
 
-def damage(content: bytes, kind: str, place: int) -> bytes:
-    """Cut it there, or flip a bit of the byte there."""
-    if kind == "cut":
-        return content[:place]
-    flipped = bytearray(content)
-    flipped[place] ^= 1 << (place % 8)
-    return bytes(flipped)
-
-
-def check_damage(dead: Dead, file: str, kind: str, places: list[int]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cut", "flip"])
+@pytest.mark.parametrize("file", ["journal", "ledger"])
+def test_a_damaged_log_and_a_resume(dead: Dead, file: str, kind: str) -> None:
     content = (dead.session.path / file).read_bytes()
+    places = find_places(content, EVERY)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         seen = pool.map(lambda place: (place, go_on(dead, file, damage(content, kind, place))), places)
     wrong = [(place, one) for place, one in seen if one]
     assert not wrong, (file, kind, content.decode(), wrong[:3])
 
 
-def line_ends(content: bytes) -> list[int]:
-    """Where a record ends: to be cut there looks like nothing at all."""
-    return [place + 1 for place, byte in enumerate(content) if byte == 10]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cut", "flip"])
-@pytest.mark.parametrize("file", ["journal", "ledger"])
-def test_a_damaged_log_and_a_resume(dead: Dead, file: str, kind: str) -> None:
-    content = (dead.session.path / file).read_bytes()
-    places = random.Random(SEED).sample(range(len(content)), SAMPLED)
-    if kind == "cut":
-        places = [*places[: SAMPLED // 2], *line_ends(content)[:-1]]
-    check_damage(dead, file, kind, places)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cut", "flip"])
-@pytest.mark.parametrize("file", ["journal", "ledger"])
-def test_damage_everywhere_and_a_resume(dead: Dead, file: str, kind: str) -> None:
-    size = (dead.session.path / file).stat().st_size
-    check_damage(dead, file, kind, list(range(0, size, EVERY_SLOW)))
-
-
-# --- forged identities ---
-
-
-def forge(session: SessionDir, record: bytes, changes: dict[int, bytes]) -> None:
-    """Change words of the ledger's records of one kind."""
-    payloads = [payload.split() for payload in read_log(session.ledger_path).payloads]
-    for words in payloads:
-        if words[0] == record:
-            for place, word in changes.items():
-                words[place] = word
-    session.ledger_path.unlink()
-    log = AppendLog(session.ledger_path)
-    log.append([b" ".join(words) for words in payloads])
-    log.close()
-
-
-@pytest.mark.parametrize(
-    ("record", "changes", "outcome"),
-    [
-        (b"S", {}, "lost"),
-        pytest.param(b"S", {3: b"1"}, "lost", marks=pytest.mark.slow),
-        pytest.param(b"K", {3: b"another-boot"}, "interrupted", marks=pytest.mark.slow),
-        pytest.param(b"K", {4: b"1"}, "lost", marks=pytest.mark.slow),
-    ],
-    ids=["a foreign pid", "a foreign pid and start", "another boot", "another pid namespace"],
-)
-def test_no_foreign_process_is_signalled(
-    dead: Dead, record: bytes, changes: dict[int, bytes], outcome: str
-) -> None:
-    """Its pid is on record, with a start time, a boot or a namespace that is not its own."""
+@pytest.mark.parametrize("elsewhere", [False, *slow(True)], ids=["another start", "another pid namespace"])
+def test_no_foreign_process_is_signalled(dead: Dead, elsewhere: bool) -> None:
+    """Its pid is on record, with a start time or a namespace that is not its own."""
     foreign = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         place, session = dead.copy()
         pid, started = b"%d" % foreign.pid, b"%d" % (start_time(foreign.pid) or 0)
-        forge(session, b"S", {2: pid} if record == b"S" else {2: pid, 3: started})
-        forge(session, record, changes)
+        forge(session.ledger_path, set_words(b"S", {2: pid, 3: started} if elsewhere else {2: pid}))
+        if elsewhere:
+            forge(session.ledger_path, set_words(b"K", {4: b"1"}))
         assert place.resume(session).endswith(": goes on")
         assert wait_until(lambda: has_ended(session), END_S)
         assert wait_until(lambda: not session.is_alive(), END_S)
         status = session.load_status() or {}
-        assert [task["outcome"] for task in status["tasks"]][1:] == [outcome, "succeeded", "succeeded"]
+        assert [task["outcome"] for task in status["tasks"]][1:] == ["lost", "succeeded", "succeeded"]
         assert foreign.poll() is None
         assert psutil.Process(foreign.pid).status() == psutil.STATUS_SLEEPING
     finally:

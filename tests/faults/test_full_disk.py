@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import fill
 
@@ -15,9 +15,9 @@ from sessionrun.model.events import RequestReceived
 from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
 
-from .chain import Role, find_chain
+from .chain import Role, find_chain, find_left
 from .kills import has_ended, kill_all
-from .oracle import examine
+from .oracle import LedgerLines, examine
 from .place import Place, kill_surely, make_place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
@@ -49,7 +49,7 @@ def test_outcomes_are_recorded_once_there_is_room(
         session = place.start({"prompts": prompts}, "--max-parallel", "4")
         assert wait_until(lambda: (status := session.load_status()) and status["running"] == 4, END_S)
         before = session.status_path.read_bytes()
-        assert len(jobs_of(session.path)) == 4
+        assert len(jobs_of(session)) == 4
         if not reserve:
             (session.path / NAME).unlink(missing_ok=True)
         fill(small_disk)
@@ -59,12 +59,18 @@ def test_outcomes_are_recorded_once_there_is_room(
             assert wait_until(lambda: find_chain(session.path)[victim] not in ([], old), END_S)
         fill(small_disk)  # the reserve too
         go.touch()
-        assert wait_until(lambda: not jobs_of(session.path), END_S)
+        assert wait_until(lambda: not jobs_of(session), END_S)
         fill(small_disk)
         status = session.load_status()
         assert status is not None
         assert status["ended_at"] is None
         assert reserve or victim is None or session.status_path.read_bytes() == before
+        if victim is None:
+            (supervisor,) = find_chain(session.path)["supervisor"]
+            used = psutil.Process(supervisor.pid).cpu_times()
+            wait_until(lambda: False, 2.0)
+            more = psutil.Process(supervisor.pid).cpu_times()
+            assert more.user + more.system - used.user - used.system < 0.2
         (small_disk / "filler").unlink()
         assert wait_until(lambda: has_ended(session), END_S)
         figures = examine(session, executed)
@@ -133,7 +139,7 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
         code, _, said = run(place, words[0], session, *words[1:])
         assert code == 0, said
         if words[0] == "cancel":
-            assert wait_until(lambda: not jobs_of(session.path), END_S)
+            assert wait_until(lambda: not jobs_of(session), END_S)
         for path in (*small_disk.glob("filler"), *small_disk.glob("inode-*")):
             path.unlink()
         if words[0] == "hold":
@@ -167,31 +173,10 @@ def test_a_full_disk_and_nobody_to_hear(small_disk: Path) -> None:
         assert run(place, "cancel", session, "--now")[0] == 0
 
 
-def jobs_of(session: Path) -> list[str]:
-    """The jobs of a session that still wait: each a shell that leads a session of its own.
-
-    What such a shell has forked to become its next `sleep` looks like it, but leads nothing.
-    """
-    return [
-        name
-        for name in os.listdir("/proc")
-        if name.isdigit() and str(session).encode() in _read(f"/proc/{name}/cmdline") and _is_job(name)
-    ]
-
-
-def _is_job(name: str) -> bool:
-    is_shell = _read(f"/proc/{name}/comm").strip() in (b"sh", b"dash", b"bash")
-    try:
-        return is_shell and os.getsid(int(name)) == int(name)
-    except ProcessLookupError:
-        return False
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
+def jobs_of(session: SessionDir) -> list[int]:
+    """The jobs of a session that still run."""
+    pids = LedgerLines(session).pids.values()
+    return [one.identity.pid for one in find_left(session.path) if one.identity.pid in pids]
 
 
 @pytest.mark.parametrize("small_disk", [FEW_INODES], indirect=True)
@@ -211,7 +196,7 @@ def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, re
         assert (code, "nothing is held" in out) == (0, False), out + said
         assert not is_held_on_request(place, session)
         assert run(place, "cancel", session, "--now")[0] == 0
-        assert wait_until(lambda: not jobs_of(session.path), END_S)
+        assert wait_until(lambda: not jobs_of(session), END_S)
 
 
 def is_held_on_request(place: Place, session: SessionDir) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from calls import compile_library, needs_calls
+from calls import needs_calls
 from conftest import slow
 
 from .oracle import Figures
@@ -185,12 +184,3 @@ def test_all_refused_calls(error: str) -> None:
 @pytest.mark.slow
 def test_pairs_of_points() -> None:
     check(add_up("start", random_pairs(100, seed=20)), 100)
-
-
-@pytest.mark.slow
-def test_threads_make_the_library_of_these_tests_at_once(tmp_path: Path) -> None:
-    """As those of `run_points` do where it was not made before."""
-    library = tmp_path / "made" / "calls.so"
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(compile_library, [library] * 4))
-    assert list(library.parent.iterdir()) == [library]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import slow
 
 from sessionrun.store.processes import identify, is_alive
 from sessionrun.store.session import SessionDir
@@ -56,11 +56,6 @@ LEAVES = {
 }
 
 
-def slow(victim: Role | None) -> Any:
-    """A parameter of the slow tier."""
-    return pytest.param(victim, marks=pytest.mark.slow)
-
-
 def pids_of(folder: Path) -> list[int]:
     """The pids that were told in a folder."""
     file = folder / "pids"
@@ -81,12 +76,6 @@ def start(place: Place, scripts: dict[str, str], grace_s: float = 0.5) -> Sessio
     return session
 
 
-def cancel(place: Place, session: SessionDir) -> None:
-    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
-    _, said = place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=120)
-    assert not said, said
-
-
 def assert_nothing_left(place: Place, session: SessionDir) -> None:
     assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S), find_chain(session.path)
     pids = [pid for folder in place.path.glob("t*") for pid in pids_of(folder)]
@@ -94,28 +83,33 @@ def assert_nothing_left(place: Place, session: SessionDir) -> None:
     assert find_left(session.path) == []
 
 
-@pytest.mark.parametrize("victim", ["keeper", slow(None), slow("supervisor")])
-def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> None:
-    session = start(place, STUBBORN)
+@pytest.mark.parametrize(
+    ("victim", "meanwhile"),
+    [
+        ("keeper", False),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((None, False), ("supervisor", False), ("keeper", True))
+        ),
+    ],
+)
+def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None, meanwhile: bool) -> None:
+    """Whoever dies before they are asked to, or while they are stopped."""
+    session = start(place, STUBBORN, grace_s=3.0 if meanwhile else 0.5)  # by then the keeper has to be found
     wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
-    if victim is not None:
+    if victim is not None and not meanwhile:
         kill_surely(session, victim)
-    cancel(place, session)
+    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
+    cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
+    if meanwhile:
+        assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
+        kill_surely(session, "keeper")
+    _, said = cancelling.communicate(timeout=120)
+    assert not said, said
     assert_nothing_left(place, session)
     status = session.load_status()
     assert status is not None
     assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
-
-
-@pytest.mark.slow
-def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
-    session = start(place, STUBBORN, grace_s=3.0)  # the keeper has to be found before that is over
-    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
-    cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
-    assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
-    kill_surely(session, "keeper")
-    cancelling.communicate(timeout=120)
-    assert_nothing_left(place, session)
 
 
 @pytest.mark.slow
@@ -131,7 +125,7 @@ def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
     assert [task["exit_code"] for task in status["tasks"]] == [3, 3]
 
 
-@pytest.mark.parametrize("victim", [None, slow("keeper")])
+@pytest.mark.parametrize("victim", [None, *slow("keeper")])
 def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None) -> None:
     """Whoever left the job's session, its tree and its environment lives no longer than the session."""
     hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 600' &)"

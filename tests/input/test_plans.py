@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from dialect_plans import DATA, ROOT
+from test_dialect_prompts import DATA, ROOT
 
+from sessionrun.input import matrix
+from sessionrun.input.fields import TASK_FIELDS
 from sessionrun.input.formats import choose_format, load_plan
+from sessionrun.input.job_files import FIELDS
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import SETTINGS
@@ -73,3 +77,32 @@ def test_every_field_of_a_task_is_in_a_plan() -> None:
     """But for those that no input says."""
     task = json.loads((DATA / "plans" / "prompts-every-field.json").read_text())["plan"]["tasks"][0]
     assert {field.name for field in fields(TaskSpec)} - {*task} == {"needs", "linger_s", "leftovers", "mend"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "dialect", "why"),
+    [
+        ({"tasks": ["a"], "model": "m"}, "prompts", 'JSON object with "tasks"'),
+        ({"source_repo": ".", "tasks": [{"id": "t"}]}, "matrix", 'JSON object with "tasks" and "source_repo"'),
+    ],
+    ids=["a-plan-with-one-model", "a-matrix-without-models"],
+)
+def test_a_matrix_and_a_plan_are_told_apart(plan: object, dialect: str, why: str) -> None:
+    assert choose_format(Source("c.json", json.dumps(plan).encode(), "/"), None) == (dialect, why)
+
+
+MATRIX_TABLES = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, matrix._MODEL_FIELDS, matrix._RULE_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "keys"),
+    [
+        ("PROMPTS", "MATRIX", TASK_FIELDS),
+        ("MATRIX", "MARKDOWN", {key for table in MATRIX_TABLES for key in table if not key.endswith("_s")}),
+        ("MARKDOWN", "SWE", FIELDS),
+    ],
+)
+def test_the_manual_names_every_key(first: str, end: str, keys: Iterable[str]) -> None:
+    page = (ROOT / "man" / "sessionrun-input.5").read_text()
+    text = page[page.index(f".SH {first}") : page.index(f".SH {end}")]
+    assert [key for key in keys if not re.search(rf"(?m)^\.BR? .*\b{key}\b|\\fB{key}\\fP", text)] == []

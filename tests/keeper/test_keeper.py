@@ -259,17 +259,10 @@ def test_what_cannot_be_started(bench: Bench, values: dict[str, Any], number: in
     assert bench.wait()["b"].wait_status == 5 << 8
 
 
-def test_a_disk_without_room_for_the_outputs_is_a_hold(bench: Bench) -> None:
-    disk = bench.place / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs root, to mount a small tmpfs")
-    try:
-        (disk / "last").touch()
-        hold, lost = bench.start(bench.job("true", stdout=str(disk / "out")))
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+@pytest.mark.parametrize("small_disk", ["1m,nr_inodes=2"], indirect=True)
+def test_a_disk_without_room_for_the_outputs_is_a_hold(bench: Bench, small_disk: Path) -> None:
+    (small_disk / "last").touch()
+    hold, lost = bench.start(bench.job("true", stdout=str(small_disk / "out")))
     assert isinstance(hold, HoldPlaced)
     assert (lost.verdict, lost.counts) == ("void", False)
 
@@ -287,19 +280,23 @@ def test_a_planted_link_in_the_outputs_place_is_refused(bench: Bench) -> None:
 # --- what a job gets ---
 
 
-def test_standard_input_is_null_or_the_prompt(bench: Bench) -> None:
-    bench.run("cat; readlink /proc/self/fd/0")
-    assert bench.output() == "/dev/null\n"
+def test_what_it_is_given_and_what_not(bench: Bench) -> None:
+    """No descriptor of ours, no standard input but its prompt, no PWD of the caller's; outputs are appended to."""
+    (bench.place / "a.out").write_text("before\n")
+    script = "cat; readlink /proc/self/fd/0; ps -o pid=,pgid=,sid= $$; echo $SESSIONRUN_JOB $ADDED; pwd; "
+    script += "tr '\\0' '\\n' < /proc/$$/environ | grep ^PWD=; echo error >&2; exec ls /proc/self/fd"
+    assert bench.run(script, env={"ADDED": "caf\xe9"}).wait_status == 0
+    before, stdin, ids, *rest = bench.output().splitlines()
+    assert (before, stdin, set(map(int, ids.split()))) == ("before", "/dev/null", {bench.started["a"].pid})
+    place = str(bench.place)
+    assert rest == [f"{SESSION}/a/1/1/work/1 caf\xe9", place, f"PWD={place}", "0", "1", "2", "3"]  # 3 is of ls
+    assert (bench.place / "a.err").read_text() == "error\n"
+    assert (bench.place / "a.err").stat().st_mode & 0o777 == 0o600
     prompt = bench.place / "prompt"
     prompt.write_text("the prompt\n")
     bench.start(bench.job("cat", "b", stdin=str(prompt)))
     bench.wait()
     assert bench.output("b") == "the prompt\n"
-
-
-def test_no_other_descriptor_is_inherited(bench: Bench) -> None:
-    bench.run("exec ls -l /proc/self/fd")
-    assert "ledger" not in bench.output()
 
 
 def test_signals_are_as_at_login(tmp_path: Path) -> None:
@@ -322,60 +319,36 @@ def test_signals_are_as_at_login(tmp_path: Path) -> None:
         signal.signal(signal.SIGTERM, old)
 
 
-def test_session_group_marker_and_environment(bench: Bench) -> None:
-    ended = bench.run("ps -o pid=,pgid=,sid= $$; echo $SESSIONRUN_JOB $ADDED; pwd", env={"ADDED": "caf\xe9"})
-    assert ended.wait_status == 0
-    ids, *rest = bench.output().splitlines()
-    assert set(map(int, ids.split())) == {bench.started["a"].pid}
-    assert rest == [f"{SESSION}/a/1/1/work/1 caf\xe9", str(bench.place)]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc: a shell shows PWD as it corrected it")
-def test_the_variable_with_the_working_directory_is_not_the_caller_s(bench: Bench) -> None:
-    ended = bench.run("tr '\\0' '\\n' < /proc/$$/environ | grep ^PWD=")
-    assert ended.wait_status == 0
-    assert bench.output() == f"PWD={bench.place}\n"
-
-
-def test_outputs_are_appended_and_private(bench: Bench) -> None:
-    (bench.place / "a.out").write_text("before\n")
-    bench.run("echo after; echo error >&2; echo more")
-    assert bench.output() == "before\nafter\nmore\n"
-    assert (bench.place / "a.err").read_text() == "error\n"
-    assert (bench.place / "a.err").stat().st_mode & 0o777 == 0o600
-
-
 # --- stopping ---
 
 
 def stop_and_wait(bench: Bench) -> tuple[int, float]:
-    """Stop the job; its wait status and how long that took."""
+    """Stop the job; its wait status and how long that took.  What was stopped with it was not left behind."""
     began = time.monotonic()
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
-    status = bench.wait()["a"].wait_status
-    assert status is not None
-    return status, time.monotonic() - began
+    ended = bench.wait()["a"]
+    assert ended.wait_status is not None
+    assert ended.left == ()
+    return ended.wait_status, time.monotonic() - began
 
 
-def test_term_comes_first(bench: Bench) -> None:
-    bench.start(
-        bench.job(
-            "trap 'echo stopped; exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done",
-            stop_grace_s=PATIENCE_S,
-        )
-    )
-    bench.pid_in("ready")
-    status, _ = stop_and_wait(bench)
-    assert status == 9 << 8
-    assert bench.output() == "stopped\n"
+STOPS: dict[str, tuple[float, int]] = {
+    # a script -> how long it may take, and how it ends
+    "trap 'exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done": (PATIENCE_S, 9 << 8),
+    "trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 600": (PATIENCE_S, 4 << 8),
+    "trap '' TERM; echo $$ >ready; while :; do sleep 0.05; done": (0.5, signal.SIGKILL),
+}
 
 
-def test_kill_follows_after_the_grace(bench: Bench) -> None:
-    bench.start(bench.job("trap '' TERM; echo $$ >ready; while :; do sleep 0.05; done", stop_grace_s=0.5))
-    bench.pid_in("ready")
+@pytest.mark.parametrize("script", STOPS, ids=["TERM comes first", "also to one that is stopped", "KILL follows"])
+def test_a_stop(bench: Bench, script: str) -> None:
+    grace_s, ends = STOPS[script]
+    bench.start(bench.job(script, stop_grace_s=grace_s))
+    pid = bench.pid_in("ready")
+    if "STOP" in script:
+        eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     status, took_s = stop_and_wait(bench)
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    assert took_s >= 0.5
+    assert (status, took_s >= 0.5 or ends != signal.SIGKILL) == (ends, True)
 
 
 def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
@@ -401,14 +374,6 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
         assert time.monotonic() < deadline, heard
         heard += bench.executor.wait(1.0)
     assert os.WTERMSIG(heard[-1].wait_status) == signal.SIGTERM
-
-
-def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
-    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 600", stop_grace_s=PATIENCE_S))
-    pid = bench.pid_in("ready")
-    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    status, _ = stop_and_wait(bench)
-    assert status == 4 << 8
 
 
 @pytest.mark.parametrize("now", [True, False], ids=["now", "with a grace"])
@@ -489,13 +454,6 @@ def test_what_a_job_leaves_behind_is_recorded(bench: Bench, name: str) -> None:
     assert not find_processes(), "all of it is gone"
     job = fold_ledger(read_log(bench.place / "ledger").payloads).jobs[ended.key.text()]
     assert name_left(job.left) == ended.left, "the next supervisor reads it there"
-
-
-def test_what_a_stop_on_request_ends_was_not_left_behind(bench: Bench) -> None:
-    bench.start(bench.job("sleep 600 & echo $$ >ready; wait"))
-    bench.pid_in("ready")
-    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
-    assert bench.wait()["a"].left == ()
 
 
 def test_what_another_job_has_left_is_not_stopped(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Time spans as people write them: one reading wherever one may be said."""
+"""Time spans as people write them: one reading wherever one may be said; and times that cannot be."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import Command
-from dialect_plans import load, one, only
+from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from test_dialect_prompts import load, one, only
+from test_removal import left, make_older, reseal
 
 from sessionrun.agents import table
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.client.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
+from sessionrun.store.session import SessionDir
 
 GOOD = {
     "90": 90,
@@ -69,12 +71,6 @@ def test_what_is_none(text: str) -> None:
             kind.convert(text, None, None)
 
 
-def test_longer_than_timers_count() -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 100000000 seconds"):
-        parse_duration("200w")
-    assert parse_age("200w") > MAX_DURATION_S
-
-
 @given(st.lists(st.integers(0, 99), min_size=5, max_size=5))
 def test_parts_add_up(numbers: list[int]) -> None:
     text = "".join(f"{number}{unit}" for number, unit in zip(numbers, "wdhms", strict=True))
@@ -85,14 +81,28 @@ def test_parts_add_up(numbers: list[int]) -> None:
 
 def test_an_age_says_its_unit() -> None:
     assert parse_age("0") == 0
-    assert parse_age("1h30m") == 5400
+    assert parse_age("200w") > MAX_DURATION_S
+    with pytest.raises(ValueError, match="must lie between 0 and 100000000 seconds"):
+        parse_duration("200w")
     with pytest.raises(ValueError, match=r"^7: say the unit: 7d, 7h or 7m$"):
         parse_age("7")
 
 
-def test_options_of_verbs(sessionrun: Command) -> None:
-    session_id = sessionrun.start(["true"], "--timeout", "10m", "--idle-timeout", "1h30m")
-    assert sessionrun("wait", session_id, "--timeout", "1m").returncode == 0
-    spec = json.loads((sessionrun.directory(session_id) / "spec.json").read_bytes())
-    assert (spec["tasks"][0]["timeout_s"], spec["tasks"][0]["idle_timeout_s"]) == (600, 5400)
-    assert sessionrun("cancel", session_id, "--timeout", "1m").returncode == 0
+def test_readers_bear_times_in_the_future(sessionrun: Command) -> None:
+    """The clock was set back after the session: nothing is old enough to go, and nothing fails."""
+    session_id = sessionrun.start({"prompts": ["exit 3"]})
+    sessionrun.wait(session_id)
+    eventually(lambda: not SessionDir(sessionrun.directory(session_id)).is_alive())
+    for at in ("2099-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z"):
+        make_older(sessionrun, session_id, at)
+        for name in ("status.json", "summary"):
+            path = sessionrun.directory(session_id) / name
+            record = json.loads(path.read_bytes())
+            path.write_bytes(reseal({**record, "started_at": "2098-12-31T00:00:00.000Z"}))
+        for words in ("status", "list", "overview", "results", "explain last", "wait"):
+            done = sessionrun(*words.split())
+            assert (done.returncode, done.stderr) == (1 if words == "wait" else 0, ""), words
+        old = at.startswith("1970")
+        done = sessionrun("clean", "--older-than", "1s")
+        assert done.returncode == 0
+        assert left(sessionrun) == (set() if old else {session_id})

@@ -69,16 +69,12 @@ def test_a_record_is_made_from_the_same_arguments(args: tuple[Any, ...], kwargs:
     assert make(Point) == make(Model)  # the first call compiles `__init__`, the second uses it
 
 
-def test_each_record_gets_a_default_of_its_own() -> None:
-    assert Point(1).more == {}
-    assert Point(1).more is not Point(1).more
-
-
 def test_records_compare_by_class_and_values() -> None:
     assert Point(1) == Point(1, 2)
     assert Point(1) != Point(2)
     assert Point(1) != Model(1)  # type: ignore[comparison-overlap]
     assert Empty() == Empty()
+    assert Point(1).more == {} and Point(1).more is not Point(1).more
     assert hash(Point(1, more=frozenset())) == hash(Model(1, more=frozenset()))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         hash(Point(1))  # a dict has no hash

@@ -60,48 +60,35 @@ def strings(node: ast.AST | None) -> Iterator[str]:
 def emitted(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The constants that stand where a reason class belongs."""
     for node in nodes:
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            place = CALLS.get(name, len(node.args))
-            yield from strings(node.args[place] if place < len(node.args) else None)
-            if name == "get" and ast.unparse(node.func).removesuffix(".get") in TABLES:
-                yield from strings(node.args[1] if len(node.args) > 1 else None)
-            for keyword in node.keywords:
-                if keyword.arg == "reason_class":
-                    yield from strings(keyword.value)
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == "reason_class":
-                    yield from strings(value)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            yield from assigned(node)
-        elif isinstance(node, ast.FunctionDef):
-            yield from returned(node)
+        for place in find_places(node):
+            yield from strings(place)
 
 
-def assigned(node: ast.Assign | ast.AnnAssign) -> Iterator[str]:
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    name = getattr(target, "id", None) or getattr(target, "attr", "")
-    if name in TABLES and isinstance(node.value, ast.Dict):
-        for value in node.value.values:
-            yield from strings(value)
-    elif name in NAMES:
-        yield from strings(node.value)
-    elif (
-        isinstance(target, ast.Tuple)
-        and isinstance(node.value, ast.Tuple)
-        and ast.unparse(target).endswith("(reason_class, reason)")
-    ):
-        yield from strings(node.value.elts[0])
-
-
-def returned(node: ast.FunctionDef) -> Iterator[str]:
-    about = node.returns is not None and ast.unparse(node.returns) in ANNOTATIONS
-    if not about or "class" not in (ast.get_docstring(node) or "class").lower():
-        return
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
-            yield from strings(inner.value.elts[0])
+def find_places(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in CALLS:
+            yield from node.args[CALLS[name] : CALLS[name] + 1]
+        if name == "get" and ast.unparse(node.func).removesuffix(".get") in TABLES:
+            yield from node.args[1:2]
+        yield from (keyword.value for keyword in node.keywords if keyword.arg == "reason_class")
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "reason_class":
+                yield value
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        target, value = node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value
+        name = getattr(target, "id", None) or getattr(target, "attr", "")
+        if name in TABLES and isinstance(value, ast.Dict):
+            yield from value.values
+        elif name in NAMES:
+            yield value
+        elif isinstance(value, ast.Tuple) and ast.unparse(target).endswith("(reason_class, reason)"):
+            yield value.elts[0]
+    elif isinstance(node, ast.FunctionDef) and "class" in (ast.get_docstring(node) or "class").lower():
+        told = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+        if node.returns is not None and ast.unparse(node.returns) in ANNOTATIONS:
+            yield from (value.elts[0] for value in told if isinstance(value, ast.Tuple))
 
 
 def test_the_code_emits_no_class_that_the_table_lacks() -> None:

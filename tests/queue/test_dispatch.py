@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import random
+import re
 import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from beads_standin import install
-from conftest import eventually
+from conftest import Command, eventually, kill_sessions, kill_together, slow_seed
+from storm import SAMPLE, WHOLE, Storm
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
 from sessionrun.queue.open import open_queue
-from sessionrun.queue.task import Draft, QueueTask, Worker
+from sessionrun.queue.task import Draft, QueueTask
 from sessionrun.store.session import SessionDir
 
 WORKER = """\
@@ -169,37 +174,6 @@ def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dis
 
 
 @pytest.mark.slow
-def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_again(project: Dispatcher) -> None:
-    (name,) = project.add("exit 7")
-    session_id = project.dispatch()
-    project.end(session_id)
-    assert open_queue(project.cwd).claim(name, Worker("w", "of another"))
-    assert project("retry", session_id, name).returncode == 0
-    project.end(session_id)
-    events = [entry for entry in events_of(project, session_id) if entry.get("key", "").startswith(f"{name}/2")]
-    assert events == []
-    (task,) = project.load("status", session_id)["tasks"]
-    assert task["reason"].startswith("cancelled: its task of the queue is not there for it any more")
-    claim = project.tasks()[name].claim
-    assert claim is not None
-    assert claim.worker.name == "w"
-
-
-@pytest.mark.slow
-def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
-    """What landed is not done again, what is under way goes on, and nothing stays claimed."""
-    names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))
-    session_id = project.dispatch("--workers", "1")
-    project.until_queue(lambda tasks: tasks[names[1]].claim)
-    project.kill_chain(session_id)
-    (project.cwd / "go").touch()
-    assert project("resume", session_id).returncode == 0
-    project.end(session_id)
-    assert set(project.stand().values()) == {"closed"}
-    assert project.merged() == sorted(task.title for task in project.tasks().values())
-
-
-@pytest.mark.slow
 def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher) -> None:
     names = project.add(write("one"), GONE.format("../../go") + write("two"))
     dead = project.dispatch("--workers", "2")
@@ -242,41 +216,6 @@ def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatc
 
 
 @pytest.mark.slow
-def test_a_conflict_is_mended_by_a_worker(project: Dispatcher) -> None:
-    """The task of the queue stays claimed until the mend has landed; the mend is no task of the queue."""
-    keep_both = "sed -i -e '/^[<>|=]/d' README"
-    hands = f'case $SESSIONRUN_TASK in *-mend-*) {keep_both};; *) read -r line; eval "$line";; esac'
-    (project.cwd / "sessionrun.toml").write_text(f'[agents.worker]\nargv = ["sh", "-c", {json.dumps(hands)}]\n')
-    both = [f"{GONE.format('../../go')}echo {name} >> README; git commit -q -a -m {name}" for name in "ab"]
-    names = project.add(*both)
-    session_id = project.dispatch("--workers", "2")
-    project.until_queue(lambda tasks: all(tasks[name].claim for name in names))
-    (project.cwd / "go").touch()
-    project.end(session_id)
-    assert set(project.stand().values()) == {"closed"}
-    assert sorted((project.cwd / "README").read_text().split()) == ["a", "b", "first"]
-    status = project.load("status", session_id)
-    assert status["outcome"] == "succeeded"
-    (mend,) = {task["id"] for task in status["tasks"]} - set(names)
-    assert mend.endswith("-mend-1")
-
-
-@pytest.mark.slow
-def test_follow_ups_come_in_by_themselves_up_to_a_number(project: Dispatcher) -> None:
-    lines = "printf 'touch %s.txt\\n' one two three >> suggested_tasks.txt"
-    project.add(lines)
-    done = project("dispatch", "--agent", "worker", "--ingest", "2", "--no-expect-change", "--sync", "-q")
-    assert done.returncode == 0, done.stderr
-    tasks = project.tasks()
-    assert {task.title: task.status for task in tasks.values()} == {
-        lines: "closed",
-        "touch one.txt": "closed",
-        "touch two.txt": "closed",
-    }
-    assert project.load("ingest", "--dry-run")["added"][0]["title"] == "touch three.txt"
-
-
-@pytest.mark.slow
 def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None:
     """The user's own change is in the way of the work; and a session that is held does not end."""
     (project.cwd / "README").write_text("the user's\n")
@@ -307,36 +246,143 @@ def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher)
     assert project.load("status", session_id)["status"] == "cancelled"
 
 
+# --- Many tasks of all kinds at once, through queue, worktrees that stay, landing and mends; then under k ---
+
+MOST_RUNS = 12
+"""How often the dispatcher is begun again, at most: a kill may cost a task its attempts."""
+
+
+def dispatch(sessionrun: Command, workers: int, *words: str) -> tuple[str, ...]:
+    """The words of a dispatch."""
+    gate = ("--gate", "sh gate.sh")
+    return ("dispatch", "--once", "--agent", "storm", "--workers", str(workers), "--retries", "2", *gate, *words)
+
+
+def finish(sessionrun: Command, storm: Storm, workers: int) -> int:
+    """Dispatch until every good task is done; return how many sessions that took."""
+    for run in range(1, MOST_RUNS + 1):
+        land_held(sessionrun)
+        done = sessionrun(*dispatch(sessionrun, workers, "-q"))
+        assert done.returncode == 0, done.stderr
+        sessionrun.until(done.stdout.strip(), lambda view: view["ended_at"], timeout_s=1200)
+        if not storm.left():
+            return run
+    raise AssertionError(f"after {MOST_RUNS} sessions these are left: {storm.left()}")
+
+
+def land_held(sessionrun: Command) -> None:
+    """Work that is held after too many kills is landed by a retry of its session, not done again."""
+    for path in sessionrun.results.glob("session-*"):
+        session_id = path.name.removeprefix("session-")
+        landings = [task["landing"] or {} for task in sessionrun.status(session_id)["tasks"]]
+        if any(landing.get("status") == "held" for landing in landings):
+            done = sessionrun("retry", session_id)
+            assert done.returncode == 0, done.stderr
+            sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=600)
+
+
+def judge(sessionrun: Command, storm: Storm) -> None:
+    """What must be true, and then nothing is left of any worktree."""
+    for path in sessionrun.results.glob("session-*"):
+        session_id = path.name.removeprefix("session-")
+        eventually(partial(is_over, sessionrun, session_id))
+        done = sessionrun("clean", session_id, "--worktrees", "--json")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    storm.judge()
+    worktrees = storm.git("worktree", "list", "--porcelain").split("\n\n")
+    assert len(worktrees) == 1, worktrees
+    assert not any(storm.top.glob("worktrees/*"))
+
+
+def is_over(sessionrun: Command, session_id: str) -> bool:
+    """Whether no process of the session lives."""
+    return not SessionDir(sessionrun.directory(session_id)).is_alive()
+
+
+@pytest.fixture
+def begin(sessionrun: Command, own_place: Path) -> Callable[[dict[str, int]], Storm]:
+    """Make the storm's repository in the test's own directory."""
+    top = own_place / "repo"
+
+    def make(shares: dict[str, int]) -> Storm:
+        storm = Storm.begin(top, shares)
+        sessionrun.cwd, sessionrun.results = top, top / "results"
+        return storm
+
+    return make
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bd", "br"])
-def test_beads_are_dispatched(project: Dispatcher, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the stand-in for bd, and by the real br if it is there."""
-    programs = project.cwd.parent / "programs"
-    if kind == "br":
-        programs.mkdir()
-        real = shutil.which("br")
-        if real is None:
-            pytest.skip("br is not on PATH")
-        (programs / "br").symlink_to(real)
-        subprocess.run([real, "init"], cwd=project.cwd, check=True, capture_output=True)
-    else:
-        install(programs)
-        (project.cwd / ".beads").mkdir()
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    (project.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n.beads\n.gitattributes\nAGENTS.md\n")
-    one, bad = project.add(write("one"), "exit 7")
-    (after,) = project.add(write("two"), depends=(one,))
-    session_id = project.dispatch("--watch", "--workers", "2", "--config", str(_write_config(project)))
-    project.until_queue(lambda tasks: tasks[after].status == "closed" and tasks[bad].reason)
-    (late,) = project.add(write("three"))
-    project.until_queue(lambda tasks: tasks[late].status == "closed")
-    assert project.stand() == {one: "closed", bad: "open", after: "closed", late: "closed"}
-    project("queue", "reopen", bad)
-    project.until(session_id, lambda view: [task["id"] for task in view["tasks"]][-1] == f"{bad}-2")
-    assert len(project.merged()) == 3
+@pytest.mark.parametrize(("shares", "workers"), [(SAMPLE, 4), (WHOLE, 14)], ids=["small", "sixty tasks"])
+def test_a_storm(
+    shares: Mapping[str, int],
+    workers: int,
+    sessionrun: Command,
+    begin: Callable[[dict[str, int]], Storm],
+) -> None:
+    storm = begin(dict(shares))
+    assert finish(sessionrun, storm, workers) == 1
+    judge(sessionrun, storm)
 
 
-def _write_config(project: Dispatcher) -> Path:
-    path = project.cwd.parent / "dispatch_config.json"
-    path.write_text(json.dumps({"repo_root": "repo", "poll_interval_secs": 0.1, "bd_sync_interval_secs": 1}))
-    return path
+@pytest.mark.slow
+def test_sixty_tasks_and_ten_kills(
+    sessionrun: Command, begin: Callable[[dict[str, int]], Storm], say: Callable[[str], None]
+) -> None:
+    seed = slow_seed()
+    say(f"storm: SLOW_SEED={seed}")
+    chance = random.Random(seed)
+    storm = begin(dict(WHOLE))
+    started = sessionrun(*dispatch(sessionrun, 14, "-q"))
+    assert started.returncode == 0, started.stderr
+    session_id, kills = started.stdout.strip(), 0
+    while kills < 10 and storm.left():
+        await_some(chance.uniform(0.0, 2.0), session_id, sessionrun)
+        kill_some(chance, sessionrun, session_id)
+        kills += 1
+        for lock in (storm.top / ".git").rglob("*.lock"):
+            os.utime(lock, (0, 0))  # as if the crash had been a while ago
+        session_id = go_on(sessionrun, session_id)
+    say(f"storm: {kills} kills")
+    sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=1200)
+    if storm.left():
+        say(f"storm: {finish(sessionrun, storm, 14)} more sessions")
+    judge(sessionrun, storm)
+
+
+def kill_some(chance: random.Random, sessionrun: Command, session_id: str) -> None:
+    """Kill all with the agents, or root, keeper and supervisor alone, or one of these three."""
+    chain = find_chain(sessionrun.directory(session_id))
+    how = chance.choice(("all", "chain", "one"))
+    if how == "all" or not chain:
+        kill_sessions(sessionrun.results)
+        return
+    kill_together(chain if how == "chain" else [chance.choice(chain)])
+
+
+def find_chain(folder: Path) -> list[psutil.Process]:
+    """The root, the keeper and the supervisor of a session, as far as they live."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(folder) in process.cmdline() and "SESSIONRUN_JOB" not in process.environ():
+                found.append(process)
+    return found
+
+
+def await_some(seconds: float, session_id: str, sessionrun: Command) -> None:
+    """Let the session go on for so long, or until it ends."""
+    moment = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() >= moment or sessionrun.status(session_id)["ended_at"])
+
+
+def go_on(sessionrun: Command, session_id: str) -> str:
+    """Resume the session; if it has ended, begin another one for what is left of the queue."""
+    if sessionrun.status(session_id)["ended_at"] is None:
+        done = sessionrun("resume", session_id)  # one that lives is left alone
+        assert done.returncode == 0 or SessionDir(sessionrun.directory(session_id)).is_alive(), done.stderr
+        return session_id
+    done = sessionrun(*dispatch(sessionrun, 14, "-q"))
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch("[0-9a-f-]+", done.stdout.strip())
+    return done.stdout.strip()

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from beads_standin import STORE, answer, install
+from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
 
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, StoreError
+from sessionrun.queue import beads
+from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import Contents, FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueueTask, find_place
+from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, Worker, find_place
 from sessionrun.store import locks
 
 SEED = {
@@ -182,14 +190,6 @@ def test_a_dependency_that_was_removed_by_hand_blocks(feed: FileFeed) -> None:
     assert (find_ready(feed), feed.show("a").blocked_by) == ([], ("gone",))
 
 
-def test_circles_that_were_written_by_hand_end(feed: FileFeed) -> None:
-    write(feed, {"tasks": [{"id": "a", "title": "A", "parent": "b"}, {"id": "b", "title": "B", "parent": "a"}]})
-    assert find_ready(feed) == []
-    assert find_ready(feed, "a") == []
-    with pytest.raises(InputError, match="in a circle"):
-        create(feed, "c")
-
-
 names = st.sampled_from("abcdef")
 
 
@@ -209,41 +209,6 @@ def test_without_a_circle_all_tasks_get_their_turn(drawn: dict[str, tuple[set[st
     left = [task for task in contents.project().values() if task.status != "closed"]
     assert bool(left) == (circle is not None)
     assert circle is None or (circle[0] == circle[-1] and set(circle) <= kept.keys())
-
-
-WORK = """
-import sys
-from pathlib import Path
-from sessionrun.queue.file import FileFeed
-from sessionrun.queue.graph import by_id, choose_ready
-from sessionrun.queue.task import find_place
-from sessionrun.queue.task import Draft, Worker
-
-feed, worker, left = FileFeed(find_place(Path())), Worker(sys.argv[1], "session"), 40
-while len(feed.load()) < 60:
-    feed.create([Draft(f"{worker.name}-{left}")])
-    left -= 1
-while tasks := choose_ready(by_id(feed.load())):
-    for task in tasks:
-        if feed.claim(task.id, worker):
-            print(task.id, flush=True)
-            assert feed.close(task.id, worker=worker)
-            break
-"""
-
-
-@pytest.mark.slow
-def test_several_processes_lose_no_task_and_share_none(feed: FileFeed) -> None:
-    argv = [sys.executable, "-c", WORK]
-    running = [subprocess.Popen([*argv, f"w{n}"], stdout=subprocess.PIPE, text=True) for n in range(3)]
-    done = [process.communicate(timeout=120)[0].split() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0]
-
-    tasks = feed.load()
-    assert len({task.title for task in tasks}) == len(tasks) >= 60
-    assert [task.id for task in tasks] == [f"task-{n}" for n in range(1, len(tasks) + 1)]
-    assert {task.status for task in tasks} == {"closed"}
-    assert sorted(name for names in done for name in names) == sorted(task.id for task in tasks)
 
 
 def test_a_refused_change_writes_nothing(feed: FileFeed) -> None:
@@ -319,24 +284,217 @@ def test_the_text_of_an_entry_of_a_list() -> None:
 
 def test_many_tasks_cost_little(feed: FileFeed) -> None:
     """Twice as many tasks make about twice as many steps, not four times: what is looked at is counted."""
-    looks = []
+    looks: list[int] = []
+    events: list[str] = []
     for count in (200, 400):
         contents = Contents({"tasks": [], "next_id": 1})
         contents.add([Draft(f"t{n}", group=f"g{n % 7}") for n in range(count)], unless_known=True)
-        profile = Counter()
-        sys.setprofile(profile)
+        events.clear()
+        sys.setprofile(lambda frame, event, argument: events.append(event))
         tasks: dict[str, QueueTask] = contents.project()
         find_circle(tasks)
         sys.setprofile(None)
-        looks.append(profile.calls)
+        looks.append(events.count("call"))
     assert looks[1] < 3 * looks[0]
 
 
-class Counter:
-    """Counts the calls of Python functions."""
+# --- The task queue in Beads: the contract of backends, with the real program if it is there, and a stand ---
 
-    def __init__(self) -> None:
-        self.calls = 0
+REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
-    def __call__(self, frame: object, event: str, argument: object) -> None:
-        self.calls += event == "call"
+
+@pytest.fixture
+def place(own_place: Path) -> QueuePlace:
+    """A repository with Beads."""
+    (own_place / ".git").mkdir()
+    (own_place / beads.PLACE).mkdir()
+    return find_place(own_place)
+
+
+class StandIn(Program):
+    """The stand-in, called and not run: an interpreter for each command would cost most of the time."""
+
+    old = False
+    late: tuple[str, ...] = ()
+    """A command that another program runs just before a claim."""
+    is_locked = False
+    """Whether no claim can be made now."""
+
+    def execute(self, words: Sequence[str]) -> tuple[int, str, str]:
+        if "--claim" in words and self.is_locked:
+            return 1, "", "Error: database is locked\nmore\n"
+        if "--claim" in words and self.late:
+            answer(self.late, self.top)
+        return answer(words, self.top, old=self.old)
+
+
+@pytest.fixture
+def program(place: QueuePlace) -> StandIn:
+    return StandIn("/nowhere/bd", place.top)
+
+
+@pytest.fixture
+def bd(place: QueuePlace, program: StandIn) -> BeadsFeed:
+    return BeadsFeed(place, program)
+
+
+@pytest.fixture
+def on_path(place: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in as a program: `bd` on PATH."""
+    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new version", "old version"])
+def test_the_stand_in_written_from_the_documents(
+    bd: BeadsFeed, program: StandIn, say: Callable[[str], None], old: bool
+) -> None:
+    program.old = old
+    check_feed(bd)
+    assert bd.sync() is False  # it has no such command
+    say("Beads: with a stand-in for bd, written from its documents")
+
+
+@pytest.fixture
+def real(own_place: Path, say: Callable[[str], None]) -> BeadsFeed:
+    """A feed of the real program, with no beads."""
+    if REAL is None:
+        pytest.skip("neither bd nor br is on PATH: only the stand-in for bd was tested")
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run([REAL, "init"], check=True, capture_output=True)
+    version = subprocess.run([REAL, "--version"], capture_output=True, text=True, check=True).stdout
+    say(f"Beads: with the real program, {version.strip()}")
+    found = beads.find(find_place(own_place))
+    assert found is not None
+    return found
+
+
+@pytest.mark.slow
+def test_the_real_program(real: BeadsFeed) -> None:
+    check_feed(real)
+    assert real.sync() is True
+
+
+@pytest.mark.slow
+def test_of_many_that_claim_a_real_bead_at_once_one_gets_it(real: BeadsFeed, own_place: Path) -> None:
+    """The program decides, not our lock: each has another one, as on two machines."""
+    first = create(real, "first")
+    workers = [Worker(f"w{number}", "session") for number in range(4)]
+
+    def claim(worker: Worker) -> bool:
+        found = beads.find(QueuePlace(own_place, own_place / f"{worker.name}.lock"))
+        assert found is not None
+        return found.claim(first.id, worker) is not None
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        got = [*pool.map(claim, workers)]
+    assert got.count(True) == 1
+    task = real.show(first.id)
+    assert task.claim is not None
+    assert task.claim.worker == workers[got.index(True)]
+
+
+@pytest.mark.parametrize(
+    ("late", "stand"),
+    [
+        (("dep", "add", "bd-1", "bd-2"), ("open", ("bd-2",))),
+        (("update", "bd-1", "--claim", "--actor=eve"), ("claimed", ())),
+    ],
+    ids=["it gets a blocker", "another claims it"],
+)
+def test_a_bead_that_was_found_ready_and_is_not_any_more(
+    bd: BeadsFeed, program: StandIn, late: tuple[str, ...], stand: tuple[str, tuple[str, ...]]
+) -> None:
+    first, _ = create(bd, "first"), create(bd, "second")
+    program.late = late
+    assert bd.claim(first.id, ANN) is None
+    task = bd.show(first.id)
+    assert ((task.status, task.blocked_by), task.claim) == (stand, None), "it is given back, or another's"
+
+
+def test_a_claim_that_fails_is_no_bead_that_is_taken(bd: BeadsFeed, program: StandIn) -> None:
+    first = create(bd, "first")
+    program.is_locked = True
+    with pytest.raises(InputError, match=r"^bd update: database is locked$"):
+        bd.claim(first.id, ANN)
+    program.is_locked = False
+    assert bd.claim(first.id, ANN) is not None
+
+
+def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None:
+    """A person's bead, one that waits for another reason, and one whose group is blocked."""
+    mine, deferred, gate = (create(bd, title) for title in ("mine", "deferred", "gate"))
+    program.run("update", mine.id, "--assignee=eve")
+    program.run("update", deferred.id, "--status=deferred")
+    part = create(bd, "part", group="epic")
+    assert part.group is not None
+    program.run("dep", "add", part.group, gate.id)
+    program.run("update", gate.id, "--claim", "--actor=eve")
+
+    assert find_ready(bd) == []
+    by_title = {task.title: task for task in bd.load()}
+    assert {title: task.status for title, task in by_title.items()} == {
+        "mine": "deferred",
+        "deferred": "deferred",
+        "gate": "claimed",
+        "part": "deferred",
+        "epic": "open",
+    }
+    assert by_title["gate"].claim is None
+    for task in by_title.values():
+        assert bd.claim(task.id, ANN) is None
+
+
+def test_priorities_that_beads_has_not(bd: BeadsFeed) -> None:
+    with pytest.raises(InputError, match="Beads has priorities from -2 to 2"):
+        bd.create([Draft("urgent", priority=3)])
+    assert bd.load() == []
+
+
+def test_a_text_that_is_too_long_for_a_command(bd: BeadsFeed) -> None:
+    with pytest.raises(InputError, match="bd takes no text of more than 100000 bytes"):
+        bd.create([Draft("long", "x" * 100_001)])
+    with pytest.raises(InputError, match="a title, text or reason is not UTF-8"):
+        bd.create([Draft("\udcff")])
+
+
+@pytest.mark.slow
+def test_the_command_line_finds_beads(on_path: None, place: QueuePlace, sessionrun: Command) -> None:
+    task_id = sessionrun("queue", "add", "a bead").stdout.strip()
+    listed = sessionrun.load("queue", "list")
+    assert (listed["backend"], [task["id"] for task in listed["tasks"]]) == ("beads", [task_id])
+    assert sessionrun.load("queue", "list", "--backend", "file")["tasks"] == []
+    (place.top / STORE).write_text("{")
+    done = sessionrun("queue")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sessionrun: error: bd ready: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_beads_without_its_program(place: QueuePlace, sessionrun: Command) -> None:
+    done = sessionrun("queue", env={"PATH": os.defpath})
+    assert done.returncode == 0
+    assert "neither bd nor br is on PATH: the queue is task_queue.json" in done.stderr
+    done = sessionrun("queue", "--backend", "beads", env={"PATH": os.defpath})
+    assert (done.returncode, "there is no queue of beads here" in done.stderr) == (2, True)
+
+
+def test_a_program_that_does_not_run(place: QueuePlace) -> None:
+    program = place.top / "br"
+    program.write_text("not a program")
+    program.chmod(0o755)
+    with pytest.raises(StoreError, match="Exec format error"):
+        BeadsFeed(place, Program(str(program), place.top)).load()
+    program.write_text("#!/bin/sh\necho no JSON\n")
+    with pytest.raises(StoreError, match="br ready: what it printed is not JSON: 'no JSON'"):
+        BeadsFeed(place, Program(str(program), place.top)).load()
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -> None:
+    pid = place.top / "pid"
+    program = place.top / "bd"
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n")
+    program.chmod(0o755)
+    with pytest.raises(StoreError, match="bd ready did not end within 10 s"):
+        BeadsFeed(place, Program(str(program), place.top)).load()
+    eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists())

@@ -1,14 +1,20 @@
-"""A provider's limit, met by real processes: a program that speaks as claude does, and has a quota."""
+"""A provider's limit, met by real processes: a program that speaks as claude does, and has a quota.
+
+The limit that a session met is known to the others of its user.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from typing import Any
 
 import pytest
 from conftest import Command
+
+from sessionrun.store.index import limits_path
 
 PROGRAM = """\
 import json, os, pathlib, signal, sys, time
@@ -133,87 +139,112 @@ def test_another_agent_takes_over(quota: Quota) -> None:
     assert " failed (exit code 1; usage limit: Claude AI usage limit reached|" in said
 
 
-def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
-    quota.set(time.time() + 600)
-    session = quota.start([{"id": "a", "prompt": "p"}], "--no-auto-release")
-    quota.sessionrun.until(session, lambda view: view["tasks"][0]["reason_class"] == "held")
-    assert quota.sessionrun.status(session)["held_until"] is None
-    assert quota.sessionrun("wait", session).returncode == 75
-    quota.set(0)
-    quota.sessionrun("release", session)
-    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
+RED = "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"
+SAME = ["--resume=c-1"]
+FAILED = re.escape(f"This command failed with exit code 1: {RED}\n\nThe end of its output:\n\nit is red\n")
+STOPPED = "1 background job was stopped when the turn ended: 'build it'"
+TALKS: dict[str, tuple[dict[str, Any], list[tuple[str, list[str]]]]] = {
+    # a task -> the prompt of each run, as a pattern, and which conversation it goes on with
+    "broken off": (
+        {"prompt": "crash", "retries": 1},
+        [("crash", []), (r"Your last run was broken off \(.*Go on where you stopped\.", SAME)],
+    ),
+    "broken off, and gone": (
+        {"prompt": "crash", "retries": 1},
+        [("crash", []), (".*", SAME), (r"crash\n\nAn earlier run of this task was broken off \(.*", [])],
+    ),
+    "a red check": (
+        {"prompt": "p", "check": RED, "rounds": 2},
+        [("p", []), (rf"Your work did not pass its check\.\n\n{FAILED}", SAME)],
+    ),
+    "a red check, and gone": (
+        {"prompt": "p", "check": RED, "rounds": 2},
+        [("p", []), (".*", SAME), (r"p\n\nYour last attempt did not pass its check\..*it is red\n", [])],
+    ),
+    "left running": (
+        {"prompt": "leave", "retries": 1},
+        [("leave", []), (f".*{STOPPED}.*Run such work in the foreground, or wait for its end.*", SAME)],
+    ),
+    "left running, with a check": (
+        {"prompt": "leave", "check": "true", "rounds": 2},
+        [("leave", []), (f".*{STOPPED}.*Run such work in the foreground, or wait for its end.*", SAME)],
+    ),
+    "turns": (
+        {"prompts": ["one", "two", "three"], "prompt_mode": "continue"},
+        [("one", []), ("two", SAME), ("three", SAME)],
+    ),
+}
 
 
-def test_what_is_held_waits_in_vain_where_nobody_runs_the_session(quota: Quota) -> None:
-    quota.set(time.time() + 600)
-    session = quota.start([{"id": "a", "prompt": "p"}])
-    quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
-    assert " a held: " in quota.sessionrun("results", session).stdout
-    quota.sessionrun.kill_chain(session)
-    assert quota.sessionrun("wait", session).returncode == 4
-
-
-def test_a_run_that_broke_off_goes_on_in_its_conversation(quota: Quota) -> None:
-    session = quota.start([{"id": "a", "prompt": "crash", "retries": 1}])
-    view = quota.sessionrun.wait(session)
-    assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 1)
-    (_, first, none), (_, second, resumed) = quota.runs()
-    assert (first, none, resumed) == ("crash", [], ["--resume=c-1"])
-    assert second.startswith("Your last run was broken off (") and second.endswith("Go on where you stopped.")
-
-
-@pytest.mark.parametrize("more", [{"check": {"commands": ["true"]}, "rounds": 2}, {"retries": 1}])
-def test_what_was_left_running_is_named_in_the_same_conversation(quota: Quota, more: dict[str, Any]) -> None:
-    session = quota.start([{"id": "a", "prompt": "leave", **more}])
-    task = quota.sessionrun.wait(session)["tasks"][0]
-    assert (task["outcome"], task["attempt"], task["round"]) == ("succeeded", 1, more.get("rounds", 1))
-    (_, first, none), (_, second, resumed) = quota.runs()
-    assert (first, none, resumed) == ("leave", [], ["--resume=c-1"])
-    assert "1 background job was stopped when the turn ended: 'build it'" in second
-    assert "Run such work in the foreground, or wait for its end" in second
+@pytest.mark.parametrize("name", TALKS)
+def test_a_task_goes_on_in_its_conversation(quota: Quota, name: str) -> None:
+    """Where that is gone, it begins anew with the whole prompt."""
+    task, runs = TALKS[name]
+    if "gone" in name:
+        (quota.folder / "gone").touch()
+    session = quota.start([{"id": "a", **task}])
+    (ended,) = quota.sessionrun.wait(session)["tasks"]
+    assert (ended["outcome"], ended["attempt"], ended["round"]) == ("succeeded", 1, task.get("rounds", 1))
+    assert [run[2] for run in quota.runs()] == [resumed for _, resumed in runs]
+    for (_, prompt, _), (pattern, _) in zip(quota.runs(), runs, strict=True):
+        assert re.fullmatch(pattern, prompt, re.DOTALL), prompt
+    answer = quota.sessionrun("results", session).stdout
+    assert sum(line.strip().startswith("did ") for line in answer.splitlines()) == 1
 
 
 def test_a_time_limit_while_work_is_open_is_no_reason_to_do_all_of_it_again(quota: Quota) -> None:
-    check = {"commands": ["true"]}
-    session = quota.start([{"id": "a", "prompt": "leave and wait", "timeout": 2, "check": check, "rounds": 2}])
+    session = quota.start([{"id": "a", "prompt": "leave and wait", "timeout": 2, "check": "true", "rounds": 2}])
     task = quota.sessionrun.wait(session)["tasks"][0]
     assert (task["outcome"], task["reason_class"], task["round"]) == ("failed", "left_running", 1)
     assert task["reason"].endswith("'build it' (timeout: not done after 2 s)")
 
 
-def test_a_conversation_that_is_gone_begins_anew_with_the_whole_prompt(quota: Quota) -> None:
-    (quota.folder / "gone").touch()
-    session = quota.start([{"id": "a", "prompt": "crash", "retries": 1}])
-    view = quota.sessionrun.wait(session)
-    assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 1)
-    prompts, resumed = [run[1] for run in quota.runs()], [run[2] for run in quota.runs()]
-    assert resumed == [[], ["--resume=c-1"], []]
-    assert prompts[2].startswith("crash\n\nAn earlier run of this task was broken off (")
+# --- sessions beside each other ---
 
 
-def test_a_red_check_of_a_conversation_that_is_gone(quota: Quota) -> None:
-    (quota.folder / "gone").touch()
-    check = {"commands": "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"}
-    session = quota.start([{"id": "a", "prompt": "p", "check": check, "rounds": 2}])
-    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
-    (_, first, _), _, (_, last, resumed) = quota.runs()
-    assert (first, resumed) == ("p", [])
-    assert last.startswith("p\n\nYour last attempt did not pass its check.") and last.endswith("it is red\n")
+def is_held(view: dict[str, Any]) -> bool:
+    return any(task["reason_class"] == "held" for task in view["tasks"])
 
 
-def test_a_red_check_goes_on_in_the_conversation(quota: Quota) -> None:
-    check = {"commands": "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"}
-    session = quota.start([{"id": "a", "prompt": "p", "check": check, "rounds": 2}])
-    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
-    failed = f"This command failed with exit code 1: {check['commands']}"
-    told = f"Your work did not pass its check.\n\n{failed}\n\nThe end of its output:\n\nit is red\n"
-    assert [run[1:] for run in quota.runs()] == [["p", []], [told, ["--resume=c-1"]]]
+@pytest.mark.slow
+def test_a_launch_says_that_its_provider_is_held(quota: Quota) -> None:
+    quota.set(time.time() + 600)
+    first = quota.start([{"id": "a0", "prompt": "a0"}])
+    quota.sessionrun.until(first, is_held)
+    done = quota.sessionrun("--agent", "limited", "--json", stdin=json.dumps({"prompts": ["b0"]}))
+    second = str(json.loads(done.stdout)["session_id"])
+    quota.sessionrun.sessions.append(second)
+    said = [line for line in done.stderr.splitlines() if "provider limited is held until " in line]
+    assert len(said) == 1, done.stderr
+    assert f"met by session {first[:8]}" in said[0] and f"sessionrun explain {second[:8]}" in said[0]
+    view = quota.sessionrun.until(second, is_held)
+    assert f"(met by session {first[:8]})" in view["tasks"][0]["reason"]
+    assert f"met by session {first[:8]}" in quota.sessionrun("explain", second).stdout
+    assert len(quota.runs()) == 1
+    quota.set(0)
+    for session in (first, second):
+        assert quota.sessionrun("release", session).returncode == 0
+        assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
+    assert len(quota.runs()) == 3
 
 
-def test_prompts_that_are_turns_of_one_conversation(quota: Quota) -> None:
-    plan = [{"id": "a", "prompts": ["one", "two", "three"], "prompt_mode": "continue"}]
-    assert quota.sessionrun.wait(quota.start(plan))["outcome"] == "succeeded"
-    resumed = ["--resume=c-1"]
-    assert [run[1:] for run in quota.runs()] == [["one", []], ["two", resumed], ["three", resumed]]
-    session = quota.sessionrun.sessions[-1]
-    assert quota.sessionrun("results", session).stdout.count("did three") == 1
+def test_two_accounts_of_one_agent_do_not_hold_each_other(quota: Quota) -> None:
+    text = (quota.folder / "sessionrun.toml").read_text()
+    program = quota.folder / "claude"
+    program.write_text(f'#!/bin/sh\nexec {json.loads(text.split("argv = ")[1].splitlines()[0])[0]} "$@"\n')
+    program.chmod(0o755)
+    argv = json.loads(text.split("argv = ")[1].splitlines()[0])
+    (quota.folder / "sessionrun.toml").write_text(
+        text.replace(json.dumps(argv), json.dumps([str(program), *argv[1:]]))
+    )
+    quota.set(time.time() + 600)
+    first = quota.start([{"id": "a0", "prompt": "a0"}])
+    quota.sessionrun.until(first, is_held)
+    quota.set(0)
+    words = ("-q", "--agent", "limited")
+    done = quota.sessionrun(*words, stdin='["b0"]', env={"ANTHROPIC_API_KEY": "sk-another"})
+    assert (done.returncode, done.stderr) == (0, "")
+    quota.sessionrun.sessions.append(done.stdout.strip())
+    assert quota.sessionrun.wait(done.stdout.strip())["outcome"] == "succeeded"
+    assert is_held(quota.sessionrun.status(first))
+    assert not any("sk-another" in path.read_text() for path in limits_path().iterdir())

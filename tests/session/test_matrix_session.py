@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -168,12 +165,11 @@ def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     return matrix
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one task", "three tasks"])
-def test_two_models_two_samples(matrix: Matrix, size: int) -> None:
+def test_two_models_two_samples(matrix: Matrix) -> None:
     config = json.loads((EXAMPLES / "samples.json").read_text())
     config["worktree_base"] = "../trees"
-    config["concurrency"] = 2 * size
-    del config["tasks"][size:]
+    config["concurrency"] = 2
+    del config["tasks"][1:]
     write_npm(matrix)
     (matrix.cwd / "config.json").write_text(json.dumps(config))
     with matrix.running() as session:
@@ -196,16 +192,17 @@ def test_two_models_two_samples(matrix: Matrix, size: int) -> None:
     runs = matrix.runs()
     assert status["outcome"] == "succeeded", [task["reason"] for task in status["tasks"]]
     cells = [(run["task_id"], run["model"], run["sample"]) for run in runs]
-    assert cells == [
-        (task, model, sample)
-        for task in ("docs", "tests", "lint")[:size]
-        for model in ("qwen3-coder-plus", "qwen3-max")
-        for sample in (1, 2)
-    ]
+    assert cells == [("docs", model, sample) for model in ("qwen3-coder-plus", "qwen3-max") for sample in (1, 2)]
     assert {run["status"] for run in runs} == {"succeeded"}
     for run in runs:
         check_outputs(matrix, run)
-    assert len({run["run_id"] for run in runs}) == 4 * size
+    assert len({run["run_id"] for run in runs}) == 4
+    shown = matrix("status", session).stdout
+    assert "\nsolved " in shown and shown == matrix("status", session, "--by", "model").stdout
+    (group,) = matrix.load("status", session, "--by", "task")["groups"]
+    assert (group["key"], group["succeeded"], group["pass_at"]["1"]["estimate"]) == ("docs", 4, 1.0)
+    chosen = matrix.load("status", session, "1", "--by", "model")["groups"]
+    assert [cell["runs"] for group in chosen for cell in group["cells"]] == [1]
     assert matrix("doctor", session).returncode == 0
     assert matrix.git("worktree", "list").count("\n") == 0
     assert not list((matrix.cwd.parent / "trees").iterdir())
@@ -350,66 +347,14 @@ def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(ma
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
-    matrix.config()
-    (Path(os.environ["HOME"]) / "wait").touch()
-    process = matrix.popen("--sync", "-q", "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    eventually(lambda: len(matrix.calls()) == 2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    runs = matrix.runs()
-    assert [run["status"] for run in runs] == ["failed", "failed"]
-    assert all("cancelled" in run["error_message"] for run in runs)
-    assert not list((matrix.cwd.parent / "trees").iterdir())
-
-
-@pytest.mark.slow
-def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
-    matrix.config(results_file="sub/results.json", outputs_dir="sub/outputs")
-    with matrix.running() as session:
-        eventually(lambda: len(matrix.calls()) == 2)
-        shown = matrix.cwd / "sub" / "results.json"
-        eventually(lambda: [run["status"] for run in json.loads(shown.read_text())["runs"]] == ["running"] * 2)
-        shutil.rmtree(matrix.cwd / "sub")
-        (matrix.cwd / "sub").write_text("a file")
-    assert matrix.wait(session)["outcome"] == "succeeded"
-    told = f"{matrix.cwd}/sub/results.json is not written: 'sub' is not a directory"
-    assert told in (matrix.directory(session) / "supervisor.log").read_text()
-    assert told in matrix.status(session)["view_problems"]
-    assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
-
-
-@pytest.mark.slow
-def test_the_words_while_it_runs_and_links_that_cannot_be_made(matrix: Matrix) -> None:
-    """A file in the place of a run's outputs does not hold up the results file."""
+def test_the_words_while_it_runs(matrix: Matrix) -> None:
     matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.2; done', concurrency=1)
-    with matrix.running() as session:
+    with matrix.running():
         eventually(lambda: [run["status"] for run in matrix.runs()] == ["initializing", "queued"])
         first, second = matrix.runs()
         assert Path(first["worktree_path"]).is_dir()
         assert (first["ended_at"], first["exit_code"], second["started_at"]) == (None, None, None)
-        (matrix.cwd / second["output_dir"]).write_text("a file")
-    assert matrix.wait(session)["outcome"] == "succeeded"
     assert [run["status"] for run in matrix.runs()] == ["succeeded", "succeeded"]
-    assert (matrix.cwd / first["stdout_file"]).read_text() == "done by m1"
-    assert "does not show all outputs" in (matrix.directory(session) / "supervisor.log").read_text()
-
-
-@pytest.mark.slow
-def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
-    shown = "until grep -q running sub/r.json; do sleep 0.2; done"
-    spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'
-    matrix.config(
-        models=["m"],
-        agents=["shell"],
-        results_file="sub/r.json",
-        outputs_dir="sub/outputs",
-        tasks=[{"id": "one", "name": "One", "prompts": [spoil]}],
-    )
-    done = matrix.finish()
-    assert done.returncode == 0
-    assert f"{matrix.cwd}/sub/r.json is not written: 'sub' is not a directory" in done.stderr
 
 
 @pytest.mark.slow
@@ -510,29 +455,6 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
     assert run["worktree_path"] == str(matrix.cwd.parent / "trees" / f"run-{run['run_id']}")
     assert (Path(run["worktree_path"]) / "sub" / "answer.txt").exists()
     assert status["tasks"][0]["worktree_kept"] == "worktrees are kept"
-
-
-@pytest.mark.slow
-def test_status_compares_models(matrix: Matrix) -> None:
-    matrix.config(samples=2, check="test -s answer.txt")
-    (Path(os.environ["HOME"]) / "fail-m2").touch()
-    session, _ = matrix.end()
-    shown = matrix("status", session).stdout.splitlines()
-    assert shown[1] == "2 succeeded, 2 failed"
-    grid = shown[next(place for place, line in enumerate(shown) if line.startswith("4 runs ")) :]
-    assert matrix("status", session, "--by", "model").stdout.splitlines() == shown
-    cells = {name: cells for name, *cells in (re.split(r" {2,}", row) for row in grid)}
-    assert (grid[0].split()[2:], cells["solved"], cells["pass@1"]) == (
-        ["m1", "m2"],
-        ["2/2", "0/2"],
-        ["100%", "0%"],
-    )
-    assert [cell[:3] for cell in cells["one"]] == ["2/2", "0/2"]
-    record = matrix.load("status", session, "--by", "task")
-    assert [(group["key"], group["succeeded"], group["failed"]) for group in record["groups"]] == [("one", 2, 2)]
-    assert record["groups"][0]["pass_at"]["1"]["estimate"] == 0.5
-    chosen = matrix.load("status", session, "1", "--by", "model")
-    assert [cell["outcome"] for group in chosen["groups"] for cell in group["cells"]] == ["succeeded"]
 
 
 def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,37 +15,21 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from shown import with_state, with_word
+from simulation import make_session
 
-from sessionrun.model.spec import SessionSpec
+from sessionrun.engine.status import project
+from sessionrun.model.spec import TaskSpec
 from sessionrun.session import notifying
+from sessionrun.session.history import begin
 from sessionrun.session.notifying import FILE, Notifying
 from sessionrun.store.session import SessionDir
 
-TASK: dict[str, Any] = {"num": 1, "id": "a", "title": "A", "status": "running", "outcome": None, "reason": None}
-TASK |= dict.fromkeys(("reason_class", "agent", "model", "branch", "landing", "ended_seq"))
-TASK = with_word(TASK)
-STATUS: dict[str, Any] = {"session_id": "s", "name": "nightly", "labels": {}, "status": "running", "outcome": None}
-STATUS |= {"started_at": "2026-01-02T03:04:05.678Z", "ended_at": None, "total": 1, "completed": 0}
-STATUS |= {"running": 1, "successful": 0, "failed": 0, "skipped": 0, "tasks": [TASK]}
-STATUS = with_state(STATUS)
-FAILED = with_word(
-    {
-        **TASK,
-        "status": "completed",
-        "outcome": "failed",
-        "reason": "exit_code: exit code 3",
-        "reason_class": "exit_code",
-    }
-)
-ENDED = with_state(
-    {
-        **STATUS,
-        "status": "completed",
-        "outcome": "failed",
-        "ended_at": "2026-01-02T03:04:06.678Z",
-        "tasks": [FAILED],
-    }
-)
+STATUS: dict[str, Any] = {**project(begin(make_session([TaskSpec("a", ("x",))]))), "name": "nightly"}
+TASK = {**STATUS["tasks"][0], "status": "running"}
+WHY = {"reason": "exit_code: exit code 3", "reason_class": "exit_code"}
+FAILED = with_word({**TASK, **WHY, "status": "completed", "outcome": "failed"})
+END = {"status": "completed", "outcome": "failed", "ended_at": "2026-01-02T03:04:06.678Z"}
+ENDED = with_state({**STATUS, **END, "tasks": [FAILED]})
 
 
 class Office:
@@ -55,7 +40,7 @@ class Office:
 
     def open(self, *receivers: str) -> Notifying:
         """The notifier of a supervisor."""
-        spec = SessionSpec("s", "", "prompts", "x", str(self.session.path), "shell", {}, (), notify=receivers)
+        spec = replace(make_session([]), cwd=str(self.session.path), notify=receivers)
         return Notifying(self.session, spec, self.said.append)
 
     def told(self) -> list[str]:

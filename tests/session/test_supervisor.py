@@ -12,7 +12,6 @@ from simulated import Fate, SimulatedExecutor
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
-from sessionrun.engine.status import project
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import (
     JOURNAL_VERSION,
@@ -34,7 +33,7 @@ from sessionrun.store.creation import create_session
 from sessionrun.store.jobfiles import write_answer
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.records import read_entry
-from sessionrun.store.requests import has_request, load_requests, send_request
+from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
@@ -125,36 +124,6 @@ def replay(session: SessionDir) -> State:
     return state
 
 
-def test_the_journal_folds_to_the_state_and_to_status_json(own_place: Path) -> None:
-    """A graph with a failure in it: what is on disk afterwards says the same three times."""
-    session, spec = make_session(
-        own_place,
-        TaskSpec("a", ("true",)),
-        TaskSpec("b", ("false",), needs=("a",)),
-        TaskSpec("c", ("true",), needs=("b",)),
-        TaskSpec("d", ("true",)),
-        slots=2,
-    )
-    fates = {"a": Fate(duration_s=3), "b": Fate(duration_s=2, wait_status=7 << 8), "d": Fate(duration_s=1)}
-    state, executor = run(session, spec, lambda job: fates[job.key.task])
-    assert [job.key.task for job in executor.started] == ["a", "d", "b"]
-    replayed = replay(session)
-    assert replayed == state
-    status = session.load_status()
-    assert status is not None and status == json.loads(json.dumps(project(replayed)))
-    outcomes = {task["id"]: (task["outcome"], task["reason_class"]) for task in status["tasks"]}
-    assert outcomes == {
-        "a": ("succeeded", None),
-        "b": ("failed", "exit_code"),
-        "c": ("skipped", "need"),
-        "d": ("succeeded", None),
-    }
-    assert (status["status"], status["outcome"]) == ("completed", "failed")
-    assert (status["successful"], status["failed"], status["skipped"]) == (2, 1, 1)
-    summary = session.load_summary()
-    assert summary is not None and all(summary[key] == status[key] for key in summary)
-
-
 def test_what_is_shown_is_always_in_the_journal(own_place: Path) -> None:
     """Whenever status.json was written, the journal on disk already tells all of it."""
     session, spec = make_session(own_place, *(TaskSpec(f"t{n}", ("true",)) for n in range(20)), slots=3)
@@ -166,17 +135,6 @@ def test_what_is_shown_is_always_in_the_journal(own_place: Path) -> None:
             assert {task["id"] for task in status["tasks"] if task["outcome"]} <= told
 
     run(session, spec, lambda job: Fate(duration_s=0.2), on_wait=compare)
-
-
-def test_a_request_is_journaled_before_it_is_acknowledged(own_place: Path) -> None:
-    """A cancel that was left while nobody listened is taken up first, once, and its file goes last."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",)), slots=1)
-    request, heard = send_request(session, {"kind": "cancel", "tasks": ["b"]})
-    assert not heard
-    state, _ = run(session, spec, lambda job: Fate(duration_s=1))
-    assert not has_request(session, request)
-    assert {name: task.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
-    assert [e.event for e in session.load_journal()[0] if type(e.event).__name__ == "RequestReceived"] != []
 
 
 def write_request(session: SessionDir, name: str, **record: object) -> None:
@@ -310,47 +268,28 @@ def report(job: Job, *, passes: bool) -> Fate:
     return Fate(wait_status=0 if passes else 1 << 8)
 
 
-def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
+def test_rounds_and_attempts_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     """A failed check sends the task back to work; older outputs are put away, the prompt stays a script."""
-    session, spec = make_session(
-        own_place, TaskSpec("a", ("echo work",), check=Check(("test -f ready",)), rounds=2)
-    )
+    check = Check(("test -f ready",))
+    session, spec = make_session(own_place, TaskSpec("a", ("echo work",), check=check, rounds=2, retries=1))
     jobs: list[Job] = []
 
     def script(job: Job) -> Fate:
         jobs.append(job)
-        Path(job.stdout).write_text(f"{job.key.phase} {job.key.round}\n")
-        return report(job, passes=(job.key.phase, job.key.round) != ("check", 1))
+        Path(job.stdout).write_text(f"{job.key.phase} {job.key.attempt}.{job.key.round}\n")
+        return report(job, passes=job.key.phase == "work" or job.key.attempt == 2)
 
     state, _ = run(session, spec, script)
-    assert [(job.key.phase, job.key.round) for job in jobs] == [
-        ("work", 1),
-        ("check", 1),
-        ("work", 2),
-        ("check", 2),
-    ]
+    keys = [(job.key.phase, job.key.attempt, job.key.round) for job in jobs]
+    assert keys == [(phase, *turn) for turn in ((1, 1), (1, 2), (2, 1)) for phase in ("work", "check")]
     assert state.tasks["a"].outcome == "succeeded" and state.tasks["a"].check_passed is True
-    assert session.output_path("a").read_text() == "work 2\n"
-    older = session.path / "jobs" / "a" / "a1-r1-work"
-    assert (older / "stdout").read_text() == "work 1\n"
+    assert session.output_path("a").read_text() == "work 2.1\n"
+    for turn in (1, 2):
+        older = session.path / "jobs" / "a" / f"a1-r{turn}-work"
+        assert (older / "stdout").read_text() == f"work 1.{turn}\n"
     second = jobs[2]
     assert Path(second.argv[1]).read_text() == "echo work"
-    assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1\n"
-
-
-def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) -> None:
-    """Two rounds in the first attempt, then a retry: three outputs, each in its place."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",), check=Check(("false",)), rounds=2, retries=1))
-
-    def script(job: Job) -> Fate:
-        Path(job.stdout).write_text(f"{job.key.attempt}.{job.key.round}\n")
-        return report(job, passes=job.key.phase != "check" or job.key.attempt > 1)
-
-    run(session, spec, script)
-    folder = session.path / "jobs" / "a"
-    assert (folder / "a1-r1-work" / "stdout").read_text() == "1.1\n"
-    assert (folder / "a1-r2-work" / "stdout").read_text() == "1.2\n"
-    assert session.output_path("a").read_text() == "2.1\n"
+    assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1.1\n"
 
 
 def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:

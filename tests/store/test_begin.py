@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -43,34 +41,12 @@ def test_any_umask_will_do(sessionrun: Command, own_place: Path, umask: int) -> 
     assert stat.S_IMODE(index.parent.stat().st_mode) == 0o700
 
 
-def test_a_launch_that_is_refused_leaves_nothing(sessionrun: Command, own_place: Path) -> None:
-    shared = own_place / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    done = sessionrun("--agent", "shell", "--results-dir", str(shared), stdin='["true"]')
-    assert done.returncode == 2
-    assert os.listdir(shared) == []
-
-
 @needs_calls
 def test_a_launch_whose_daemon_dies_leaves_nothing(sessionrun: Command, own_place: Path) -> None:
     env = Calls(own_place / "calls", "daemon:create:1:kill").environ()
     done = sessionrun("--agent", "shell", "--results-dir", "a/b", stdin='["true"]', env=env)
     assert done.returncode == 3
     assert not (own_place / "a").exists()
-
-
-@needs_calls
-@pytest.mark.parametrize("rule", ["rename:1:kill", "sync:3:kill", "sync:3:after"])
-def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command, rule: str) -> None:
-    env = Calls(sessionrun.cwd / "calls", f"launcher:{rule}").environ()
-    assert sessionrun("--agent", "shell", stdin='["true"]', env=env).returncode == -9
-    (left,) = sessionrun.results.glob("session-*")
-    assert sessionrun.load("list")["sessions"] == []
-    (finding,) = sessionrun_findings(sessionrun)
-    assert "its launcher was killed before the session began" in finding["what"]
-    assert sessionrun("doctor", "--fix").returncode == 0
-    assert not left.exists()
 
 
 def test_an_index_that_cannot_be_written_is_a_warning_beside_the_id(sessionrun: Command) -> None:
@@ -107,12 +83,6 @@ def test_processes_that_are_slow_to_come_up_are_no_failed_start(sessionrun: Comm
         if f"session-{session_id}" in " ".join(process.info["cmdline"] or ()):
             process.send_signal(signal.SIGCONT)
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-
-
-def sessionrun_findings(sessionrun: Command) -> list[dict[str, Any]]:
-    """What `doctor` finds with sessions."""
-    found = json.loads(sessionrun("doctor", "--json").stdout)["findings"]
-    return [one for one in found if one["session_id"]]
 
 
 @needs_calls

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,20 +64,6 @@ def test_a_status_has_the_same_bytes_in_pieces(size: int, tmp_path: Path) -> Non
     assert status is not None and status == orjson.loads(body + b"}")
     replace_file(tmp_path / "status.json", iter(pieces), durable=False)
     assert (tmp_path / "status.json").read_bytes() == b"".join(pieces)
-
-
-def test_a_piece_that_cannot_be_made_leaves_the_old_file(tmp_path: Path) -> None:
-    def broken() -> Iterator[bytes]:
-        yield b"half"
-        raise RuntimeError("no more")
-
-    folder = tmp_path / "session"
-    folder.mkdir()
-    path = folder / "status.json"
-    path.write_bytes(b"old")
-    with pytest.raises(RuntimeError):
-        replace_file(path, broken(), durable=False)
-    assert [(entry.name, entry.read_bytes()) for entry in folder.iterdir()] == [("status.json", b"old")]
 
 
 THREADS = """

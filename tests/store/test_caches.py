@@ -12,6 +12,7 @@ import orjson
 import pytest
 from conftest import Command, eventually
 from faults.damaged import call
+from forging import damage, forge
 
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import SessionrunError, StoreError
@@ -19,7 +20,7 @@ from sessionrun.model.shown import FileStatus, Status, Summary
 from sessionrun.session.launch import resume
 from sessionrun.session.main import _load
 from sessionrun.store import seal
-from sessionrun.store.logs import AppendLog, read_log
+from sessionrun.store.logs import read_log
 from sessionrun.store.session import SessionDir
 
 PLAN = {"prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"]}]}
@@ -44,10 +45,8 @@ def test_every_wrong_byte_is_seen(ended: SessionDir) -> None:
         content = path.read_bytes()
         assert seal.parse_sealed(content) is not None
         for place in range(len(content)):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << (place % 8)
-            assert seal.parse_sealed(bytes(damaged)) is None, place
-            assert seal.parse_sealed(content[:place]) is None, place
+            for kind in ("flip", "cut"):
+                assert seal.parse_sealed(damage(content, kind, place)) is None, place
 
 
 def test_a_file_without_its_checksum_is_as_if_it_were_absent(ended: SessionDir) -> None:
@@ -72,35 +71,20 @@ def test_a_file_of_another_version_is_as_if_it_were_absent(
     assert run("status", ended.session_id, "--json").stdout == before
 
 
-def test_what_misfits_is_as_if_it_were_absent(ended: SessionDir) -> None:
-    verbs = (
-        ["status"],
-        ["status", "--json"],
-        ["results"],
-        ["list", "--json"],
-        ["overview"],
-        ["cost"],
-        ["explain"],
-    )
-    before = [(done.returncode, done.stdout) for done in (run(*words) for words in verbs)]
-    for path in (ended.status_path, ended.summary_path):
-        path.write_bytes(path.read_bytes().replace(b'"outcome":', b'"outcomf":').replace(b'"total":', b'"totam":'))
-    assert [(done.returncode, done.stdout) for done in (run(*words) for words in verbs)] == before
-
-
 # --- logs and spec ---
 
 
-def forge(session: SessionDir, change: Callable[[dict[str, Any]], None], place: int) -> None:
+def change_record(session: SessionDir, change: Callable[[dict[str, Any]], None], place: int) -> None:
     """Change a record of the journal; its checksum is right again."""
-    payloads = read_log(session.journal_path).payloads
-    record = json.loads(payloads[place])
-    change(record)
-    payloads[place] = orjson.dumps(record)
-    session.journal_path.unlink()
-    log = AppendLog(session.journal_path)
-    log.append(payloads)
-    log.close()
+    wanted = read_log(session.journal_path).payloads[place]
+
+    def changed(payload: bytes) -> bytes:
+        record = json.loads(payload)
+        if payload == wanted:
+            change(record)
+        return orjson.dumps(record)
+
+    forge(session.journal_path, changed)
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], int]] = {
@@ -143,7 +127,7 @@ def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDi
     sessionrun.wait(whole)
     for name, (change, place) in FORGED.items():
         ended.journal_path.write_bytes(content)
-        forge(ended, change, place)
+        change_record(ended, change, place)
         number = place + 1
         with pytest.raises(StoreError, match=f"journal is damaged at record {number}"):
             load_view(ended)

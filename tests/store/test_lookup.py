@@ -14,7 +14,6 @@ from conftest import Command, eventually
 from faults.damaged import call
 
 from sessionrun.model.errors import SessionNotFound
-from sessionrun.store import index
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 
@@ -63,18 +62,6 @@ def leave(here: Here, session_id: str) -> None:
     here.wait(session_id)
     session = SessionDir(here.directory(session_id))
     eventually(lambda: not session.is_alive())
-
-
-def test_without_an_id_no_other_directory_counts(here: Here, away: Here) -> None:
-    session_id = start(here)
-    for words in (*([verb] for verb in READERS), ["status", "last"], ["wait", "last"], ["cancel", "last"]):
-        done = away(*words)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), words
-        assert f"no session in results; the newest in your index is {session_id}" in done.stderr
-        assert str(here.results) in done.stderr
-    own = start(away)
-    assert away.load("status")["session_id"] == own
-    assert here.load("status")["session_id"] == session_id
 
 
 def test_a_results_directory_that_is_not_there(here: Here) -> None:
@@ -154,10 +141,3 @@ def test_text_says_which_directory(here: Here, away: Here) -> None:
     heads_of_list, row = away("list", "--all").stdout.splitlines()
     assert "DIRECTORY" in heads_of_list and f"  {here.results}  " in row
     assert "DIRECTORY" not in here("list").stdout
-
-
-def test_lines_of_the_index_that_cannot_be(here: Here) -> None:
-    session_id = start(here)
-    with index.index_path().open("ab") as stream:
-        stream.write(b"/" + b"x" * 5000 + b"\n/a\0b\n/session-\xff\n")
-    assert [session.session_id for session in index.sessions()] == [session_id]

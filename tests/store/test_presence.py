@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, slow
 
+from sessionrun.cli.sync import PlainProgress
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes
 from sessionrun.store.session import SessionDir
@@ -32,16 +33,6 @@ def running(sessionrun: Command) -> str:
     return session_id
 
 
-@pytest.fixture
-def stopped(sessionrun: Command, running: str) -> Iterator[str]:
-    """The same with its supervisor stopped."""
-    pid = sessionrun.supervisor(running)
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    yield running
-    os.kill(pid, signal.SIGCONT)
-
-
 def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
     sessionrun.kill_chain(session_id)
     return SessionDir(sessionrun.directory(session_id))
@@ -50,22 +41,28 @@ def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
 # --- stopped ---
 
 
-def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopped: str) -> None:
-    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
-    assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
-    assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
+def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
+    sessionrun: Command, running: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pid = sessionrun.supervisor(running)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    assert sessionrun.load("status", running, "a")["stopped"] == ["supervisor"]
+    (shown,) = sessionrun.load("list")["sessions"]
+    assert shown["stopped"] == ["supervisor"]
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 1
-    assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", stopped).stdout
+    assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", running).stdout
     assert "\nrunning (supervisor stopped)  " in sessionrun("list").stdout
     assert "\n1 session: 1 running (supervisor stopped); 2 tasks: " in sessionrun("list", "--totals").stdout
-    (sessionrun.directory(stopped) / "status.json").unlink()
-    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
-
-
-def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped: str) -> None:
-    os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
-    sessionrun.until(stopped, lambda view: view["stopped"] == [])
-    assert ": running, 2 tasks, " in sessionrun("status", stopped).stdout
+    PlainProgress().show(shown)
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)
+    (sessionrun.directory(running) / "status.json").unlink()
+    assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    os.kill(pid, signal.SIGCONT)
+    sessionrun.until(running, lambda view: view["stopped"] == [])
+    assert ": running, 2 tasks, " in sessionrun("status", running).stdout
     assert "\n1 session: 1 running; 2 tasks: " in sessionrun("list", "--totals").stdout
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 0
 
@@ -112,12 +109,15 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
 
 
 def test_a_session_that_no_supervisor_began_yet_is_not_recovering(sessionrun: Command, running: str) -> None:
+    """None of its logs has reached the disk."""
     session = kill_session(sessionrun, running)
     for path in (session.status_path, session.summary_path, session.journal_path, session.ledger_path):
         path.unlink()
     keeper = session.hold_lock("root.lock")
     assert load_view(session)["status"] == "running"
     os.close(keeper)
+    view = load_view(session)
+    assert (view["status"], {task["status"] for task in view["tasks"]}) == ("interrupted", {"pending"})
 
 
 # --- gone ---
@@ -130,24 +130,29 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
     """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
     kill_session(sessionrun, running)
     began = time.monotonic()
-    assert sessionrun(words[0], running, *words[1:]).returncode == 4
-    assert time.monotonic() - began >= 1.0
+    done = sessionrun(words[0], running, *words[1:], "--json")
+    assert (done.returncode, time.monotonic() - began >= 1.0) == (4, True)
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert error["code"] == 4
+    assert f"sessionrun resume {running}" in error["message"] and "gone" in error["message"]
+    assert sessionrun("wait", running, "b").returncode == 0, "what has ended"
 
 
 @pytest.mark.slow
-def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
-    followers = [
-        sessionrun.popen(*words, real=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for words in (["wait"], ["logs", "-f"])
-    ]
+def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command) -> None:
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    (sessionrun.cwd / "plan.json").write_text(json.dumps(SLEEPING))
+    followers = [sessionrun.popen("--sync", "--agent", "shell", "plan.json", real=True, **quiet)]
+    eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
+    followers += [sessionrun.popen(*words, real=True, **quiet) for words in (["wait"], ["logs", "-f"])]
     eventually(lambda: all(_has_read(one.pid) for one in followers))
-    session = kill_session(sessionrun, running)
+    session = kill_session(sessionrun, sessionrun.status("last")["session_id"])
     lock = session.hold_lock("root.lock")
     until = time.monotonic() + 1.5
     eventually(lambda: time.monotonic() > until)
-    assert [one.poll() for one in followers] == [None, None]
+    assert [one.poll() for one in followers] == [None] * 3
     os.close(lock)
-    assert [one.wait(60) for one in followers] == [4, 4]
+    assert [one.wait(60) for one in followers] == [4] * 3
 
 
 def _has_read(pid: int) -> bool:
@@ -158,13 +163,3 @@ def _has_read(pid: int) -> bool:
         )
     except psutil.Error:
         return False
-
-
-def test_progress_names_a_stopped_supervisor(
-    sessionrun: Command, stopped: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sessionrun.cli.sync import PlainProgress
-
-    PlainProgress().show(json.loads(sessionrun("list", "--json").stdout)["sessions"][0])
-    line = capsys.readouterr().err
-    assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)

@@ -1,0 +1,247 @@
+"""The real agent CLIs in detached sessions: what reaches the model, what they do, what comes out.
+
+They go on with a conversation, work inside of walls, leave nothing when they are stopped, and call our own tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from conftest import eventually
+
+from sessionrun.agents import table
+from sessionrun.agents.markers import find_in_errors
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
+from sessionrun.engine.money import usage_since
+from sessionrun.walls.trial import find_problem
+
+from .stage import MODELS, PROVIDERS, Stage, expect_no_process, find_agent, find_processes
+from .wire import INPUT_TOKENS, OUTPUT_TOKENS
+
+pytestmark = pytest.mark.agents
+
+RUN_S = 90
+STARTED_S = 60
+
+LINE: Final = "Umlauts äöü, 'quotes', \"quotes\", $HOME, `x`, \\n, {braces}, %s, tabs\tand more\n"
+LARGE: Final = "-x looks like an option\n" + LINE * 4000 + "answer[[seen all of it]]"
+
+
+def test_four_at_once_under_one_home(agent: str, stage: Stage) -> None:
+    tasks = stage.play(
+        [
+            {"id": "large", "agent": agent, "prompt": LARGE},
+            {"id": "writes", "agent": agent, "prompt": "Go: write[[note.txt=from the tool]] answer[[written]]"},
+            {"id": "pong", "agent": agent, "prompt": "Say it: answer[[pong from the model]]"},
+            {"id": "ping", "agent": agent, "prompt": "Say it: answer[[ping from the model]]"},
+        ],
+        "--worktree",
+    )
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}, tasks
+    assert max(task["started_at"] for task in tasks.values()) < min(task["ended_at"] for task in tasks.values())
+    assert len(LARGE.encode()) > 300_000
+    assert stage.server.told(LARGE)
+    told = [request.model for word in ("pong", "large", "written") for request in stage.server.told(word)]
+    assert set(told) == {_name_of(MODELS[agent])}
+    assert stage.git("show", f"{tasks['writes']['branch']}:note.txt") == "from the tool\n"
+    assert stage.git("rev-parse", tasks["pong"]["branch"] or "main") == stage.git("rev-parse", "main")
+    for task_id, text in (("large", "seen all of it"), ("writes", "written"), ("ping", "ping from the model")):
+        _check_answer(stage, tasks[task_id], text)
+
+
+def _check_answer(stage: Stage, task: dict[str, Any], text: str) -> None:
+    """The answer, its file, the raw stream, the tokens and the conversation's id."""
+    file = stage.file(task["id"], "txt").read_text()
+    if task["agent"] == "aider":  # its answer is all that it prints; it counts tokens by itself and has no ids
+        assert text in file
+        assert task["usage"]["input_tokens"]
+        return
+    assert file.strip() == text
+    assert stage.file(task["id"], "raw").read_bytes().count(b"\n") >= 2
+    assert task["conversation"]
+    requests = task["usage"]["input_tokens"] // INPUT_TOKENS
+    assert 1 <= requests <= 3  # some ask once more on the side
+    assert task["usage"]["input_tokens"] == requests * INPUT_TOKENS
+    assert task["usage"]["output_tokens"] == requests * OUTPUT_TOKENS
+
+
+def _name_of(model: str) -> str:
+    """The model as the server is asked for it."""
+    return re.sub("^(" + "|".join(PROVIDERS) + ")", "", model)
+
+
+@pytest.fixture
+def talker(agent: str) -> str:
+    """Each agent that has conversations."""
+    if not table.BUILTIN[agent].continue_args:
+        pytest.skip(f"{agent} has no conversations to go on with")
+    return agent
+
+
+def test_a_conversation_goes_on(talker: str, stage: Stage, tmp_path: Path) -> None:
+    spec = table.BUILTIN[talker]
+    first = _run(talker, stage, tmp_path, "Remember alpha answer[[the first answer]]", None)
+    assert (first.ok, first.text) == (True, "the first answer"), first.reason
+    before = len(stage.server.requests)
+    second = _run(talker, stage, tmp_path, "And now beta answer[[the second answer]]", first.conversation)
+    assert (second.ok, second.text) == (True, "the second answer"), second.reason
+    assert second.conversation == first.conversation
+    assert first.usage and second.usage
+    is_total = spec.output in table.COUNTS_ALL
+    own = usage_since(second.usage, first.usage) if is_total else second.usage
+    assert own != second.usage or not is_total, "it does not report a total any more"
+    assert 0 < (own.input_tokens or 0) <= (len(stage.server.requests) - before) * INPUT_TOKENS
+    assert stage.server.told("Remember alpha", "the first answer", "And now beta")
+
+
+def test_a_conversation_that_is_not_there(talker: str, stage: Stage, tmp_path: Path) -> None:
+    name = "ses_000000000000abcdefghijklmn" if talker == "opencode" else "00000000-0000-4000-8000-000000000000"
+    lost = _run(talker, stage, tmp_path, "Go on answer[[somehow]]", name)
+    said = lost.reason_class if lost.reason_class not in WITHOUT_RESULT else None
+    found = find_in_errors(table.read_errors(tmp_path / "stderr"))
+    assert (said or (found and found[0])) == "no_conversation", lost.reason
+    assert not stage.server.told("Go on")
+
+
+def _run(agent: str, stage: Stage, folder: Path, prompt: str, conversation: str | None) -> AgentResult:
+    """One run in the repository, as a session would start it."""
+    spec = table.BUILTIN[agent]
+    file, stdout, stderr = folder / "prompt", folder / "stdout", folder / "stderr"
+    file.write_text(prompt)
+    argv = table.build_argv(
+        spec, model=MODELS[agent], approve=True, prompt_file=str(file), conversation=conversation
+    )
+    env = {**os.environ, "PWD": str(stage.repository)}
+    with file.open("rb") as given, stdout.open("wb") as out, stderr.open("wb") as err:
+        subprocess.run(argv, stdin=given, stdout=out, stderr=err, cwd=stage.repository, env=env, timeout=RUN_S)
+    return table.read_result(spec.output, stdout, stderr)
+
+
+def test_nothing_is_left_after_cancel_and_after_term(agent: str, stage: Stage, tmp_path: Path) -> None:
+    if agent == "aider":
+        pytest.skip("aider offers its model no tools")
+    token = f"token-{uuid.uuid4()}"
+    names = ("cancelled", "terminated")
+    prompts = [{"id": name, "agent": agent, "prompt": _ask(tmp_path / name, token)} for name in names]
+    session = stage.start(prompts)
+    eventually(lambda: all((tmp_path / name).exists() for name in names), timeout_s=STARTED_S)
+    assert len([process for process in find_processes(session, token) if token in process.cmdline()]) == 2
+    stage.command("cancel", session, "cancelled")
+    pids = {task["id"]: task["pid"] for task in stage.command.status(session)["tasks"]}
+    os.killpg(pids["terminated"], signal.SIGTERM)
+    tasks = stage.finish(session)
+    expect_no_process(session, token)
+    assert tasks["cancelled"]["outcome"] == "cancelled"
+    assert tasks["terminated"]["outcome"] == "failed", tasks["terminated"]
+
+
+def _ask(place: Path, token: str) -> str:
+    """Have the agent's own shell run something long that says when it has begun."""
+    code = f"import pathlib, time; pathlib.Path({str(place)!r}).touch(); time.sleep(300)"
+    command: Any = [sys.executable, "-c", code, token]
+    return f"Do it: run[[{shlex.join(command)}]] slow[[200]]"
+
+
+POLICIES: Final = ("project", "strict")
+COMMIT: Final = "echo made > made.txt && git add made.txt && git commit -q -m inside"
+AGAIN: Final = {"check": "test -e /tmp/seen || { touch /tmp/seen; echo And now beta; exit 1; }", "rounds": 2}
+"""A check that passes the second time: what is /tmp inside is the attempt's."""
+
+WITHOUT_SHELL: Final = ("aider",)
+"""It has no shell tool that its model can call."""
+
+
+@pytest.fixture(params=POLICIES)
+def sandbox(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Each policy in turn, with the model server in reach."""
+    problem = find_problem(request.param, network=request.param == "project")
+    if problem:
+        pytest.skip(problem)
+    # the variable is one of a provider that the user's settings of codex name
+    return {"policy": request.param, "env": ["TEST_API_KEY"]}
+
+
+def test_it_works_inside(agent: str, sandbox: dict[str, Any], stage: Stage) -> None:
+    """Two at once under one home: each has its own state, so none disturbs the other."""
+    asked = "Remember alpha write[[note.txt=from the tool]] answer[[the first answer]]"
+    tasks: list[dict[str, Any]] = [{"id": "talks", "prompt": asked, **AGAIN}]
+    if agent not in WITHOUT_SHELL:
+        tasks.append({"id": "runs", "prompt": f"Go: run[[{COMMIT}]] answer[[ran]]"})
+    ended = stage.play([{"agent": agent, "sandbox": sandbox, **task} for task in tasks], "--worktree")
+    assert {task["outcome"] for task in ended.values()} == {"succeeded"}, ended
+    assert stage.git("show", f"{ended['talks']['branch']}:note.txt") == "from the tool\n"
+    assert "the first answer" in stage.file("talks", "txt").read_text()
+    if table.BUILTIN[agent].continue_args:
+        assert stage.server.told("Remember alpha", "the first answer", "And now beta")
+    if agent not in WITHOUT_SHELL:
+        assert stage.git("show", f"{ended['runs']['branch']}:made.txt") == "made\n"
+        assert stage.git("log", "-1", "--format=%an %s", ended["runs"]["branch"]) == "Ann inside\n"
+    kept = {name for name in list_homes() if not name.startswith((".local/share/opencode", "config/opencode"))}
+    assert kept <= {".codex/config.toml", ".gemini/settings.json", ".qwen/settings.json"}, "it wrote into the home"
+
+
+def list_homes() -> set[str]:
+    """What is in the home directory, but for what is the session's; opencode was started outside, too."""
+    home = Path(os.environ["HOME"])
+    files = (path for path in home.rglob("*") if path.is_file() and home / "state" not in path.parents)
+    return {str(path.relative_to(home)) for path in files}
+
+
+def test_claude_starts_a_session_by_a_tool(needs_claude: None, stage: Stage) -> None:
+    program, *words = stage.command.argv
+    config = {"mcpServers": {"sessionrun": {"command": program, "args": [*words, "mcp"]}}}
+    tool = "mcp__sessionrun__start_session"
+    arguments = {"prompts": ["echo made by a session > made"], "agent": "shell", "name": "by claude"}
+    prompt = f"Please tool[[{tool} {json.dumps(arguments)}]] answer[[it is started]]"
+    options = ["--mcp-config", json.dumps(config), "--strict-mcp-config", "--allowedTools", tool]
+    done = subprocess.run(
+        ["claude", "-p", "--model", MODELS["claude"], *options],
+        input=prompt,
+        cwd=stage.repository,
+        env={**os.environ, "ENABLE_TOOL_SEARCH": "false"},  # else it offers only the names of such tools
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "it is started"), done.stdout + done.stderr
+    (session_id,) = [one["session_id"] for one in stage.command.load("list")["sessions"]]
+    stage.command.sessions.append(session_id)
+    assert stage.server.told(session_id), "the agent was told the answer of the tool"
+    eventually(lambda: stage.command.status(session_id)["ended_at"])
+    assert (stage.repository / "made").read_text() == "made by a session\n"
+
+
+@pytest.mark.skipif(find_agent("qwen") is not None, reason=find_agent("qwen") or "")
+def test_a_matrix_keeps_what_qwen_logs_of_each_of_its_models(stage: Stage) -> None:
+    prompts = ["First part.", "write[[note.txt=from the tool]] answer[[written]]"]
+    config = {
+        "worktree_base": "../trees",
+        "tasks": [{"id": "note", "name": "Write a note", "prompts": prompts}],
+        "models": ["test-model", {"name": "other-model", "authType": "openai"}],
+    }
+    (stage.repository / "config.json").write_text(json.dumps(config))
+    done = stage.command("-q", "config.json")
+    assert done.returncode == 0, done.stderr
+    stage.finish(done.stdout.strip())
+    runs = json.loads((stage.repository / "results.json").read_text())["runs"]
+    assert [(run["model"], run["status"]) for run in runs] == [
+        ("test-model", "succeeded"),
+        ("other-model", "succeeded"),
+    ]
+    assert {request.model for request in stage.server.told("First part.")} == {"test-model", "other-model"}
+    for run in runs:
+        folder = stage.repository / run["output_dir"]
+        assert (folder / "stdout.txt").read_text().strip() == "written"
+        logs = sorted((folder / "logs").glob("openai-*.json"))
+        assert logs and run["model"] in logs[0].read_text(), list(folder.iterdir())
+        assert "+from the tool" in (folder / "diff.patch").read_text()

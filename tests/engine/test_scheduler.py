@@ -135,10 +135,10 @@ HISTORIES: dict[str, History] = {
         void a/1/1/work/6 -> end a failed start_failed: gone; session completed failed
         """,
     ),
-    "a lost check runs again up to three times; each phase, and each round, has starts of its own": History(
-        (task("a", check=CHECK, rounds=2),),
+    "what was lost runs again up to three times; each phase, and each round, has starts of its own": History(
+        (task("a", check=CHECK, rounds=2), task("b", workspace=TREE), task("c", workspace=TREE)),
         """
-        begin -> start a/1/1/work/1
+        to b/1/1/prepare/1 & to c/1/1/release/1
         void a/1/1/work/1 -> start a/1/1/work/2
         void a/1/1/work/2 -> start a/1/1/work/3
         passed a/1/1/work/3 -> start a/1/1/check/1
@@ -148,20 +148,14 @@ HISTORIES: dict[str, History] = {
         passed a/1/2/work/1 -> start a/1/2/check/1
         lost a/1/2/check/1 -> start a/1/2/check/2
         lost a/1/2/check/2 -> start a/1/2/check/3
-        lost a/1/2/check/3 -> end a lost lost: gone; session completed failed
-        """,
-    ),
-    "a lost prepare or release runs again up to three times": History(
-        (task("a", workspace=TREE), task("b", workspace=TREE)),
-        """
-        to a/1/1/prepare/1 & to b/1/1/release/1
-        lost a/1/1/prepare/1 -> start a/1/1/prepare/2
-        lost a/1/1/prepare/2 -> start a/1/1/prepare/3
-        lost a/1/1/prepare/3 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> end a failed lost: gone
-        lost b/1/1/release/1 -> start b/1/1/release/2
-        interrupted b/1/1/release/2 -> start b/1/1/release/3
-        lost b/1/1/release/3 -> end b succeeded; session completed failed
+        lost a/1/2/check/3 -> end a lost lost: gone
+        lost b/1/1/prepare/1 -> start b/1/1/prepare/2
+        lost b/1/1/prepare/2 -> start b/1/1/prepare/3
+        lost b/1/1/prepare/3 -> start b/1/1/release/1
+        passed b/1/1/release/1 -> end b failed lost: gone
+        lost c/1/1/release/1 -> start c/1/1/release/2
+        interrupted c/1/1/release/2 -> start c/1/1/release/3
+        lost c/1/1/release/3 -> end c succeeded; session completed failed
         """,
     ),
     "a second report of an end means nothing": History(

@@ -288,17 +288,6 @@ HISTORIES: dict[str, History] = {
         """,
         limits={"workspace_timeout_s": 8.0},
     ),
-    "a release that takes too long is given up once, and the outcome stays": History(
-        (task("a", workspace=TREE), task("b", needs=("a",))),
-        """
-        to a/1/1/release/1
-        started a/1/1/release/1 & grew 6 & at 2 -> look a/1/1/release/1; wake 10
-        at 10 -> fire a/1/1/release/1 workspace_timeout; stop a/1/1/release/1 timed_out
-        lost a/1/1/release/1 -> end a succeeded; start b/1/1/work/1
-        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
-        """,
-        limits={"workspace_timeout_s": 8.0},
-    ),
     "cancel leaves a release alone; cancel --now ends it, and a PREPARE, which is given back": History(
         (task("a", workspace=TREE), task("b", workspace=TREE)),
         """

@@ -245,14 +245,6 @@ def test_the_others_wait_for_the_first_and_start_together() -> None:
     assert [one["reason"] for one in waiting["tasks"]] == [None, *[f"held: {FIRST}"] * 3]
 
 
-def test_no_more_is_spent_than_the_budget_or_the_first_job() -> None:
-    tasks = [task(f"t{num}") for num in range(9)]
-    for budget, ran in ((4.5, 4), (0.5, 1)):
-        drive = Paid(make(*tasks, budget_usd=budget), {}).run()
-        assert drive.state.money.spent == to_nano(ran)
-        assert list(drive.ends.values()) == [("succeeded", None)] * ran + [("skipped", BUDGET)] * (9 - ran)
-
-
 @pytest.mark.parametrize(
     ("tasks", "limits", "works"),
     [
@@ -286,29 +278,6 @@ def test_tokens_without_a_price_are_waited_for_once_and_silence_three_times() ->
     spec = make(*(task(name) for name in costs), budget_usd=1.0)
     assert [*Paid(spec, {}, priced=False).run().works.values()] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert [*Paid(spec, costs).run().works.values()] == [0.0, 1.0, 2.0, 3.0, 3.0, 3.0]
-
-
-ENDS: list[tuple[Fate, dict[str, Any], list[tuple[float, Event]], float]] = [
-    (Fate(wait_status=256, duration_s=1.0), {"retries": 2}, [], 1.0),  # its cost is known although it failed
-    (Fate("lost", duration_s=1.0), {}, [], 1.0),
-    (Fate("void"), {}, [], 0.0),
-    (Fate("unstartable"), {}, [], 0.0),
-    (Fate(wait_status=75 << 8, duration_s=1.0), {}, [], 30.0),  # its provider's limit holds all
-    (Fate(duration_s=9.0), {}, [(2.0, RequestReceived("c", "cancel", ("t0",)))], 2.0),
-]
-
-
-@pytest.mark.parametrize(("fate", "fields", "planned", "second"), ENDS)
-def test_whatever_becomes_of_the_first(
-    fate: Fate, fields: dict[str, Any], planned: list[tuple[float, Event]], second: float
-) -> None:
-    """It is over, so another one may be the first; and when one has told its cost, all others start."""
-    spec = make(task("t0", **fields), *(task(f"t{num}") for num in range(1, 4)), budget_usd=20.0)
-    is_limit = fate.wait_status == 75 << 8
-    costs = {"t0": None} if fate.kind == "lost" else {}
-    drive = Paid(spec, costs, {"t0/1/1/work/1" if is_limit else "t0/work": fate}, planned).run()
-    assert min(at for name, at in drive.works.items() if name != "t0") >= second
-    assert list(drive.ends.values())[1:] == [("succeeded", None)] * 3
 
 
 # --- properties

@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 from simulated import Fate, SimulatedExecutor
-from simulation import Drive, Scripted, make_session
+from simulation import Drive, Scripted, make_session, see_output
 
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
@@ -814,18 +814,10 @@ class Play(Scripted):
         if isinstance(order, CancelJob):
             return f"stop {order.key.text()} {order.reason}{' now' * order.now}"
         if isinstance(order, CheckOutput):
-            return self.check_output(order)
+            event = see_output(self.state, order, self.size)
+            self.record(event)
+            return f"look {order.key.text()}" if isinstance(event, OutputSeen) else describe(event)
         return f"wake {round(order.mono, 2):g}"
-
-    def check_output(self, order: CheckOutput) -> str:
-        key, job = order.key, self.state.tasks[order.key.task].job
-        assert job is not None
-        waits = not self.size and order.timer == "workspace_timeout"
-        event = (
-            OutputSeen(key, self.size) if waits or self.size != job.output_size else TimerFired(key, order.timer)
-        )
-        self.record(event)
-        return f"look {key.text()}" if isinstance(event, OutputSeen) else describe(event)
 
 
 def passed(key: JobKey) -> JobFinished:

@@ -540,15 +540,15 @@ session completed failed
         {"gpu": 1},
     ),
     "a reboot: the clock begins anew, backoffs and holds are over, deadlines forgotten": History(
-        (task("a", retries=1), task("b", uses={"gpu": 1}), task("c", timeout_s=50.0, check=CHECK)),
+        (task("b", uses={"gpu": 1}), task("a", retries=1), task("c", timeout_s=50.0, check=CHECK)),
         """
         hold gpu until 2000 -> start a/1/1/work/1; start c/1/1/work/1; wake 2000
         started c/1/1/work/1 -> wake 50
         failed a/1/1/work/1 -> retry a failed; wake 0.98
         passed c/1/1/work/1 -> start c/1/1/check/1
-        reboot -> lift gpu; start a/2/1/work/1; start b/1/1/work/1
+        reboot -> lift gpu; start b/1/1/work/1; start a/2/1/work/1
         interrupted c/1/1/check/1 -> start c/1/1/check/2
-        rest -> end a succeeded; end b succeeded; end c succeeded; session completed succeeded
+        rest -> end b succeeded; end a succeeded; end c succeeded; session completed succeeded
         """,
         {"gpu": 1},
     ),

@@ -295,7 +295,7 @@ def test_what_is_handed_on_of_work_that_is_lost_or_on_a_rescue_branch() -> None:
     b, lost = Handed("b", "2", "bb-rescue"), Handed("lost", None, None, "deleted")
     assert find_handed(tasks["t"], tasks) == (b, lost)
     tasks["t"].attempt = 3
-    assert find_handed(tasks["t"], tasks) == (replace(b, follow=True), lost)
+    assert find_handed(tasks["t"], tasks) == (replace(b, follow=True), replace(lost, follow=True))
     tasks["t"].retried = 2
     assert find_handed(tasks["t"], tasks) == (b, lost)
 

@@ -146,6 +146,7 @@ def examine_branches(project: Project, place: Place, work: str) -> list[str]:
     branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
     refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
     wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
+    wrong += [f"remark: {place.remark}"] if place.remark is not None else []
     if work == "off its branch":
         kept = place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
         return wrong if kept else [*wrong, "work is lost"]

@@ -89,7 +89,9 @@ def snapshot(project: Project) -> dict[str, object]:
 
 
 def dirty(project: Project) -> None:
-    """Work of the user's own, half done, in every place where git keeps such a thing."""
+    """Work of the user's own, half done, in every place where git keeps such a thing; and settings for people."""
+    for setting in ("diff.noprefix true", "diff.submodule log", "diff.external false"):
+        project.run("config", *setting.split())
     (project.top / "a.txt").write_text("stashed\n")
     project.run("stash", "push", "-q")
     project.run("branch", "topic")
@@ -236,8 +238,6 @@ TRICKS = {
     "attributes of all worktrees": "echo '* text eol=lf' > $(git rev-parse --git-common-dir)/info/attributes; "
     "printf 'a\\r\\n' > a.txt",
     "an encoding": "echo '* working-tree-encoding=UTF-16' > $(git rev-parse --git-common-dir)/info/attributes",
-    "settings for people": "git config diff.noprefix true; git config diff.submodule log; "
-    "git config diff.external false",
     "another top": "git config extensions.worktreeConfig true; git config --worktree core.worktree /",
 }
 

@@ -179,8 +179,10 @@ def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
 
 def test_the_ledger_adds_up() -> None:
     other = KEY._replace(task="b")
+    later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]  # of another version
     ledger = fold_ledger(
         [
+            *later,
             make_record(BEGAN, 1, 2, "boot", "ns"),
             make_record(CLAIMED, KEY.text()),
             make_record(CLAIMED, other.text()),
@@ -204,12 +206,6 @@ def test_the_ledger_adds_up() -> None:
 @given(st.lists(st.binary(max_size=40)))
 def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
     fold_ledger(payloads)
-
-
-def test_records_of_a_later_version_are_passed_over() -> None:
-    later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]
-    ledger = fold_ledger([*later, make_record(CLAIMED, KEY.text())])
-    assert ledger.jobs[KEY.text()].wait_status is None
 
 
 # --- files ---

@@ -339,12 +339,15 @@ class RealCluster:
     def kill_all(self, name: str) -> None:
         """kill -9 of all processes of a node, with what runs there, as a power cut does."""
         self.programs[name].kill()
-        node_id = self.site(name).name.removeprefix("node-")
+        self._end({self.site(name).name.removeprefix("node-")}, str(self.site(name)))
+
+    def _end(self, ids: set[str], place: str) -> None:
+        """End the workers of these nodes, their own processes below a place, and what runs there."""
         end_all(
             lambda: [
-                *(one for one in processes_of(f":{self.port}") if node_id in words_of(one)),
-                *processes_of(str(self.site(name))),
-                *(one for one in psutil.process_iter() if marker_of(one).startswith(f"{node_id}/")),
+                *(one for one in processes_of(f":{self.port}") if any(name in words_of(one) for name in ids)),
+                *processes_of(place),
+                *(one for one in psutil.process_iter() if marker_of(one).partition("/")[0] in ids),
             ]
         )
 
@@ -355,14 +358,9 @@ class RealCluster:
                 program.send_signal(signal.SIGCONT)
             program.kill()
             program.wait()
+        end_all(lambda: processes_of(f":{self.port}"))
         ids = {path.name.removeprefix("node-") for path in self.nodes_dir.glob("*/node-*")}
-        end_all(
-            lambda: [
-                *processes_of(f":{self.port}"),
-                *processes_of(str(self.nodes_dir)),
-                *(one for one in psutil.process_iter() if marker_of(one).partition("/")[0] in ids),
-            ]
-        )
+        self._end(ids, str(self.nodes_dir))
 
 
 @contextmanager

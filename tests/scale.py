@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cluster_simulation import Scheduler, Truth, World
 
@@ -39,20 +39,6 @@ TIMERS = Timers(tick=5.0)
 LATENCY_S = 0.002
 SLOTS = 8
 SESSION_ID = "0b0e0f3c-0000-4000-8000-000000000001"
-
-
-class Figures(NamedTuple):
-    """What one run took."""
-
-    nodes: int
-    tasks: int
-    lost: int
-    virtual_s: float
-    wall_s: float
-    cpu_ms_per_task: float
-    memory_mb: int
-    journal_mb: float
-    messages: int
 
 
 @dataclass
@@ -258,7 +244,7 @@ def make_spec(place: Path, tasks: int, choose: random.Random) -> SessionSpec:
     )
 
 
-def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate, dict[str, Any]]:
+def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, float], Fate, dict[str, Any]]:
     """One session; a twentieth of the nodes loses power, another one its cable for two minutes."""
     choose = random.Random(seed)
     spec = make_spec(place, tasks, choose)
@@ -299,16 +285,15 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)
-    lost = sum(task["outcome"] == "lost" for task in shown["tasks"])
-    figures = Figures(
-        nodes=nodes,
-        tasks=tasks,
-        lost=lost,
-        virtual_s=round(world.now),
-        wall_s=round(wall_s, 1),
-        cpu_ms_per_task=round(cpu_s / tasks * 1000, 2),
-        memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        journal_mb=round(session.journal_path.stat().st_size / 1e6, 1),
-        messages=fate.messages,
-    )
+    figures = {
+        "nodes": nodes,
+        "tasks": tasks,
+        "lost": sum(task["outcome"] == "lost" for task in shown["tasks"]),
+        "virtual_s": round(world.now),
+        "wall_s": round(wall_s, 1),
+        "cpu_ms_per_task": round(cpu_s / tasks * 1000, 2),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "journal_mb": round(session.journal_path.stat().st_size / 1e6, 1),
+        "messages": fate.messages,
+    }
     return figures, fate, shown

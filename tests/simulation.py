@@ -104,6 +104,14 @@ def judge(ended: Exit) -> JobFinished:
     )
 
 
+def see_output(state: State, order: CheckOutput, size: int) -> Event:
+    """What is recorded when a job is looked at that has printed so much."""
+    job = state.tasks[order.key.task].job
+    waits = not size and order.timer == "workspace_timeout"
+    has_changed = waits or job is None or size != job.output_size
+    return OutputSeen(order.key, size) if has_changed else TimerFired(order.key, order.timer)
+
+
 class Scripted:
     """A session without an executor: `begins` and `stops` of a subclass say what becomes of its jobs.
 
@@ -240,13 +248,6 @@ class Drive:
             if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived, TasksAdded)):
                 self.record(event)
 
-    def _check_output(self, order: CheckOutput) -> None:
-        key = order.key
-        job, size = self.state.tasks[key.task].job, self.executor.measure_output(key)
-        waits = not size and order.timer == "workspace_timeout"
-        grown = waits or job is None or size != job.output_size
-        self.record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
-
     def settle(self) -> None:
         """Carry out orders until there is nothing left but to wait."""
         self._wake = None
@@ -276,7 +277,7 @@ class Drive:
         elif isinstance(order, CancelJob):
             self.executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
-            self._check_output(order)
+            self.record(see_output(self.state, order, self.executor.measure_output(order.key)))
         else:
             self.record(order.event)
         return None

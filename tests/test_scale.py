@@ -34,7 +34,7 @@ def check(fate: Fate, shown: dict[str, object], place: Path) -> None:
 def test_twenty_nodes(own_place: Path) -> None:
     figures, fate, shown = play(own_place, nodes=20, tasks=400, seed=1)
     check(fate, shown, own_place)
-    assert 0 < figures.lost < 40
+    assert 0 < figures["lost"] < 40
 
 
 @pytest.mark.slow

@@ -194,8 +194,8 @@ class Failure:
     """How a failure begins, on which machines, and for how long (seconds)."""
 
     begin: Callable[[Run, str], Undo]
-    where: tuple[str, ...]
-    lasts: tuple[float, float]
+    where: tuple[str, ...] = ("a", "b")
+    lasts: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -214,51 +214,38 @@ class Row:
     seconds: tuple[float, float] = (7.0, 11.0)
 
 
-NODES, HEAD, AT_ONE_MOMENT = ("a", "b"), ("head",), (0.0, 0.0)
+HEAD, CUT_SHORT = ("head",), "cut within the lease"
 SHORT, LONG, FROZEN = (2.5, 3.5), (8.5, 11.0), (12.0, 12.0)
 
 
-def costly(
-    begin: Callable[[Run, str], Undo],
-    where: tuple[str, ...] = NODES,
-    lasts: tuple[float, float] = AT_ONE_MOMENT,
-) -> Row:
-    return Row((Failure(begin, where, lasts),))
-
-
-def harmless(
-    begin: Callable[[Run, str], Undo],
-    where: tuple[str, ...] = NODES,
-    lasts: tuple[float, float] = AT_ONE_MOMENT,
-    **about: Any,
-) -> Row:
-    return replace(Row((Failure(begin, where, lasts),), 3, LONG_LEASE_S, (), 16, (4.0, 9.0)), **about)
+def harmless(failure: Failure, **about: Any) -> Row:
+    return replace(Row((failure,), 3, LONG_LEASE_S, (), 16, (4.0, 9.0)), **about)
 
 
 ROWS = {
-    "none": harmless(kill(), faults=0),
-    "kill worker": harmless(kill("worker")),
-    "kill keeper": harmless(kill("keeper")),
-    "kill root": harmless(kill("root")),
-    "kill root and keeper": harmless(kill("root", "keeper"), losing=(UNSEEN,)),
-    "kill link": harmless(kill("link")),
-    "kill supervisor": harmless(kill_of_session(2), HEAD),
-    "kill the session's keeper": harmless(kill_of_session(1), HEAD),
-    "kill scheduler, long lease": harmless(kill("scheduler"), HEAD, faults=2),
-    "kill scheduler, short lease": costly(kill("scheduler"), HEAD),
-    "cut within the lease": harmless(cut, lasts=(6.0, 8.0), lease_s=30),
-    "cut beyond the lease": costly(cut, lasts=LONG),
-    "one-way loss": costly(lose_one_way, lasts=LONG),
-    "cut of the head": costly(cut, HEAD, LONG),
-    "stop worker": costly(stop("worker"), lasts=LONG),
-    "stop keeper": costly(stop("keeper"), lasts=LONG),
-    "stop root and keeper": costly(stop("root", "keeper"), lasts=LONG),
-    "stop scheduler": costly(stop("scheduler"), HEAD, LONG),
-    "freeze": costly(freeze, lasts=FROZEN),
+    "none": harmless(Failure(kill()), faults=0),
+    "kill worker": harmless(Failure(kill("worker"))),
+    "kill keeper": harmless(Failure(kill("keeper"))),
+    "kill root": harmless(Failure(kill("root"))),
+    "kill root and keeper": harmless(Failure(kill("root", "keeper")), losing=(UNSEEN,)),
+    "kill link": harmless(Failure(kill("link"))),
+    "kill supervisor": harmless(Failure(kill_of_session(2), HEAD)),
+    "kill the session's keeper": harmless(Failure(kill_of_session(1), HEAD)),
+    "kill scheduler, long lease": harmless(Failure(kill("scheduler"), HEAD), faults=2),
+    "kill scheduler, short lease": Row((Failure(kill("scheduler"), HEAD),)),
+    CUT_SHORT: harmless(Failure(cut, lasts=(6.0, 8.0)), lease_s=30),
+    "cut beyond the lease": Row((Failure(cut, lasts=LONG),)),
+    "one-way loss": Row((Failure(lose_one_way, lasts=LONG),)),
+    "cut of the head": Row((Failure(cut, HEAD, LONG),)),
+    "stop worker": Row((Failure(stop("worker"), lasts=LONG),)),
+    "stop keeper": Row((Failure(stop("keeper"), lasts=LONG),)),
+    "stop root and keeper": Row((Failure(stop("root", "keeper"), lasts=LONG),)),
+    "stop scheduler": Row((Failure(stop("scheduler"), HEAD, LONG),)),
+    "freeze": Row((Failure(freeze, lasts=FROZEN),)),
 }
 ALL = [
-    *(one for name in ROWS.keys() - {"none", "freeze", "cut within the lease"} for one in ROWS[name].failures),
-    Failure(cut, NODES, SHORT),
+    *(one for name, row in ROWS.items() if name not in ("none", "freeze", CUT_SHORT) for one in row.failures),
+    Failure(cut, lasts=SHORT),
 ]
 ROWS["chaos"] = Row(tuple(ALL), faults=30, tasks=200, seconds=(3.0, 6.0))
 

@@ -299,13 +299,6 @@ AROUND_A_START = (
 """What a keeper does when it starts its first job; the first that it spawns is its supervisor."""
 
 
-def is_stopped(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() == psutil.STATUS_STOPPED)
-    except psutil.NoSuchProcess:
-        return False
-
-
 @needs_calls
 @pytest.mark.slow
 def test_what_a_keeper_claimed_and_did_not_spawn_is_lost_and_never_starts(
@@ -340,7 +333,7 @@ def test_a_keeper_that_is_stopped_before_a_spawn_beyond_its_lease_never_spawns(
     node, ran = begin(nodes, own_place / "node", timers=SHORT), own_place / "ran"
     keeper = node.find("keeper")
     job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
-    node.pump(lambda: is_stopped(keeper))
+    node.pump(lambda: keeper.status() == psutil.STATUS_STOPPED)
     assert node.ledger_words(job) == "CT" and not node.jobs(job)
     node.pump(lambda: job in node.ends or job in node.dead)
     eventually(lambda: not keeper.is_running())

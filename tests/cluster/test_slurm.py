@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -371,27 +372,11 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     assert set(later.open) == {key("a"), key("c")} and later.open[key("c")].job == "12_2"
 
 
-class Here:
-    """Stands in for the executor of this machine."""
-
-    def __init__(self) -> None:
-        self.started: list[Job] = []
-
-    def start(self, jobs: Sequence[Job]) -> list[Any]:
-        self.started += jobs
-        return []
-
-    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Any]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-
 def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     cluster = Cluster("slurm", max_array=2)
     spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=cluster)
-    here: Any = Here()
+    here = Mock()
+    here.start.return_value = here.wait.return_value = []
     executor = SlurmExecutor(session, spec, here, 3, {}, print)
     claims = [executor.claim(key(name), None, None) for name in "abcde"]
     assert [claim.epoch for claim in claims] == ["3-1", "3-1", "3-2", "3-2", "3-3"]
@@ -401,7 +386,7 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     executor.wait(0)
     assert executor.claim(key("f"), None, None).epoch == "3-6"  # what was not started is not submitted
     release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
-    assert executor.start([release]) == [] and here.started == [release]
+    assert executor.start([release]) == [] and here.start.call_args.args == ([release],)
     executor.close()
 
 

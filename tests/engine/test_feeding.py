@@ -209,10 +209,9 @@ def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
 
 def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:
     spec = make_session([], resources={"slot": 3}, open_feed=True)
-    spec = replace(spec, cluster=Cluster("tls://127.0.0.1:1"))
-    state, snapshots = begin(spec), Snapshots()
-    for slots, free in [(None, 0), (2, 2), (8, 3)]:
-        if slots is not None:
+    state, snapshots = begin(replace(spec, cluster=Cluster("tls://127.0.0.1:1"))), Snapshots()
+    for slots, free in ((0, 0), (2, 2), (8, 3)):
+        if slots:
             apply(state, Entry(state.seq + 1, 0.0, 0.0, SlotsOffered(slots, 1)))
         snapshot = snapshots.look(state)
         assert snapshot is not None and snapshot.free == free

@@ -1,22 +1,33 @@
-"""The landing queue, whatever befalls LAND jobs and whatever users ask for: nothing is lost or lands twice."""
+"""The landing queue, whatever befalls LAND jobs and whatever users ask for: nothing is lost or lands twice.
+
+And what the engine does with and without such rules; what a row of rules may be is tested with the rooms.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation import Scripted, make_session
+from simulated import Fate, SimulatedExecutor
+from simulation import Drive, Scripted, make_session
 
+from sessionrun.cluster import rules as cluster_rules
+from sessionrun.engine import moves
+from sessionrun.engine.fold import apply
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.state import State
-from sessionrun.engine.status import find_end
+from sessionrun.engine.status import find_end, project
+from sessionrun.landing import rules as landing_rules
 from sessionrun.landing.lanes import land_of
 from sessionrun.landing.rules import next_landing
+from sessionrun.model.asked import Cluster, SlotsOffered
 from sessionrun.model.events import (
+    Entry,
     Event,
     JobFinished,
     JobLost,
@@ -28,8 +39,9 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.spec import Check, Job, Landing, SessionSpec, TaskSpec, Workspace
 from sessionrun.queue.sync import find_mender
+from sessionrun.session.history import begin
 
 MOST_STEPS = 400
 Draw = Callable[[int], int]
@@ -248,3 +260,67 @@ def test_how_many_jobs_of_a_phase_may_die_in_a_row(phase: str, keepers: int, mos
     assert phase not in [key.phase for key in world.running]
     if phase == "land":
         assert status_of(world.state, "t0") == "held" and world.state.ended is not None
+
+
+# --- the engine with and without the rules of businesses ---
+
+
+LANDING, CLUSTER = Landing("refs/heads/main"), Cluster("tls://127.0.0.1:1")
+
+
+def make_mixed() -> SessionSpec:
+    tree, check = Workspace("worktree"), Check(("true",))
+    tasks = [
+        TaskSpec("a", ("x",), workspace=tree, check=check, rounds=2),
+        TaskSpec("b", ("x",), workspace=tree, needs=("a",)),
+        TaskSpec("c", ("x",), retries=1),
+        TaskSpec("d", ("x",), needs=("c",)),
+    ]
+    return make_session(tasks, resources={"slot": 2})
+
+
+def fate_of(job: Job) -> Fate:
+    """The first check of `a` fails, and each WORK of `c`."""
+    fails = job.key.task == "c" or (job.key.phase == "check" and job.key.round == 1)
+    return Fate(wait_status=256 if fails else 0)
+
+
+@pytest.mark.parametrize("asked", [None, LANDING])
+def test_the_engine_runs_a_session_without_rules(asked: Landing | None) -> None:
+    """Also one that was asked to land, of a program without that business: then nothing lands."""
+    spec = replace(make_mixed(), landing=asked)
+    retry = RequestReceived("r", "retry", ("c",))
+    drive = Drive(spec, SimulatedExecutor(fate_of), [(99.0, retry)], state=moves.begin(spec, ())).run()
+    ends = {name: (task.outcome, task.attempt, task.round) for name, task in drive.state.tasks.items()}
+    assert ends == {
+        "a": ("succeeded", 1, 2),
+        "b": ("succeeded", 1, 1),
+        "c": ("failed", 4, 1),
+        "d": ("skipped", 1, 1),
+    }
+    assert drive.state.ended is not None and drive.state.ended.outcome == "failed"
+    assert [task["landing"] for task in project(drive.state)["tasks"]] == [None] * 4
+    if asked is None:  # the rules of the house have nothing to say of it
+        again = begin(spec)
+        for entry in drive.entries:
+            apply(again, entry)
+        assert again == drive.state and again.rules == ()
+
+
+def test_a_session_has_the_rules_of_its_businesses() -> None:
+    spec, rows = make_mixed(), (landing_rules.RULES, cluster_rules.RULES)
+    for known, rules in [
+        (spec, ()),
+        (replace(spec, landing=LANDING), rows[:1]),
+        (replace(spec, cluster=CLUSTER), rows[1:]),
+    ]:
+        assert begin(known).rules == rules
+    state = begin(replace(spec, landing=LANDING, cluster=CLUSTER))
+    assert state.rules == rows
+    assert pickle.loads(pickle.dumps(state)) == state
+
+
+def test_an_event_of_a_business_that_the_session_does_not_have_is_damage() -> None:
+    for event in (WorkLanded("a", "main"), SlotsOffered(1, 1)):
+        with pytest.raises(KeyError, match=type(event).__name__):
+            apply(begin(make_mixed()), Entry(1, 0.0, 0.0, event))

@@ -158,7 +158,7 @@ def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
     session = place.start(plan, "--worktree", cwd=place.path / "repo")
     _read_all(place, session, seen, rng.sample(_READERS, 4))
     if not wait_until(lambda: _has_ended(place, session), HUNG_S):
-        seen.wrong.append(f"it did not end: {_describe_left(place, session)}")
+        seen.wrong.append(f"it did not end: locks {session.held_locks()}, {find_left(session.path)}")
     else:
         _read_all(place, session, seen, _READERS)
         if walled:
@@ -259,18 +259,6 @@ def _has_ended(place: Place, session: SessionDir) -> bool:
         return bool(json.loads(shown)["ended_at"])
     except (ValueError, KeyError):
         return False
-
-
-def _describe_left(place: Place, session: SessionDir) -> str:
-    """What a session that does not end is doing: its processes with what they wait for, and what a reader says."""
-    lines = []
-    for process in find_left(session.path):
-        folder = Path(f"/proc/{process.identity.pid}")
-        waits = (folder / "wchan").read_text() if folder.exists() else "gone"
-        words = b" ".join(process.words[:12]).decode("utf-8", "replace")
-        lines.append(f"{process.identity.pid} of {process.parent} in {waits}: {words[-200:]}")
-    shown = _call(place, Seen(), "status", session.session_id)
-    return "; ".join([f"is_alive: {session.is_alive()}", *lines, f"status: {shown!r}"])
 
 
 def _mend(place: Place) -> None:

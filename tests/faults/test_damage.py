@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import slow
 from forging import damage, find_places, forge, set_words
 
 from sessionrun.keeper.wire import root_command
@@ -127,21 +126,28 @@ def test_a_damaged_log_and_a_resume(dead: Dead, file: str, kind: str) -> None:
     assert not wrong, (file, kind, content.decode(), wrong[:3])
 
 
-@pytest.mark.parametrize("elsewhere", [False, *slow(True)], ids=["another start", "another pid namespace"])
-def test_no_foreign_process_is_signalled(dead: Dead, elsewhere: bool) -> None:
-    """Its pid is on record, with a start time or a namespace that is not its own."""
+@pytest.mark.parametrize(
+    ("keeper", "outcome"),
+    [
+        ({}, "lost"),
+        pytest.param({3: b"another-boot"}, "interrupted", marks=pytest.mark.slow),
+        pytest.param({4: b"1"}, "lost", marks=pytest.mark.slow),
+    ],
+    ids=["another start", "another boot", "another pid namespace"],
+)
+def test_no_foreign_process_is_signalled(dead: Dead, keeper: dict[int, bytes], outcome: str) -> None:
+    """Its pid is on record, with a start time, a boot or a namespace that is not its own."""
     foreign = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         place, session = dead.copy()
         pid, started = b"%d" % foreign.pid, b"%d" % (start_time(foreign.pid) or 0)
-        forge(session.ledger_path, set_words(b"S", {2: pid, 3: started} if elsewhere else {2: pid}))
-        if elsewhere:
-            forge(session.ledger_path, set_words(b"K", {4: b"1"}))
+        forge(session.ledger_path, set_words(b"S", {2: pid, 3: started} if keeper else {2: pid}))
+        forge(session.ledger_path, set_words(b"K", keeper))
         assert place.resume(session).endswith(": goes on")
         assert wait_until(lambda: has_ended(session), END_S)
         assert wait_until(lambda: not session.is_alive(), END_S)
         status = session.load_status() or {}
-        assert [task["outcome"] for task in status["tasks"]][1:] == ["lost", "succeeded", "succeeded"]
+        assert [task["outcome"] for task in status["tasks"]][1:] == [outcome, "succeeded", "succeeded"]
         assert foreign.poll() is None
         assert psutil.Process(foreign.pid).status() == psutil.STATUS_SLEEPING
     finally:

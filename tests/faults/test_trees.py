@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import slow
 
-from sessionrun.store.processes import identify, is_alive
+from sessionrun.store.processes import JOB_MARKER, environment, identify, is_alive
 from sessionrun.store.session import SessionDir
 
 from .chain import ROLES, Role, find_chain, find_left, kill_role
@@ -127,9 +127,11 @@ def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
 
 @pytest.mark.parametrize("victim", [None, *slow("keeper")])
 def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None) -> None:
-    """Whoever left the job's session, its tree and its environment lives no longer than the session."""
-    hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 600' &)"
-    session = start(place, {"hides": f"{hide}; while ! [ -e go ]; do sleep 0.05; done"})
+    """Whoever left the job's session, its tree and its environment, or only calls itself a session's."""
+    hide = f"(setsid env -i NESTED sh -c '{_TELL}; exec sleep 600' &); "
+    both = hide.replace("NESTED", "") + hide.replace("NESTED", "SESSIONRUN_PARENT=junk")
+    session = start(place, {"hides": f"{both} while ! [ -e go ]; do sleep 0.05; done"})
+    assert wait_until(lambda: len(pids_of(place.path / "t0")) == 2, END_S)
     if victim is not None:
         kill_surely(session, victim)
         assert wait_until(lambda: len(find_chain(session.path)["keeper"]) == 1, END_S)
@@ -137,23 +139,34 @@ def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None)
     assert_nothing_left(place, session)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [None, "keeper", "root"])
-def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | None) -> None:
+@pytest.mark.parametrize("end", ["cancel", *slow("by itself", "keeper", "root")])
+def test_a_session_that_a_job_starts(place: Place, end: str) -> None:
     """It is nobody's tree but its own: the end of that job, of its keeper and of its session leave it alone."""
     (place.path / "inner").mkdir()
     inner = Place(place.path / "inner", place.environ)
     gate = f"echo $$ >> '{inner.path}/pids'; while ! [ -e '{inner.path}/go' ]; do sleep 0.05; done; exit 5"
     command = shlex.join(inner.run_argv({"prompts": [gate]}))
-    outer = place.start({"prompts": [f"unset XX; {command}"]})
+    stays = "; exec sleep 600" if end == "cancel" else ""
+    outer = place.start({"prompts": [{"id": "o", "prompt": f"SESSIONRUN_FEEDBACK=/x {command}{stays}"}]})
     assert wait_until(lambda: pids_of(inner.path), END_S)
-    if victim is not None:
-        kill_role(outer.path, victim)
+    if end == "cancel":
+        words = ["cancel", outer.session_id, "--results-dir", str(place.results)]
+        place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=120)
+    for role in ROLES:
+        if role == end:
+            kill_role(outer.path, role)
     assert wait_until(lambda: has_ended(outer) and not outer.is_alive(), END_S)
     session = next(SessionDir(path) for path in inner.results.glob("session-*"))
     job = identify(pids_of(inner.path)[0])
     assert job is not None
-    assert all(len(find_chain(session.path)[role]) == 1 for role in ROLES)
+    chain = find_chain(session.path)
+    assert all(len(chain[role]) == 1 for role in ROLES)
+    (supervisor,) = chain["supervisor"]
+    assert JOB_MARKER not in environment(supervisor.pid)
+    assert environment(job.pid)[JOB_MARKER].startswith(f"{session.session_id}/")
+    assert "SESSIONRUN_FEEDBACK" not in environment(job.pid)
+    for pid in (supervisor.pid, job.pid):
+        assert environment(pid)["SESSIONRUN_PARENT"] == f"{outer.session_id}/o/1/1/work/1"
     assert not find_left(outer.path)
     (inner.path / "go").touch()
     assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S)

@@ -161,19 +161,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # --- ends ---
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 255])
-def test_exit_codes_are_kept(bench: Bench, code: int) -> None:
-    ended = bench.run(f"exit {code}")
-    assert ended.wait_status == code << 8
-    assert (ended.errno, ended.detail) == (None, None)
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGALRM)
+
+
+@pytest.mark.parametrize("status", [*(code << 8 for code in (0, 1, 7, 126, 127, 255)), *map(int, SIGNALS)])
+def test_exit_codes_and_deaths_by_signal_are_kept(bench: Bench, status: int) -> None:
+    ended = bench.run(f"exit {status >> 8}" if status not in SIGNALS else f"kill -{status} $$")
+    assert (ended.wait_status, ended.errno, ended.detail) == (status, None, None)
     assert ended.cpu_s is not None
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGALRM])
-def test_deaths_by_signal_are_kept(bench: Bench, number: signal.Signals) -> None:
-    status = bench.run(f"kill -{int(number)} $$").wait_status
-    assert status is not None
-    assert (os.WIFSIGNALED(status), os.WTERMSIG(status), os.WCOREDUMP(status)) == (True, number, False)
 
 
 def test_the_core_dump_bit_is_kept(tmp_path: Path) -> None:
@@ -407,18 +402,11 @@ TREES: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_the_whole_tree_is_stopped(bench: Bench, name: str) -> None:
-    bench.start(bench.job(TREES[name]))
-    child = psutil.Process(bench.pid_in("child"))
+def test_the_whole_tree_is_stopped_and_no_other(bench: Bench, name: str) -> None:
+    bench.start(bench.job(TREES[name]), bench.job("echo $$ >other; sleep 600", "b"))
+    child, other = psutil.Process(bench.pid_in("child")), psutil.Process(bench.pid_in("other"))
     stop_and_wait(bench)
-    assert is_gone(child)
-
-
-def test_others_are_left_alone(bench: Bench) -> None:
-    bench.start(bench.job("sleep 600"), bench.job("echo $$ >other; sleep 600", "b"))
-    other = psutil.Process(bench.pid_in("other"))
-    stop_and_wait(bench)
-    assert not is_gone(other)
+    assert (is_gone(child), is_gone(other)) == (True, False)
 
 
 ORPHAN = "(sleep 600 & echo $! >pid); until grep -q sleep /proc/$(cat pid)/comm; do :; done;"

@@ -117,32 +117,6 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
 
 
 @pytest.mark.slow
-def test_a_watching_session_takes_what_comes_and_drops_what_goes(project: Dispatcher) -> None:
-    session_id = project.dispatch("--watch", "--workers", "2")
-    (first,) = project.add(write("one"))
-    project.until_queue(lambda tasks: tasks[first].status == "closed")
-    (failing,) = project.add("[ -e ../../go ] && " + write("two"))
-    project.until_queue(lambda tasks: tasks[failing].reason)
-    assert project.stand()[failing] == "open"  # and is not begun again by itself
-    (waiting,) = project.add(GONE.format("../../never") + write("three"))
-    project.until_queue(lambda tasks: tasks[waiting].claim)
-    shown = project("queue", "list").stdout
-    assert f"{waiting}  claimed ({waiting} of {session_id[:8]})" in shown
-    project("queue", "close", waiting)  # a person has done it
-    project.until(session_id, lambda view: [one for one in view["tasks"] if one["outcome"] == "cancelled"])
-    (project.cwd / "go").touch()
-    assert project("queue", "reopen", failing).returncode == 0
-    project.until_queue(lambda tasks: tasks[failing].status == "closed")
-    assert project.load("status", session_id)["tasks"][-1]["id"] == f"{failing}-2"
-    (last,) = project.add(GONE.format("../../never") + write("four"))
-    project.until_queue(lambda tasks: tasks[last].claim)
-    project("cancel", session_id)
-    project.wait(session_id)
-    assert project.tasks()[last].claim is None
-    assert sorted(project.merged()) == sorted([project.tasks()[first].title, project.tasks()[failing].title])
-
-
-@pytest.mark.slow
 def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     """`retry` of a task whose task of the queue is done does nothing; of one that is open it is claimed again."""
     titles = [f"[ -e ../../go ] && {write(name)}" for name in ("one", "two")]
@@ -190,29 +164,6 @@ def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher
     tasks = project.load("status", session_id)["tasks"]
     assert [task["id"] for task in tasks] == [names[1]]  # what landed is not done again
     assert len(project.merged()) == 2
-
-
-@pytest.mark.slow
-def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatcher) -> None:
-    """Work that conflicts leaves its task open; closed without a mend, the task stays closed."""
-    session_id = project.dispatch("--watch", "--workers", "2", "--mends", "0")
-    both = [f"{GONE.format(f'../../{name}')}echo {name} > README; git commit -q -a -m {name}" for name in "ab"]
-    first = project.add(both[0], both[1])
-    project.until_queue(lambda tasks: all(tasks[name].claim for name in first))
-    (project.cwd / "a").touch()
-    project.until_queue(lambda tasks: tasks[first[0]].status == "closed")
-    (project.cwd / "b").touch()
-    project.until_queue(lambda tasks: tasks[first[1]].reason)
-    bounced = project.tasks()[first[1]]
-    assert bounced.status == "open"
-    assert f"mend it on the branch main-task-{first[1]}, then: sessionrun merge" in str(bounced.reason)
-    place = project.cwd.parent / "mending"
-    project.git("worktree", "add", "-q", str(place), f"main-task-{first[1]}")
-    project.git("merge", "-q", "-X", "ours", "main", cwd=place)
-    project("queue", "close", first[1])
-    project.until(session_id, lambda view: view["tasks"][1]["landing"]["status"] == "landed")
-    assert (project.cwd / "README").read_text() == "b\n"
-    assert project.stand() == {first[0]: "closed", first[1]: "closed"}
 
 
 @pytest.mark.slow

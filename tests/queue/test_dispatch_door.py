@@ -151,6 +151,9 @@ def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pyte
     spec = planned.spec
     assert spec.feed is not None and spec.template is not None
     assert (spec.feed.top, spec.resources, spec.template.prompts) == (str(repo.cwd), {"slot": 2}, ("Say: {task}",))
+    planned = plan_input(str(write(below, repo_root="..")), {"agent": "shell"})
+    assert isinstance(planned, Planned) and planned.spec.template is not None
+    assert planned.spec.template.prompts == ("{script}\n",), "words around it would be commands"
 
 
 @pytest.mark.parametrize(
@@ -267,6 +270,7 @@ def test_addresses_of_a_server(environ: dict[str, str], address: str) -> None:
 )
 def test_frames(frame: str, prompt: str) -> None:
     assert fill_frame(frame, QueueTask("i-1", "T {body}", "B")) == prompt
+    assert fill_frame("{script}", QueueTask("i-1", "T")) == "T"
 
 
 # --- the verb ---
@@ -417,15 +421,6 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     assert f"Reason: {how} (session {short}, task {task['id']})\n" in repo("queue", "show", "task-1").stdout
     assert "gates ran 1 times" in repo(*shlex.split(merge)).stdout
     assert "One" in list_main(repo)
-
-
-@pytest.mark.slow
-def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
-    repo("queue", "add", "Not a command", "--body", "-", stdin="echo x > file\n")
-    repo("queue", "add", "echo y > title")
-    done = repo("dispatch", "--agent", "shell", "--sync", "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    assert {"file", "title"} <= {*list_main(repo)}
 
 
 @pytest.mark.slow

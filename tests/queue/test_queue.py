@@ -244,12 +244,8 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
     subprocess.run([*git, "clone", "-q", "--bare", "main", "bare.git"], check=True)
     subprocess.run([*git, "worktree", "add", "-q", "../of-bare"], cwd=own_place / "bare.git", check=True)
     assert find_place(own_place / "of-bare") == (own_place / "of-bare", own_place / "bare.git" / LOCK_NAME)
-    with locks_held(FileFeed(find_place(own_place / "linked"))):
+    with FileFeed(find_place(own_place / "linked"))._changing():
         assert locks.is_held(wanted[1])
-
-
-def locks_held(feed: FileFeed) -> Any:
-    return feed._changing()
 
 
 @pytest.mark.parametrize(

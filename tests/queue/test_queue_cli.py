@@ -145,8 +145,6 @@ def test_json_of_every_verb(sessionrun: Command) -> None:
     removed = sessionrun.load("queue", "remove", "task-1")
     assert (reopened, removed["reason"]) == (removed, "why")
     assert sessionrun.load("queue", "reopen", "--gone")["tasks"] == []
-    for record in (closed, reopened, *imported["added"]):
-        assert [key for key in record if key != "schema_version"] == [*task]
 
 
 def test_a_file_that_is_damaged_or_no_file(sessionrun: Command) -> None:
@@ -335,8 +333,7 @@ class Town:
         """Start the script as `gt` does: with words of its own, in the worktree."""
         argv = [str(SCRIPT), "Run gt prime"]
         streams: dict[str, Any] = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
+            **dict.fromkeys(("stdout", "stderr"), subprocess.PIPE),
             "stdin": subprocess.DEVNULL,
         }
         return subprocess.Popen(argv, cwd=self.sessionrun.cwd, env=self.environ, text=True, **streams)

@@ -168,37 +168,6 @@ def test_the_callers_terminal_is_closed(sessionrun: Command, *, killed: bool) ->
         assert_runs_on(sessionrun, session_id)
 
 
-# --- sessions within sessions ---
-
-
-def environment_of(pid: int) -> dict[str, str]:
-    return dict(psutil.Process(pid).environ())
-
-
-def test_a_session_within_a_session(sessionrun: Command) -> None:
-    """Cancelling the outer one, or its end, leaves the inner one alone."""
-    inner_plan = write_plan(sessionrun)
-    start = " ".join(["SESSIONRUN_FEEDBACK=/x", *sessionrun.argv, "-q", "--agent", "shell", str(inner_plan)])
-    outer = sessionrun.start(
-        {"prompts": [{"id": "o", "prompt": f"{start} >id.part; mv id.part id; exec sleep 600"}]}
-    )
-    ready = sessionrun.cwd / "id"
-    eventually(ready.exists)
-    inner = ready.read_text().strip()
-    view = sessionrun.until(inner, lambda view: view["running"] == 1)
-    job, supervisor = view["tasks"][0]["pid"], sessionrun.supervisor(inner)
-    assert "SESSIONRUN_JOB" not in environment_of(supervisor)
-    # While the program is being exchanged its environment reads as empty.
-    assert eventually(lambda: environment_of(job).get("SESSIONRUN_JOB")).startswith(f"{inner}/a/")
-    assert "SESSIONRUN_FEEDBACK" not in environment_of(job)
-    for pid in (supervisor, job):
-        assert environment_of(pid)["SESSIONRUN_PARENT"] == f"{outer}/o/1/1/work/1"
-    assert sessionrun("cancel", outer).returncode == 0
-    assert sessionrun.status(outer)["status"] == "cancelled"
-    assert psutil.pid_exists(supervisor)
-    assert_runs_on(sessionrun, inner)
-
-
 # --- many at once, and failed starts ---
 
 

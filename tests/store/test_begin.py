@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from calls import Calls, needs_calls
-from conftest import Command, eventually, is_gone
+from conftest import Command
 
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.requests import MAX_FAULTS, MAX_SPOKEN_BYTES, Spoken, spell_request
@@ -98,21 +98,6 @@ def test_the_first_status_is_there_before_the_id(sessionrun: Command) -> None:
     assert set(last) - set(first) == {"results_dir", "stopped", "disk_full", "no_contact"}
     assert (first["status"], first["started_at"] <= last["started_at"]) == ("running", True)
     assert first["seq"] < last["seq"]
-
-
-def test_what_only_calls_itself_a_nested_session_ends_with_the_session(sessionrun: Command) -> None:
-    script = (
-        "env -i SESSIONRUN_PARENT=junk PATH=\"$PATH\" setsid sh -c 'sleep 600 & echo $! > stray; exit 0'; true"
-    )
-    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": script}]})
-    stray = sessionrun.cwd / "stray"
-    eventually(lambda: stray.exists() and stray.read_text().strip())
-    try:
-        process = psutil.Process(int(stray.read_text()))
-    except psutil.NoSuchProcess:
-        process = None
-    sessionrun.wait(session_id)
-    assert process is None or eventually(lambda: is_gone(process))
 
 
 def test_requests_are_found_among_rubbish() -> None:

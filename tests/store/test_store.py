@@ -191,8 +191,10 @@ def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
 
 def test_the_ledger_adds_up() -> None:
     other = KEY._replace(task="b")
+    later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]  # of another version
     ledger = fold_ledger(
         [
+            *later,
             make_record(BEGAN, 1, 2, "boot", "ns"),
             make_record(CLAIMED, KEY.text()),
             make_record(CLAIMED, other.text()),
@@ -216,12 +218,6 @@ def test_the_ledger_adds_up() -> None:
 @given(st.lists(st.binary(max_size=40)))
 def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
     fold_ledger(payloads)
-
-
-def test_records_of_a_later_version_are_passed_over() -> None:
-    later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]
-    ledger = fold_ledger([*later, make_record(CLAIMED, KEY.text())])
-    assert ledger.jobs[KEY.text()].wait_status is None
 
 
 # --- files ---
@@ -523,7 +519,7 @@ def test_requests_come_oldest_first(tmp_path: Path) -> None:
 
 def test_finding_sessions(tmp_path: Path) -> None:
     results = tmp_path / "results"
-    ids = ["aaaa1111-0", "aaaa2222-0", "bbbb"]
+    ids = ["aaaa1111-0", "aaaa2222-0", "bbbb", "bb"]
     sessions = [make_directory(results, one) for one in ids]
     for age, session in enumerate(sessions):
         os.utime(session.spec_path, (1000 + age, 1000 + age))
@@ -532,17 +528,11 @@ def test_finding_sessions(tmp_path: Path) -> None:
     (results / "other").mkdir()
     assert {session.session_id for session in iterate_sessions(results)} == {*ids, "empty"}
     assert find_session(results, "aaaa1").session_id == ids[0]
-    assert find_session(results, "session-b").session_id == ids[2]
-    assert find_session(results, "last").session_id == ids[2]
+    assert find_session(results, "session-bbb").session_id == ids[2]
+    assert find_session(results, "bb").session_id == find_session(results, "last").session_id == ids[3]
     for wanted in ("aaaa", "zzz", "", "session-", "empty", "link", "../results/session-bbbb", "*"):
         with pytest.raises(SessionNotFound):
             find_session(results, wanted)
-
-
-def test_an_exact_id_beats_a_prefix(tmp_path: Path) -> None:
-    make_directory(tmp_path, "abc")
-    make_directory(tmp_path, "abcdef")
-    assert find_session(tmp_path, "abc").session_id == "abc"
 
 
 def test_the_index_is_asked_second(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -47,13 +48,6 @@ class Place:
         done = self.command.to_end("run", "-q", "--agent", "shell", *words, self.write(plan))
         assert done.returncode == 0, done.stderr
         return self.command.status(done.stdout.strip())
-
-    def refuse(self, plan: object, *words: str) -> str:
-        """Why a plan is refused: one line."""
-        done = self.command("run", "--dry-run", "--agent", "shell", *words, self.write(plan))
-        assert done.returncode == 2, done.stdout
-        assert done.stderr.count("\n") == 1
-        return done.stderr
 
     def mirror(self, name: str) -> Path:
         return locate_mirror(self.cache, str(self.root / name))
@@ -167,24 +161,6 @@ def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, s
     status = sessionrun.status(done.stdout.strip())
     assert outcomes(status) == {"a": ("succeeded", None)}
     assert place.git("show", "main-task-a:sub/x", cwd=place.root / "one") == "x"
-
-
-@pytest.mark.slow
-def test_a_repository_that_fails_is_told_from_an_agent_that_fails(place: Place) -> None:
-    plan = {
-        "prompts": [
-            {"id": "gone", "prompt": "true", "repo": "./gone"},
-            {"id": "ref", "prompt": "true", "repo": "./one", "ref": "nope"},
-            {"id": "agent", "prompt": "exit 3", "repo": "./one"},
-        ]
-    }
-    status = place.run(plan)
-    found = outcomes(status)
-    assert found["gone"] == found["ref"] == ("failed", "repository_failed")
-    assert found["agent"] == ("failed", "exit_code")
-    reasons = {task["id"]: task["reason"] for task in status["tasks"]}
-    assert reasons["ref"] == f"repository_failed: {place.root}/one has no branch, tag or commit nope"
-    assert "\n" not in reasons["gone"]
 
 
 @pytest.mark.slow
@@ -318,63 +294,14 @@ def test_doctor_says_whose_mirror_is_gone(place: Place) -> None:
     assert "+x" in place.command("diff", status["session_id"], "one").stdout
 
 
-def test_work_of_another_repository_is_no_base(place: Place) -> None:
-    needy = {"id": "y", "prompt": "x", "repo": "./one", "needs": ["z"]}
-    said = place.refuse({"prompts": [{"id": "z", "prompt": "x", "repo": "./two"}, needy]})
-    assert "whose work is in another repository, or begins at another ref" in said
-
-
-def test_each_format_may_name_repositories(place: Place) -> None:
-    """Of all tasks, and of one task otherwise."""
-    defaults = {
-        "defaults": {"repo": "./one", "ref": "main"},
-        "prompts": [
-            {"id": "a", "prompt": "x"},
-            {"id": "b", "prompt": "x", "ref": "v1"},
-            {"id": "c", "prompt": "x", "repo": "psf/requests"},
-            {"id": "d", "prompt": "x", "workspace": "none"},
-        ],
-    }
-    tasks = [
-        {"id": "t", "name": "T", "prompts": ["x"]},
-        {"id": "u", "name": "U", "prompts": ["x"], "repo": "./two", "ref": "main"},
-    ]
-    jobs = place.root / "jobs"
-    jobs.mkdir()
-    (place.root / "worksplit.toml").write_text('[repository]\nrepo = "./one"\n')
-    (jobs / "a.md").write_text("---\noutput_file: a.txt\n---\nDo it.\n")
-    (jobs / "b.md").write_text("---\noutput_file: b.txt\nrepo: ./two\nref: main\n---\nDo it.\n")
-    one, two = str(place.root / "one"), str(place.root / "two")
-
-    def look(name: str) -> list[tuple[str | None, str | None]]:
-        done = place.command("run", "--dry-run", "--json", "--agent", "shell", name)
-        assert done.returncode == 0, done.stderr
-        return [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
-
-    other = ("https://github.com/psf/requests", None)
-    assert look(place.write(defaults)) == [(one, "main"), (one, "v1"), other, (None, None)]
-    assert look(place.write({"models": ["m"], "repo": "./one", "tasks": tasks})) == [(one, None), (two, "main")]
-    assert look("jobs") == [(one, None), (two, "main")]
-
-
 @contextmanager
 def daemon(root: Path) -> Iterator[int]:
     """`git daemon` for all repositories below a directory, on a free port of the loopback."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = [
-        "git",
-        "daemon",
-        "--export-all",
-        "--listen=127.0.0.1",
-        f"--port={port}",
-        f"--base-path={root}",
-        "--reuseaddr",
-    ]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+    words = f"--export-all --listen=127.0.0.1 --port={port} --base-path={root} --reuseaddr"
+    with subprocess.Popen(["git", "daemon", *words.split()], stderr=subprocess.DEVNULL) as process:
         try:
             yield port
         finally:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Command, eventually
@@ -28,9 +27,8 @@ THREE = {
     ]
 }
 """The branch of `idle` goes with its worktree: it holds nothing."""
-NOTHING_SAID = (
-    "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, --worktrees or --cache\n"
-)
+
+
 BROKEN = {
     "prompts": [
         {"id": "half", "prompt": "echo half > half.txt; exit 3"},
@@ -119,69 +117,29 @@ def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 # --- run ---
 
 
-def test_a_dry_run_names_branches_and_creates_nothing(project: Project) -> None:
+def test_a_dry_run_names_branches_says_with_whose_work_a_task_begins_and_creates_nothing(project: Project) -> None:
     project.git("branch", "main-task-b")
     before = project.snapshot()
-    plan = '{"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}'
-    done = project("--dry-run", "--worktree", "--agent", "shell", stdin=plan)
-    head, first, second = done.stdout.split("\n\n")
+    plan = {
+        "prompts": [
+            {"id": "a", "prompt": "true"},
+            {"id": "b", "prompt": "true"},
+            {"id": "in_place", "prompt": "true", "needs": ["a"], "workspace": "none"},
+            {"id": "one", "prompt": "true", "needs": ["a"]},
+            {"id": "two", "prompt": "true", "needs": ["in_place", "b"]},
+            {"id": "own", "prompt": "true", "needs": ["a", "b"], "base": "session"},
+        ]
+    }
+    words = ("--dry-run", "--worktree", "--agent", "shell")
+    done = project(*words, stdin=json.dumps(plan))
+    head, first, second, *_ = done.stdout.split("\n\n")
     assert head.split("\n")[3:] == [
         f"Worktrees: in {project.cwd.parent}/repo-worktrees",
         f"Base: main at {project.git('rev-parse', 'main')[:12]}",
     ]
     assert f"\n    cwd: {project.worktree('main-task-a')}\n    branch: main-task-a" in first
     assert f"\n    cwd: {project.worktree('main-task-b-2')}\n    branch: main-task-b-2" in second
-    assert done.stderr == ""
-    assert project.snapshot() == before
-    assert not project.results.exists()
-
-
-@pytest.mark.slow
-def test_a_dry_run_foresees_what_happens(project: Project) -> None:
-    (project.cwd / "sub").mkdir()
-    (project.cwd / "sub" / "file").write_text("x")
-    project.git("add", "-A")
-    project.git("commit", "-q", "-m", "sub")
-    plan = {
-        "prompts": [
-            {"id": "a", "prompt": "pwd | tee x", "cwd": "sub"},
-            {"id": "b", "prompt": "pwd | tee y"},
-            {"id": "two", "prompt": "pwd; ls > ../two", "needs": ["a", "b"]},
-            {"id": "own", "prompt": "pwd; ls > ../own", "needs": ["a", "b"], "base": "session"},
-        ]
-    }
-    for name in ("a", "b"):
-        project.git("branch", f"main-task-{name}")
-    words = ("--worktree", "--agent", "shell")
-    foreseen = json.loads(project("--dry-run", "--json", *words, stdin=json.dumps(plan)).stdout)["tasks"]
-    assert [task["begins_at"] for task in foreseen] == [[], [], ["a", "b"], []]
-    session = project.finish(plan)
-    tasks = project.status(session)["tasks"]
-    assert [task["branch"] for task in foreseen[:2]] == [task["branch"] for task in tasks[:2]]
-    assert [task["branch"] for task in tasks[:2]] == ["main-task-a-2", "main-task-b-2"]
-    said = [(project.directory(session) / task["output"]).read_text().strip() for task in tasks]
-    assert said == [task["cwd"] for task in foreseen]
-    seen = {name: project.worktree(name).read_text().split() for name in ("two", "own")}
-    assert seen == {"two": ["README", "sub", "y"], "own": ["README", "sub"]}
-
-
-def test_a_dry_run_says_with_whose_work_a_task_begins(project: Project) -> None:
-    plan = {
-        "prompts": [
-            {"id": "a", "prompt": "echo > a"},
-            {"id": "b", "prompt": "echo > b"},
-            {"id": "in_place", "prompt": "true", "needs": ["a"], "workspace": "none"},
-            {"id": "one", "prompt": "true", "needs": ["a"]},
-            {"id": "two", "prompt": "ls > ../two", "needs": ["in_place", "b"]},
-            {"id": "own", "prompt": "ls > ../own", "needs": ["a", "b"], "base": "session"},
-        ]
-    }
-    words = ("--worktree", "--agent", "shell")
-    record = json.loads(project("--dry-run", "--json", *words, stdin=json.dumps(plan)).stdout)
-    foreseen = {task["id"]: task["begins_at"] for task in record["tasks"]}
-    assert foreseen == {"a": [], "b": [], "in_place": None, "one": ["a"], "two": ["a", "b"], "own": []}
-    text = project("--dry-run", *words, stdin=json.dumps(plan)).stdout
-    lines = [line.strip() for line in text.split("\n") if line.startswith(("    needs: ", "    begins: "))]
+    lines = [line.strip() for line in done.stdout.split("\n") if line.startswith(("    needs: ", "    begins: "))]
     assert lines == [
         "needs: a",
         "needs: a",
@@ -191,47 +149,18 @@ def test_a_dry_run_says_with_whose_work_a_task_begins(project: Project) -> None:
         "needs: a, b",
         "begins: at the session's base, without the work of its needs",
     ]
+    record = json.loads(project(*words, "--json", stdin=json.dumps(plan)).stdout)
+    foreseen = {task["id"]: task["begins_at"] for task in record["tasks"]}
+    assert foreseen == {"a": [], "b": [], "in_place": None, "one": ["a"], "two": ["a", "b"], "own": []}
+    assert done.stderr == ""
+    assert project.snapshot() == before
+    assert not project.results.exists()
 
 
 def test_a_plan_without_worktrees_foresees_none(project: Project) -> None:
     record = json.loads(project("--dry-run", "--agent", "shell", "--json", stdin='["true"]').stdout)
     assert record["base_branch"] is record["base_commit"] is record["worktree_dir"] is None
     assert [task["branch"] for task in record["tasks"]] == [None]
-
-
-def _outside(project: Project) -> Path:
-    return project.cwd.parent
-
-
-def _unborn(project: Project) -> Path:
-    project.git("init", "-q", str(project.cwd / "unborn"))
-    return project.cwd / "unborn"
-
-
-def _bare(project: Project) -> Path:
-    project.git("init", "-q", "--bare", str(project.cwd / "bare"))
-    return project.cwd / "bare"
-
-
-REFUSED = [
-    (_outside, "--worktree", "is in no git repository; worktrees need one (git init)"),
-    (_unborn, "--worktree", "its branch has no commit yet: commit something first"),
-    (_bare, "--worktree", "is a bare repository or inside .git; start in a checkout of it"),
-]
-
-
-@pytest.mark.parametrize(("place", "words", "why"), REFUSED, ids=lambda value: getattr(value, "__name__", value))
-def test_what_cannot_be_is_refused_in_one_line(project: Project, place: Any, words: str, why: str) -> None:
-    cwd = place(project)
-    before = project.snapshot()
-    project.cwd, top = cwd, project.cwd
-    done = project("--agent", "shell", *words.split(), stdin='["true"]')
-    project.cwd = top
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sessionrun: error: ") and done.stderr.count("\n") == 1
-    assert why in done.stderr
-    assert project.snapshot() == before
-    assert not project.results.exists()
 
 
 @pytest.mark.slow
@@ -246,15 +175,10 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
         "commit it, start in another directory, or give another --base\n"
     )
     top, project.cwd = project.cwd, new
-    for more in ((), ("--dry-run",)):
-        done = project(*words, *more, stdin='["true"]')
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("sessionrun: error: task 1 (ID: ") and done.stderr.endswith(why.format(base))
-    assert not project.results.exists()
+    done = project(*words, stdin='["true"]')
+    assert (done.returncode, done.stdout, project.results.exists()) == (2, "", False)
+    assert done.stderr.startswith("sessionrun: error: task 1 (ID: ") and done.stderr.endswith(why.format(base))
     project.cwd = top
-    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "new/deep*[x]"}]}
-    done = project(*words, stdin=json.dumps(plan))
-    assert done.returncode == 2 and why.format(base) in done.stderr
     (project.cwd / "data").mkdir()
     (project.cwd / "data" / "x.log").write_text("x")
     (project.cwd / ".worktreeinclude").write_text("*.log\n")
@@ -268,33 +192,43 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     (new / "file").write_text("x")
     project.git("add", "new")
     project.git("commit", "-q", "-m", "new")
-    project.cwd = new
-    assert project(*words, "--sync", stdin='["true"]').returncode == 0
-    done = project(*words, "--base", "HEAD~1", stdin='["true"]')
+    plan = json.dumps([{"prompt": "true", "cwd": "new/deep*[x]"}])
+    assert project(*words, "--dry-run", stdin=plan).returncode == 0
+    done = project(*words, "--base", "HEAD~1", stdin=plan)
     assert done.returncode == 2 and f"in {base} ({base})" in done.stderr
-    project.cwd = top
-
-
-@pytest.mark.slow
-def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
-    prompt = 'echo "$SESSIONRUN_BRANCH" > got; [ "$SESSIONRUN_ATTEMPT" = 2 ]'
-    session = project.finish({"prompts": [{"id": "a", "prompt": prompt, "retries": 1}]})
-    (task,) = project.status(session)["tasks"]
-    assert (task["outcome"], task["attempt"], task["branch"]) == ("succeeded", 2, "main-task-a-2")
-    assert project.git("show", "main-task-a:got") == "main-task-a"
-    assert project.git("show", "main-task-a-2:got") == "main-task-a-2"
-    patches = sorted(path.name for path in (project.directory(session) / "jobs" / "a").glob("*.patch"))
-    assert patches == ["a1-diff.patch", "a2-diff.patch"]
-    assert "+main-task-a-2" in project("diff").stdout
 
 
 # --- diff ---
 
 
-@pytest.mark.slow
-def test_diff_of_a_whole_session(finished: Finished) -> None:
+def test_diff_of_a_session_of_one_task_in_numbers_and_as_json(finished: Finished) -> None:
+    """The patch of one task is the file; numbers are whole also below the top, where git counts less."""
     project = finished(THREE)
-    done = project("diff", project.sessions[0])
+    session, top = project.sessions[0], project.cwd
+    patch = project.directory(session) / "jobs" / "hello" / "a1-diff.patch"
+    assert project("diff", session, "hello").stdout == project("diff", "last", "1").stdout == patch.read_text()
+    assert project("diff", session, "idle").stdout == ""
+    assert project("diff", session, "nosuch").returncode == 2
+    (top / "sub").mkdir()
+    for project.cwd in (top / "sub", top):
+        assert project("diff", "--stat").stdout == (
+            "# Task 1 (ID: hello): main-task-hello\n"
+            " hello.txt |    1 +\n 1 file changed, 1 insertion(+)\n"
+            "# Task 2 (ID: readme): main-task-readme\n"
+            " README |    1 +\n 1 file changed, 1 insertion(+)\n"
+            "# Task 3 (ID: idle): nothing changed\n"
+        )
+    in_place = project.start({"prompts": [{"id": "none", "prompt": "true"}]})
+    done = project("diff", in_place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"sessionrun: error: session {in_place} has no worktrees; start one with --worktree\n"
+    hello, readme, idle = project.load("diff", session)["tasks"]
+    assert hello["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
+    assert hello["branch"] == "main-task-hello" and hello["worktree"] is hello["rescue_branch"] is None
+    assert project.git("rev-parse", "main-task-readme") == readme["commit"]
+    assert idle["commit"] == idle["base_commit"] == project.git("rev-parse", "main")
+    assert all(Path(record["patch"]).is_absolute() and Path(record["patch"]).exists() for record in (hello, idle))
+    done = project("diff", session)
     assert re.findall(r"^# .*$", done.stdout, re.MULTILINE) == [
         "# Task 1 (ID: hello): main-task-hello",
         "# Task 2 (ID: readme): main-task-readme",
@@ -305,43 +239,6 @@ def test_diff_of_a_whole_session(finished: Finished) -> None:
     subprocess.run(["git", "apply", "--index"], input=done.stdout, cwd=project.cwd, text=True, check=True)
     assert (project.cwd / "hello.txt").read_text() == "hello\n"
     assert (project.cwd / "README").read_text() == "first\nmore\n"
-
-
-def test_diff_of_one_task_is_its_patch(finished: Finished) -> None:
-    project = finished(THREE)
-    session = project.sessions[0]
-    patch = project.directory(session) / "jobs" / "hello" / "a1-diff.patch"
-    assert project("diff", session, "hello").stdout == project("diff", "last", "1").stdout == patch.read_text()
-    assert project("diff", session, "idle").stdout == ""
-    assert project("diff", session, "nosuch").returncode == 2
-
-
-@pytest.mark.parametrize("inside", [".", "sub"])
-def test_diff_in_numbers(finished: Finished, inside: str) -> None:
-    """Also where git would only count what lies below the current directory."""
-    project = finished(THREE)
-    (project.cwd / "sub").mkdir()
-    project.cwd = project.cwd / inside
-    assert project("diff", "--stat").stdout == (
-        "# Task 1 (ID: hello): main-task-hello\n"
-        " hello.txt |    1 +\n 1 file changed, 1 insertion(+)\n"
-        "# Task 2 (ID: readme): main-task-readme\n"
-        " README |    1 +\n 1 file changed, 1 insertion(+)\n"
-        "# Task 3 (ID: idle): nothing changed\n"
-    )
-
-
-def test_diff_as_json(finished: Finished) -> None:
-    project = finished(THREE)
-    hello, readme, idle = project.load("diff", project.sessions[0])["tasks"]
-    assert hello["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
-    assert hello["branch"] == "main-task-hello" and hello["worktree"] is hello["rescue_branch"] is None
-    assert project.git("rev-parse", "main-task-readme") == readme["commit"]
-    assert idle["commit"] == idle["base_commit"] == project.git("rev-parse", "main")
-    assert all(Path(record["patch"]).is_absolute() and Path(record["patch"]).exists() for record in (hello, idle))
-    assert (
-        " ".join(hello) == "id num branch rescue_branch worktree base_commit setup_commit commit diff_stat patch"
-    )
 
 
 @pytest.mark.slow
@@ -391,14 +288,18 @@ def test_cancel_stops_the_tree_before_it_parks_and_parks_before_it_removes(proje
 def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """git tells hooks by variables which repository and index they are in; a task has others."""
+    """git tells hooks by variables which repository and index they are in; the session has others."""
+    hooked = project.cwd.parent / "hooked"
+    project.git("init", "-q", str(hooked))
     main = project.git("rev-parse", "main")
-    monkeypatch.setenv("GIT_DIR", str(project.cwd / ".git"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(project.cwd / ".git" / "index"))
-    prompt = "echo x > f; git add f; git -c user.name=Bob -c user.email=b@example.org commit -q -m mine"
-    project.wait(project.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree"))
-    assert project.git("rev-parse", "main") == main
+    with monkeypatch.context() as patch:
+        patch.setenv("GIT_DIR", str(hooked / ".git"))
+        patch.setenv("GIT_INDEX_FILE", str(hooked / ".git" / "index"))
+        prompt = "echo x > f; git add f; git -c user.name=Bob -c user.email=b@example.org commit -q -m mine"
+        project.wait(project.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree"))
+    assert project.git("rev-parse", "main", "main-task-a~1").split() == [main, main]
     assert project.git("log", "-1", "--format=%s", "main-task-a") == "mine"
+    assert project.git("for-each-ref", cwd=hooked) == "" and not (hooked / ".git" / "index").exists()
 
 
 @pytest.mark.slow
@@ -418,7 +319,9 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
 
 @pytest.mark.slow
 def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "echo $SESSIONRUN_ATTEMPT > f; cat ../../ok"}, WAITS]}
+    plan = {
+        "prompts": [{"id": "a", "prompt": "echo $SESSIONRUN_ATTEMPT $SESSIONRUN_BRANCH > f; cat ../../ok"}, WAITS]
+    }
     session = project.start(plan, "--worktree")
     project.until(session, lambda view: view["completed"] == 1)
     project.git("commit", "-q", "--allow-empty", "-m", "second")
@@ -426,7 +329,9 @@ def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
     assert project("retry", session).returncode == 0
     view = project.until(session, lambda view: view["completed"] == 1)
     assert (view["tasks"][0]["attempt"], view["tasks"][0]["branch"]) == (2, "main-task-a-2")
-    assert project.git("show", "main-task-a:f") == "1" and project.git("show", "main-task-a-2:f") == "2"
+    for number, branch in enumerate(("main-task-a", "main-task-a-2"), 1):
+        assert project.git("show", f"{branch}:f") == f"{number} {branch}"
+        assert f"+{number} " in (project.directory(session) / f"jobs/a/a{number}-diff.patch").read_text()
     first = project.git("rev-parse", "main~1")
     assert view["tasks"][0]["base_commit"] == first
     (project.cwd.parent / "go").touch()
@@ -462,18 +367,17 @@ def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Proj
         assert (b"PAGED" in terminal.output) == (pager != "cat")
 
 
-def test_diff_without_worktrees_is_an_error(project: Project) -> None:
-    session = project.start({"prompts": ["true"]})
-    project.wait(session)
-    done = project("diff", session)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"sessionrun: error: session {session} has no worktrees; start one with --worktree\n"
+# --- what comes next ---
+
+
+def next_block(results: str) -> str:
+    return results[results.index("\nNext:\n") + 7 :]
 
 
 @pytest.mark.slow
-def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
+def test_results_and_status_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
     project = finished(ALL)
-    session = project.sessions[0]
+    session, said = project.sessions[0], project("results", project.sessions[0]).stdout
     assert [record["id"] for record in project.load("diff", session)["tasks"]] == [
         "hello",
         "readme",
@@ -483,19 +387,6 @@ def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
     ]
     done = project("diff", session, "none")
     assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'none' has no worktree\n")
-
-
-# --- what comes next ---
-
-
-def next_block(results: str) -> str:
-    return results[results.index("\nNext:\n") + 7 :]
-
-
-@pytest.mark.slow
-def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
-    project = finished(ALL)
-    session, said = project.sessions[0], project("results", project.sessions[0]).stdout
     short = session[:8]
     assert "half failed: exit code 3\n  branch main-task-half: 1 file +1 -0\n" in said
     assert (
@@ -511,6 +402,16 @@ def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -
     assert one == f"  sessionrun merge {short} readme    # land what succeeded on main\n"
     assert " merge " not in next_block(project("results", session, "nest").stdout)
     assert "Next:" not in project("results", session, "idle").stdout
+    kept = [
+        "worktree kept: inner/ is a repository of its own",
+        f"worktree: {project.worktree('main-task-nest')}",
+        "its work is on: main-task-nest-rescue",
+    ]
+    shown = project("status", session).stdout
+    rows = shown[: shown.index("\nNext:\n")].splitlines()
+    assert [row.strip() for row in rows if row.startswith("    ")] == ["exit code 3", *kept]
+    assert rows[rows.index(f"    {kept[0]}") - 1].split()[:3] == ["\u2713", "succeeded", "nest"]
+    assert project("status", session, "nest").stdout.splitlines()[-3:] == kept
 
 
 def type_in(project: Project, block: str) -> None:
@@ -519,16 +420,19 @@ def type_in(project: Project, block: str) -> None:
     subprocess.run(["sh", "-e", "-c", program + block], check=True, cwd=project.cwd)
 
 
-def test_what_comes_next_does_what_it_says(finished: Finished) -> None:
-    project = finished(THREE)
+def test_what_comes_next_does_what_it_says(project: Project) -> None:
+    """The name of a branch may hold what a shell would act upon."""
+    project.git("switch", "-q", "-c", odd := "x;touch${IFS}hacked;$(touch${IFS}hacked)'")
+    project.finish(THREE)
     type_in(project, next_block(project("results").stdout))
     assert (project.cwd / "hello.txt").read_text() == "hello\n"
     assert (project.cwd / "README").read_text() == "first\nmore\n"
     block = next_block(project("results").stdout)
     assert " merge " not in block, "it has landed"
     type_in(project, block)
-    assert project.branches() == ["main"]
+    assert project.branches() == ["main", odd]
     assert "Next:" not in project("results").stdout
+    assert not (project.cwd / "hacked").exists()
 
 
 @pytest.mark.slow
@@ -541,68 +445,22 @@ def test_worktrees_that_were_kept_on_request_are_cleared_up_behind_the_merge(fin
     assert (project.cwd / "hello.txt").exists() and not project.worktree("main-task-hello").exists()
 
 
-def test_what_comes_next_is_data(project: Project) -> None:
-    """The name of a branch may hold what a shell would act upon."""
-    project.git("switch", "-q", "-c", "x;touch${IFS}hacked;$(touch${IFS}hacked)'")
-    project.finish(THREE)
-    type_in(project, next_block(project("results").stdout))
-    assert (project.cwd / "hello.txt").exists()
-    assert not (project.cwd / "hacked").exists()
-
-
-# --- status ---
-
-
-@pytest.mark.slow
-def test_status_names_a_kept_worktree(finished: Finished) -> None:
-    project = finished(ALL)
-    kept = [
-        "worktree kept: inner/ is a repository of its own",
-        f"worktree: {project.worktree('main-task-nest')}",
-        "its work is on: main-task-nest-rescue",
-    ]
-    shown = project("status", project.sessions[0]).stdout
-    rows = shown[: shown.index("\nNext:\n")].splitlines()
-    assert [row.strip() for row in rows if row.startswith("    ")] == ["exit code 3", *kept]
-    assert rows[rows.index(f"    {kept[0]}") - 1].split()[:3] == ["\u2713", "succeeded", "nest"]
-    story = project("status", project.sessions[0], "nest").stdout.splitlines()
-    assert story[-3:] == kept
-
-
 # --- clean ---
 
 
-@pytest.mark.slow
 def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(finished: Finished) -> None:
     project = finished(THREE)
     session = project.sessions[0]
+    project.git("branch", "main-task-idle")  # as a version before this one left it
     project.git("merge", "-q", "main-task-hello")
     before = project.snapshot()
     expected = (
         "{verb} branch main-task-hello: it is merged into main\n"
         "kept branch main-task-readme: it holds work that is not merged\n"
+        "{verb} branch main-task-idle: it is empty: nothing was committed on it\n"
     )
     assert project("clean", "--worktrees", "--dry-run").stdout == expected.format(verb="would remove")
-    assert project.snapshot() == before
-    assert project("clean", "--worktrees", session).stdout == expected.format(verb="removed")
-    assert project.branches() == ["main", "main-task-readme"]
-    again = project("clean", "--worktrees")
-    assert again.stdout == "kept branch main-task-readme: it holds work that is not merged\n"
-    project.git("branch", "-D", "main-task-readme")
-    assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
-
-
-def test_clean_as_json(finished: Finished) -> None:
-    project = finished(THREE)
-    session = project.sessions[0]
-    project.git("branch", "main-task-idle")  # as a version before this one left it
-    records = project.load("clean", "--worktrees", "--dry-run")["findings"]
-    assert [(record["id"], record["removed"], record["would_remove"]) for record in records] == [
-        ("hello", False, False),
-        ("readme", False, False),
-        ("idle", False, True),
-    ]
-    assert records[2] == {
+    assert project.load("clean", "--worktrees", "--dry-run")["findings"][2] == {
         "session_id": session,
         "repository": str(project.cwd),
         "what": "branch",
@@ -612,71 +470,13 @@ def test_clean_as_json(finished: Finished) -> None:
         "would_remove": True,
         "why": "it is empty: nothing was committed on it",
     }
-    records = project.load("clean", "--worktrees")["findings"]
-    assert [(record["removed"], record["would_remove"]) for record in records] == [
-        (False, None),
-        (False, None),
-        (True, None),
-    ]
-    assert project.branches() == ["main", "main-task-hello", "main-task-readme"]
-
-
-@pytest.mark.slow
-def test_clean_names_a_branch_once(finished: Finished) -> None:
-    """Two sessions had the same name, one after the other."""
-    project = finished(THREE)
-    for name in ("hello", "readme"):
-        project.git("merge", "-q", f"main-task-{name}", "-m", "Merge")
-        project.git("branch", "-q", "-d", f"main-task-{name}")
-    project.finish({"prompts": [{"id": "hello", "prompt": "echo again > again.txt"}]})
-    assert project("clean", "--worktrees").stdout == (
-        "kept branch main-task-hello: it holds work that is not merged\n"
-    )
-
-
-@pytest.mark.slow
-def test_a_branch_that_holds_nothing_keeps_no_session(project: Project) -> None:
-    session = project.finish({"prompts": [THREE["prompts"][2]]})
-    project.git("branch", "main-task-idle")  # as a version before this one left it
-    before = project.snapshot()
-    said = f"session {project.directory(session)}: completed, nothing needs it\n"
-    both = f"removed branch main-task-idle: it is empty: nothing was committed on it\nremoved {said}"
-    assert project("clean", "--keep", "0", "--dry-run").stdout == both.replace("removed", "would remove")
     assert project.snapshot() == before
-    assert project("clean", "--keep", "0").stdout == both
-    assert project.branches() == ["main"] and not project.directory(session).exists()
-
-
-def test_clean_needs_to_be_told_what(project: Project) -> None:
-    done = project("clean")
-    assert (done.returncode, done.stderr) == (2, "sessionrun: error: " + NOTHING_SAID)
-    assert project("clean", "--worktrees", "nosuch").returncode == 2
+    assert project("clean", "--worktrees", session).stdout == expected.format(verb="removed")
+    assert project.branches() == ["main", "main-task-readme"]
+    again = project("clean", "--worktrees")
+    assert again.stdout == "kept branch main-task-readme: it holds work that is not merged\n"
+    project.git("branch", "-D", "main-task-readme")
     assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
-
-
-@pytest.mark.slow
-def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(finished: Finished) -> None:
-    project = finished(BROKEN, "--keep-worktree", "always")
-    session = project.sessions[0]
-    done = project("clean", "--worktrees", session)
-    assert f"removed worktree {project.worktree('main-task-half')}" in done.stdout
-    assert f"kept worktree {project.worktree('main-task-nest')}: inner/ is a repository of its own" in done.stdout
-    assert not project.worktree("main-task-half").exists()
-    assert (project.worktree("main-task-nest") / "inner" / "f").read_text() == "in\n"
-    assert project.git("show", "main-task-half:half.txt") == "half"
-
-
-@pytest.mark.slow
-def test_clean_leaves_a_live_session_alone(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "sleep 600"}]}
-    session = project.start(plan, "--worktree")
-    project.until(session, lambda view: view["completed"] == 1 and view["tasks"][1]["phase"] == "running")
-    before = project.git("for-each-ref"), project.git("worktree", "list")
-    runs = f"kept session {project.directory(session)}: it is running\n"
-    for words, said in (((), "Nothing to clean.\n"), ((session,), runs)):
-        assert project("clean", "--worktrees", *words).stdout == said
-    assert (project.git("for-each-ref"), project.git("worktree", "list")) == before
-    assert project.worktree("main-task-b").is_dir()
 
 
 @pytest.mark.slow
@@ -714,11 +514,12 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
 
 @pytest.mark.slow
 def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
-    """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
+    """Its worktree and its session stay, with the reason; once it is whole, what was kept on request goes."""
     project = finished(BROKEN, "--keep-worktree", "always")
     damaged = project.sessions[0]
     trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"] if task["worktree"]}
     claim = project.directory(damaged) / "jobs" / "half" / "a1-r1-prepare" / "claim.json"
+    whole = claim.read_bytes()
     for content in (b"", b"{}", b'{"branch": 5}', b"[1]"):
         claim.write_bytes(content)
         told = project("doctor", damaged, "--json")
@@ -737,3 +538,10 @@ def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
     removed = project.load("clean", "--worktrees", "--older-than", "0s")["findings"]
     assert [one["session_id"] for one in removed if one["what"] == "session" and one["removed"]] == []
     assert project.directory(damaged).is_dir()
+    claim.write_bytes(whole)
+    done = project("clean", "--worktrees", damaged)
+    assert f"removed worktree {trees['half']}" in done.stdout
+    assert f"kept worktree {trees['nest']}: inner/ is a repository of its own" in done.stdout
+    assert not trees["half"].exists()
+    assert (trees["nest"] / "inner" / "f").read_text() == "in\n"
+    assert project.git("show", "main-task-half:half.txt") == "half"

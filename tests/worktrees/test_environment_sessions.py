@@ -129,11 +129,16 @@ def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: P
 
 @pytest.mark.slow
 def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
-    """By itself, and with `merge`; it is not the environment of a task, and goes after the gates."""
+    """By itself, and with `merge`; it is no task's, goes after the gates, and what has none does not land."""
     seen = place.root / "gate.txt"
     gate = ("--gate", SEEN.replace("$OUT", str(seen)))
-    tasks = place.run([{"id": "a", "prompt": "touch new"}], "--land", *gate)
+    bad = {"id": "bad", "prompt": "touch broken; echo '# new' >>pyproject.toml", "needs": "a", "base": "session"}
+    tasks = place.run([{"id": "a", "prompt": "touch new"}, bad], "--land", *gate)
     assert tasks["a"]["landing"]["status"] == "landed", tasks["a"]["landing"]
+    landing = tasks["bad"]["landing"]
+    assert (landing["status"], landing["reason_class"]) == ("bounced", "gate_red")
+    assert "its environment: editable and pytest: exit code 1" in landing["reason"]
+    assert "the build of demo failed" in Path(landing["output"]).read_text()
     other = place.run([{"id": "b", "prompt": "touch newer"}])
     assert place.in_use() == []
     first = seen.read_text().splitlines()
@@ -144,23 +149,6 @@ def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
         assert demo.startswith(f"demo at {place.root}/repo-worktrees/.gate-")
         assert (pytest_, python) == (f"pytest in {virtual}", f"{virtual}/bin/python")
         assert virtual not in (tasks["a"]["environment"]["path"], other["b"]["environment"]["path"])
-    assert place.in_use() == [] and place.builds() == 1
-
-
-@pytest.mark.slow
-def test_work_whose_environment_cannot_be_made_does_not_land(place: Place) -> None:
-    tasks = place.run(
-        [
-            {"id": "a", "prompt": "touch broken; echo '# new' >>pyproject.toml"},
-            {"id": "b", "prompt": "touch good"},
-        ],
-        *("--land", "--gate", "pytest"),
-    )
-    landing = tasks["a"]["landing"]
-    assert (landing["status"], landing["reason_class"]) == ("bounced", "gate_red")
-    assert "its environment: editable and pytest: exit code 1" in landing["reason"]
-    assert "the build of demo failed" in Path(landing["output"]).read_text()
-    assert tasks["b"]["landing"]["status"] == "landed"
     assert place.in_use() == []
 
 
@@ -186,23 +174,32 @@ def test_clean_takes_an_environment_with_its_worktree(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_clean_cache_takes_an_environment_whose_worktree_is_gone(place: Place) -> None:
-    """Whatever has become of its session; and what a killed process left of one."""
+def test_clean_cache_takes_entries_and_environments_whose_worktree_is_gone(place: Place) -> None:
+    """Whatever has become of their session; and what killed processes left of each."""
     (task,) = place.run([{"id": "a", "prompt": "touch new"}], "--keep-worktree", "always").values()
     env, worktree = Path(task["environment"]["path"]), Path(task["worktree"])
-    (env.parent / f".new-{env.name}-x").mkdir()
+    entry = place.cache / task["environment"]["digest"]
+    begun = entry.with_name(f".new-{entry.name}-x")
+    for path in (begun, env.with_name(f".new-{env.name}-x")):
+        path.mkdir()
 
-    def clean(*words: str) -> dict[str, Any]:
+    def clean(*words: str) -> dict[str, dict[str, Any]]:
         records = place.command.load("clean", "--cache", *words)["findings"]
-        (record,) = [one for one in records if one["name"] == str(env)]
-        assert (record["what"], record["removed"]) == ("environment", not env.exists())
-        return dict(record)
+        assert all(one["what"] == "environment" for one in records)
+        assert all(one["removed"] is not os.path.exists(one["name"]) for one in records)
+        return {one["name"]: one for one in records}
 
+    assert str(entry) not in clean("--older-than", "1h")
     place.command.directory(place.command.sessions[-1]).rename(place.root / "gone")
-    assert clean()["why"] == f"its worktree is there: {worktree}"
+    foreseen = clean("--dry-run")
+    assert foreseen[str(entry)]["would_remove"] and foreseen[str(begun)]["would_remove"]
+    assert clean()[str(env)]["why"] == f"its worktree is there: {worktree}"
+    assert not entry.exists() and not begun.exists()
     worktree.rename(place.root / "elsewhere")
-    assert clean("--dry-run")["would_remove"]
-    assert clean()["removed"] and place.in_use() == []
+    assert clean("--dry-run")[str(env)]["would_remove"]
+    assert clean()[str(env)]["removed"] and place.in_use() == []
+    assert [path.name for path in place.cache.rglob("*") if path.suffix != ".lock"] == ["tasks"], "it is empty"
+    assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
 
 
 # --- proof ---
@@ -302,82 +299,3 @@ def test_killed_while_the_environment_of_a_room_is_built(place: Place, victim: s
         assert manifest is not None
         assert "pytest==1.0" in manifest.packages
     assert not half.exists(), "the next one that builds it clears away"
-
-
-@pytest.mark.slow
-def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
-    other = place.root / "other"
-    plan = [{"id": "a", "prompt": "true", "setup": "demo"}]
-    first = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
-    assert first["reason_class"] == "environment_failed"
-    assert "and nothing may be built" in first["reason"]
-    second = place.run(plan, "--cache-dir", str(other))["a"]
-    assert (second["outcome"], second["environment"]["cached"]) == ("succeeded", False)
-    third = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
-    assert (third["outcome"], third["environment"]["cached"]) == ("succeeded", True)
-    assert third["environment"]["path"].startswith(f"{other}/environments/tasks/")
-    assert not place.cache.exists()
-
-
-@pytest.mark.slow
-def test_clean_removes_environments_of_the_cache(place: Place) -> None:
-    made = place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]
-    entry = place.cache / made["digest"]
-    (place.cache / f".new-{made['digest']}-x").mkdir()
-    words = ("clean", "--cache", "--json")
-
-    def clean(*more: str) -> dict[str, dict[str, Any]]:
-        records = json.loads(place.command(*words, *more).stdout)["findings"]
-        return {Path(record["name"]).name: record for record in records}
-
-    assert clean("--older-than", "1h") == {}
-    foreseen = clean("--dry-run")
-    assert {(name, record["would_remove"]) for name, record in foreseen.items()} == {
-        (made["digest"], True),
-        (f".new-{made['digest']}-x", True),
-    }
-    assert entry.exists()
-    done = clean()
-    assert {record["what"] for record in done.values()} == {"environment"}
-    assert all(record["removed"] for record in done.values())
-    left = [path.name for path in place.cache.rglob("*") if path.suffix != ".lock"]
-    assert left == ["tasks"], "it is empty"
-    assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
-
-
-@pytest.mark.slow
-def test_a_mirror_an_environment_rounds_and_a_proof_go_together(place: Place) -> None:
-    """The second round mends what the first did wrong; what is proved comes home."""
-    mend = "grep -q 'failed with exit code 1' $SESSIONRUN_FEEDBACK && echo good > answer"
-    work = f"if [ $SESSIONRUN_ROUND = 1 ]; then echo bad > answer; else {mend}; fi"
-    check = {"commands": "demo && pytest && grep -q good answer", "rounds": 2, "reset": "hard", "prove": True}
-    ours = {"repo": str(place.top), "check": check, "setup": "git describe --tags; echo left > from-setup"}
-    subprocess.run(["git", "tag", "v1"], cwd=place.top, check=True)
-    plan = [
-        {"id": "a", "prompt": work, **ours},
-        {
-            "id": "b",
-            "prompt": f"{work}; {PATCHED}; touch b",
-            **ours,
-            "check": {**check, "commands": "pytest | grep patched"},
-        },
-    ]
-    file = place.root / "mirrors.json"
-    file.write_text(json.dumps({"prompts": plan, "defaults": {"environment": "python"}}))
-    place.command.cwd = place.root
-    done = place.command(
-        "run", "--sync", "--json", "--agent", "shell", "--cache-dir", str(place.root / "c"), str(file)
-    )
-    assert done.returncode == 1, done.stderr
-    shown = json.loads(done.stdout)
-    place.command.sessions.append(shown["session_id"])
-    tasks = {task["id"]: task for task in shown["tasks"]}
-    assert {name: (task["outcome"], task["proof"], task["round"]) for name, task in tasks.items()} == {
-        "a": ("succeeded", "proved", 2),
-        "b": ("failed", "unproved", 2),
-    }
-    assert tasks["a"]["setup_commit"] and tasks["a"]["environment"]["path"].startswith(f"{place.root}/c/")
-    argv = ["git", "show", f"{tasks['a']['branch']}:answer"]
-    assert subprocess.run(argv, cwd=place.top, capture_output=True, text=True, check=True).stdout == "good\n"
-    assert list((place.root / "c" / "environments" / "tasks").iterdir()) == []
-    assert not list((place.root / "c" / "worktrees").glob("*/*"))

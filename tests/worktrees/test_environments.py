@@ -9,16 +9,23 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
+import orjson
 import pytest
-from calls import run_program
+from calls import each_call, needs_calls, run_program
+from conftest import eventually
+from filelock import FileLock
 from python_projects import lay_out_project, make_uv, make_wheels
+from stages import git as git_of
 from stages import make_repository_of
+from test_excerpt import Upstream, git, upstream
 
+from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
-from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, refuse_path
+from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
     collect_inputs,
@@ -38,6 +45,9 @@ from sessionrun.worktrees.env_request import (
     find_target,
     load_report,
 )
+from sessionrun.worktrees.env_version import find_tag, find_tag_behind, make_build_repository
+
+__all__ = ["upstream"]
 
 MAKER = """
 import sys
@@ -153,9 +163,9 @@ def texts_with(path: str, *places: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
-    one, two = ready.good("one"), ready.good("two")
-    assert ready.builds() == 1
+def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_changes_no_other(ready: Shop) -> None:
+    built, copied = load_report(ready.folder("first")), ready.make("one")
+    one, two = Path(copied.path or ""), ready.good("two")
     for name, env in (("one", one), ("two", two)):
         checkout = ready.root / f"checkout-{name}"
         assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
@@ -166,22 +176,21 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
     assert (one / "bin" / "python").is_symlink()
     assert stat.S_IMODE((one / "bin" / "demo").stat().st_mode) & 0o111
     assert (one / "lib64").is_symlink() == (ready.entry() / "env" / "lib64").is_symlink()
-
-
-@pytest.mark.slow
-def test_the_report_says_what_was_done(ready: Shop) -> None:
-    """And the log, what uv said."""
-    built, copied = load_report(ready.folder("first")), ready.make("second")
-    assert built is not None
-    assert (built.cached, copied.cached) == (False, True)
-    assert built.digest == copied.digest
+    for file in [path for path in one.rglob("*") if path.is_file() and not path.is_symlink()]:
+        assert file.stat().st_nlink == 1
+        with open(file, "r+b") as stream:
+            stream.write(b"#changed#")
+    for env in (two, ready.good("three")):
+        assert say(env / "bin" / "pytest") == f"pytest in {env}"
+    assert ready.builds() == 1
+    assert built is not None and (built.cached, copied.cached, built.digest) == (False, True, copied.digest)
     assert built.choice == copied.choice == "editable with [test]"
     assert built.packages == copied.packages == ("demo==1.0", "pytest==1.0")
     names = [step.name for step in built.steps]
     assert names == ["interpreter", "inputs", "checkout", "venv", "editable with [test]", "keep", "copy"]
     assert [step.name for step in copied.steps] == ["interpreter", "inputs", "copy"]
     log = (ready.folder("first") / LOG).read_text()
-    assert " -e '.[test]'\n" in log and " + demo==1.0 (from file:" in log
+    assert " -e '.[test]'\n" in log and " + demo==1.0 (from file:" in log, "what uv said"
 
 
 @pytest.mark.slow
@@ -204,19 +213,6 @@ def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(read
 
 
 @pytest.mark.slow
-def test_a_task_that_writes_in_place_changes_nothing_else(ready: Shop) -> None:
-    one, two = ready.good("place-one"), ready.good("place-two")
-    for file in [path for path in one.rglob("*") if path.is_file() and not path.is_symlink()]:
-        assert file.stat().st_nlink == 1
-        with open(file, "r+b") as stream:
-            stream.write(b"#changed#")
-    third = ready.good("place-three")
-    assert say(two / "bin" / "pytest") == f"pytest in {two}"
-    assert say(third / "bin" / "pytest") == f"pytest in {third}"
-    assert ready.builds() == 1
-
-
-@pytest.mark.slow
 def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None:
     shop.good("one")
     entry = shop.entry()
@@ -230,7 +226,7 @@ def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None
 @pytest.mark.slow
 def test_an_entry_is_not_removed_while_it_is_copied(ready: Shop) -> None:
     folder = ready.folder("copies")
-    replace_file(folder / WISH, _dump(ready.request("copies")), durable=False)
+    replace_file(folder / WISH, orjson.dumps(ready.request("copies")), durable=False)
     remove = f"""
 import sys
 from pathlib import Path
@@ -263,8 +259,6 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 
 @pytest.mark.slow
 def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
-    from filelock import FileLock
-
     digest = shop.make("one", require_cache=True).digest
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
@@ -303,15 +297,7 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) ->
     )
     report = shop.make("one", limit_s=1.0)
     assert report.problem == "venv: not done in time, see environment.log"
-    from conftest import eventually
-
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
-
-
-def _dump(request: EnvironmentRequest) -> bytes:
-    import orjson
-
-    return orjson.dumps(request)
 
 
 @pytest.mark.parametrize("made", ["a link", "a file", pytest.param("a venv", marks=pytest.mark.slow)])
@@ -457,3 +443,91 @@ def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], way
 def test_dependency_groups_are_read_with_what_they_include() -> None:
     first, *_ = order_ways({"pyproject.toml": "[project]\n" + GROUPS}, [])
     assert first == Way("editable with dev", ("-e", ".", "--group", "dev"))
+
+
+# --- a process that makes one is killed: nothing half made is trusted afterwards ---
+
+
+@needs_calls
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rename", "sync", "unlink"])
+def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> None:
+    def build(environ: Mapping[str, str]) -> str:
+        name = f"t{shop.project.joinpath('pyproject.toml').stat().st_size}"
+        with open(shop.project / "pyproject.toml", "a") as stream:
+            stream.write(f"# {environ['CALLS_AT']}\n")  # another digest: it is built anew
+        folder = shop.folder(name)
+        (folder / WISH).write_bytes(orjson.dumps(shop.request(name)))
+        run_program(MAKER, str(folder), environ=environ)
+        return name
+
+    for _, name in each_call(build, shop.log.with_name("calls"), "maker", kind=kind):
+        env = shop.good(name)
+        checkout = shop.root / f"checkout-{name}"
+        assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
+        assert say(env / "bin" / "pytest") == f"pytest in {env}"
+        assert texts_with(".new-", env, checkout) == []
+        assert (site_of(env) / "pytest" / "__init__.py").exists()
+        assert not [path.name for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
+        assert not [path.name for path in (shop.cache / "tasks").iterdir() if path.name.startswith(".")]
+        for entry in shop.cache.iterdir():
+            if len(entry.name) == 40:
+                assert load_manifest(entry) is not None
+
+
+# --- the version of a project that makes it from tags ---
+
+SCM = {"pyproject.toml": 'requires = ["setuptools", "setuptools_scm[toml]>=6"]'}
+
+
+@pytest.mark.parametrize(
+    ("base", "history", "knows", "tag", "seen"),
+    [
+        (3, 0, "mirror", "v1", "v1-0"),
+        (3, 0, "node", "v1", "v1-0"),
+        (3, 0, "gone", "", None),
+        (4, 1, "mirror", "v2", "v2-0"),
+        (9, 1, "mirror", "v9", "v9-1"),
+        (1, 1, "mirror", "", None),
+    ],
+)
+def test_a_build_sees_the_last_tag_before_its_commit(
+    upstream: Upstream, tmp_path: Path, base: int, history: int, knows: str, tag: str, seen: str | None
+) -> None:
+    """One that is out of reach marks the first commit that is there; a later one never does, nor in the task."""
+    top, build, commit = tmp_path / "top", tmp_path / "build", upstream.commits[base]
+    make_excerpt(top / ".git", upstream.mirror, commit, history)
+    git(top, "config", "core.bare", "false")
+    git(top, "checkout", "-q", "--detach", commit)
+    before = git(top, "for-each-ref")
+    mirror = {"mirror": str(upstream.mirror), "gone": str(tmp_path / "gone"), "node": None}[knows]
+    behind = find_tag_behind(str(upstream.mirror), commit) if knows == "node" else None
+    target = find_target(str(tmp_path), "s", "t", 1)
+    request = EnvironmentRequest(str(top), str(top), target, commit=commit, mirror=mirror, tag=behind)
+    assert find_tag(request, top, SCM) == tag
+    assert find_tag(request, top, {"pyproject.toml": 'requires = ["setuptools"]'}) is None
+    shutil.copytree(top, build, ignore=shutil.ignore_patterns(".git"))
+    make_build_repository(request, top, build)
+    described = git(build, *["describe", "--tags", "--long", "--dirty", "--always", "--match", "*[0-9]*"])
+    assert described == (commit[:7] if seen is None else f"{seen}-g{commit[:7]}")
+    assert git(top, "for-each-ref") == before
+
+
+@pytest.mark.slow
+def test_an_installer_works_in_a_repository_of_its_own(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can ask for the version, and changes nothing of the user's."""
+    top = lay_out_project(own_place / "top")
+    make_repository_of(top, {})
+    git_of(top, "tag", "v1")
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    program, seen = own_place / "bin" / "uv", own_place / "seen"
+    asks = f"git describe --tags --long --dirty > {seen}; git tag planted; git config planted.key 1"
+    program.write_text(program.read_text().replace("exec ", f'[ "$1" != pip ] || {{ {asks}; }}\nexec ', 1))
+    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "w", keep="never")
+    commit, target = repository.base_commit, find_target(str(own_place / "cache"), "s", "t", 1)
+    request = EnvironmentRequest(str(top), str(top), target, repository=repository, commit=commit, copy=False)
+    before = git_of(top, "config", "--list"), git_of(top, "for-each-ref")
+    assert make_environment(request, own_place).problem is None
+    assert seen.read_text() == f"v1-0-g{commit[:7]}\n"
+    assert (git_of(top, "config", "--list"), git_of(top, "for-each-ref")) == before

@@ -1,34 +1,42 @@
-"""`needs` hands the work on: a task with a worktree begins where those that it needs ended."""
+"""Work goes on: a task begins where those that it needs ended, and a further attempt where the earlier one did."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually
-from stages import Stage, refresh, stage
-from test_cli_worktrees import Finished, Project, finished, next_block, project, project_in, type_in
+from conftest import slow
+from test_cli_worktrees import (
+    Finished,
+    Project,
+    finished,
+    make_repository,
+    next_block,
+    project,
+    stage,
+    type_in,
+)
 from test_workspaces import Project as Repo
-from test_worktrees import by_id, finish
+from test_workspaces import put_first
+from test_worktrees import by_id
 from test_worktrees import project as repo
 
 from sessionrun.engine.handed import find_handed
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Handed, Place
+from sessionrun.model.places import Handed, KeepPolicy, Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin
-from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.bases import find_base, merge_ends
 from sessionrun.worktrees.clean import Claimed, clean_claimed
-from sessionrun.worktrees.release import release
+from sessionrun.worktrees.release import release, settle
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest, load_claim
-from sessionrun.worktrees.worktree import prepare
+from sessionrun.worktrees.worktree import check_earlier, prepare
 
 __all__ = ["finished", "project", "repo", "stage"]
 
@@ -61,7 +69,9 @@ def changed(project: Project, task: dict[str, Any]) -> list[str]:
 # --- the graph ---
 
 
-def check_five(project: Project, session: str) -> None:
+def test_each_task_finds_the_work_of_its_needs(finished: Finished) -> None:
+    project = finished(FIVE)
+    session = project.sessions[0]
     tasks = by_id(project.status(session))
     assert [task["reason"] for task in tasks.values() if task["outcome"] != "succeeded"] == []
     base = project.git("rev-parse", "main")
@@ -81,67 +91,14 @@ def check_five(project: Project, session: str) -> None:
         ".gitignore",
         *("README", "a", "b", "both", "last", "own"),
     ]
-
-
-def test_each_task_finds_the_work_of_its_needs(finished: Finished) -> None:
-    project = finished(FIVE)
-    session = project.sessions[0]
-    check_five(project, session)
     kept = project.load("clean", "--worktrees")["findings"]
     assert [finding["removed"] for finding in kept] == [False] * 5
+    block = next_block(project("results", session, "own").stdout)
+    assert block == f"  sessionrun merge {session[:8]} a own    # land what succeeded on main\n"
     type_in(project, next_block(project("results", session).stdout))
     assert {"a", "b", "both", "own", "last"} <= {path.name for path in project.cwd.iterdir()}
     type_in(project, next_block(project("results", session).stdout))
     assert project.branches() == ["main"]
-
-
-@pytest.mark.slow
-def test_what_comes_next_of_some_tasks_takes_the_work_that_theirs_is_built_on(finished: Finished) -> None:
-    project = finished(FIVE)
-    session = project.sessions[0]
-    block = next_block(project("results", session, "own").stdout)
-    assert block == f"  sessionrun merge {session[:8]} a own    # land what succeeded on main\n"
-    type_in(project, block)
-    assert not (project.cwd / "b").exists() and (project.cwd / "own").exists()
-
-
-@pytest.mark.slow
-def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
-    """All processes die when two needs have ended and their dependents are still held."""
-    tasks = [dict(task) for task in FIVE["prompts"]]
-    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.2; done; {tasks[1]['prompt']}"
-    session = project.start({"prompts": tasks}, "--worktree")
-    assert project("hold", session, "both", "own").returncode == 0
-    (project.cwd.parent / "go").touch()
-    project.until(session, lambda view: view["completed"] == 2)
-    project.kill_chain(session)
-    assert project("resume", session).returncode == 0
-    assert project("release", session, "both", "own").returncode == 0
-    project.wait(session)
-    check_five(project, session)
-
-
-@pytest.mark.slow
-def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, repo: Repo) -> None:
-    """Its third start comes to its end: the task has the names and the base that it would have had."""
-    script, count = repo.root / "filter.sh", repo.root / "count"
-    kill = f'echo >> {count}; [ "$(wc -l < {count})" -gt 2 ] || kill -KILL 0'
-    script.write_text(f'case "$(pwd)" in *-task-c*) {kill};; esac; exec cat\n')
-    (repo.top / ".gitattributes").write_text("*.k filter=k\n")
-    (repo.top / "one.k").write_text("one\n")
-    repo.run("add", "-A")
-    repo.run("commit", "-qm", "filtered")
-    repo.run("config", "filter.k.smudge", f"sh {script}")
-    plan = [
-        {"id": "a", "prompt": "echo a > a.n"},
-        {"id": "b", "prompt": "echo b > b.n"},
-        {"id": "c", "needs": ["a", "b"], "prompt": "cat a.n b.n one.k && echo c > c.n"},
-    ]
-    tasks = by_id(finish(sessionrun, repo, plan))
-    assert tasks["c"]["outcome"] == "succeeded" and count.read_text() == "\n\n\n"
-    assert tasks["c"]["branch"] == "main-task-c" and repo.run("branch", "--list", "*-2") == ""
-    parents = repo.run("rev-parse", f"{tasks['c']['base_commit']}^@").split()
-    assert parents == [tasks["a"]["commit"], tasks["b"]["commit"]]
 
 
 # --- what cannot be merged ---
@@ -186,13 +143,6 @@ def end(repo: Repo, name: str, text: str = "", base: str = "main", **files: str)
     return Handed(name, repo.run("rev-parse", f"main-task-{name}"), f"main-task-{name}")
 
 
-OLDER_GIT = """#!/bin/sh
-for last; do :; done
-[ "$last" = version ] && exec echo git version 2.34.1
-exec {} "$@"
-"""
-
-
 def merge(repo: Repo, request: WorkspaceRequest, ends: dict[str, Handed]) -> str:
     with open_fence(request.repository) as fence:
         return merge_ends(fence, request, ends, repo.folder())
@@ -203,15 +153,14 @@ def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
         return find_base(fence, request, folder)
 
 
+OLDER_GIT = 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.34.1'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_old", [False, True], ids=["git 2.38", "older git"])
 def test_merges_are_the_same_each_time(repo: Repo, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_old:
-        program = repo.top.parent / "older" / "git"
-        program.parent.mkdir()
-        program.write_text(OLDER_GIT.format(shutil.which("git")))
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        put_first(repo, monkeypatch, OLDER_GIT)
     (repo.top / ".gitattributes").write_text("list merge=union\n")
     (repo.top / "list").write_text("0\n")
     repo.run("add", "-A")
@@ -302,33 +251,15 @@ SOME: dict[str, Any] = {
 }
 
 
+def make_repository_with_a_directory(top: Path) -> None:
+    make_repository(top)
+    (top / "sub").mkdir()
+
+
 @pytest.fixture
-def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """All tasks of SOME have ended, in `sessions[0]`, started in a checkout with an empty directory `sub`."""
-
-    def run(place: Path) -> None:
-        project = project_in(place / "work", monkeypatch)
-        (project.cwd / "sub").mkdir()
-        session = SessionDir(project.directory(project.finish(SOME)))
-        eventually(lambda: not session.is_alive())
-
-    project = project_in(stage.enter("some", monkeypatch, run) / "work", monkeypatch)
-    refresh(project.cwd)
-    project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
-    return project
-
-
-@pytest.mark.slow
-def test_base_session_begins_with_the_session(some: Project) -> None:
-    tasks = by_id(some.wait(some.sessions[0]))
-    assert {tasks[name]["outcome"] for name in ("a", "alone", "c")} == {"succeeded"}
-    assert tasks["alone"]["base_commit"] == some.git("rev-parse", "main")
-    assert changed(some, tasks["c"]) == ["c"]
-    done = some("--worktree", "--agent", "shell", stdin='[{"prompt": "true", "base": "main"}]')
-    assert (
-        done.returncode == 2
-        and '[0].base: must be one of needs, session, target, not the text "main"' in done.stderr
-    )
+def some(finished: Finished) -> Project:
+    """All tasks of SOME have ended, started in a checkout with an empty directory `sub`."""
+    return finished(SOME, make=make_repository_with_a_directory)
 
 
 @pytest.mark.slow
@@ -336,47 +267,37 @@ def test_needs_that_changed_nothing_or_have_no_worktree(some: Project) -> None:
     """`idle` has no branch and `gate` no worktree; what they had to begin with goes on to `last` all the same."""
     session = some.sessions[0]
     tasks = by_id(some.wait(session))
-    outcomes = [tasks[name]["outcome"] for name in ("a", "idle", "gate", "last", "lazy")]
-    assert outcomes == [*["succeeded"] * 4, "failed"]
+    outcomes = [tasks[name]["outcome"] for name in ("a", "alone", "c", "idle", "gate", "last", "lazy")]
+    assert outcomes == [*["succeeded"] * 6, "failed"]
+    assert tasks["alone"]["base_commit"] == some.git("rev-parse", "main"), "it begins with the session"
+    assert changed(some, tasks["c"]) == ["c"]
     assert tasks["lazy"]["reason_class"] == "no_change"
     assert tasks["last"]["base_commit"] == tasks["idle"]["commit"] == tasks["a"]["commit"]
     assert some.branches() == ["main", *(f"main-task-{name}" for name in ("a", "alone", "c", "last", "third"))]
     assert some("diff", session, "idle").stdout == ""
+    third = tasks["third"]
+    assert (third["attempt"], third["branch"]) == (3, "main-task-third"), "the name of those that left nothing"
+    said = [line for line in some("clean", "--worktrees").stdout.splitlines() if "third" in line]
+    assert said == ["kept branch main-task-third: it holds work that is not merged"]
 
 
-def state_of(*specs: TaskSpec, places: dict[str, Place]) -> dict[str, Any]:
-    state = begin(SessionSpec("s", "", "prompts", "", "/", "shell", {}, specs))
-    for name, place in places.items():
-        state.tasks[name].place = place
-    return state.tasks
-
-
-def test_what_is_handed_on() -> None:
+def test_what_is_handed_on_of_work_that_is_lost_or_on_a_rescue_branch() -> None:
     tree = Workspace("worktree")
-    places = {
-        "a": Place("ba", None, "0", "1"),
-        "b": Place("bb", None, "0", "2", rescue="bb-rescue"),
-        "lost": Place(base_commit="0", remark="deleted"),
-    }
-    tasks = state_of(
-        *(TaskSpec(name, ("x",), workspace=tree) for name in places),
-        TaskSpec("none", ("x",), needs=("b", "a")),
-        TaskSpec("cut", ("x",), needs=("b",), base="session"),
-        TaskSpec("t", ("x",), needs=("a", "none", "lost", "cut"), workspace=tree),
-        TaskSpec("s", ("x",), needs=("a",), base="session", workspace=tree),
-        TaskSpec("r", ("x",), needs=("a",), workspace=tree),
-        places=places,
+    specs = (
+        TaskSpec("b", ("x",), workspace=tree),
+        TaskSpec("lost", ("x",), workspace=tree),
+        TaskSpec("none", ("x",), needs=("b",)),
+        TaskSpec("t", ("x",), needs=("none", "lost"), workspace=tree),
     )
-    a, b = Handed("a", "1", "ba"), Handed("b", "2", "bb-rescue")
-    assert find_handed(tasks["t"], tasks) == (a, b, Handed("lost", None, None, "deleted"))
-    assert find_handed(tasks["s"], tasks) == ()
-    assert find_handed(tasks["r"], tasks) == (a,)
-    tasks["r"].attempt = 3
-    assert find_handed(tasks["r"], tasks) == (replace(a, follow=True),)
-    tasks["r"].retried = 2
-    assert find_handed(tasks["r"], tasks) == (a,)
-    tasks["a"].place = Place(None, None, "1", "1")
-    assert find_handed(tasks["r"], tasks) == ()
+    tasks = begin(SessionSpec("s", "", "prompts", "", "/", "shell", {}, specs)).tasks
+    tasks["b"].place = Place("bb", None, "0", "2", rescue="bb-rescue")
+    tasks["lost"].place = Place(base_commit="0", remark="deleted")
+    b, lost = Handed("b", "2", "bb-rescue"), Handed("lost", None, None, "deleted")
+    assert find_handed(tasks["t"], tasks) == (b, lost)
+    tasks["t"].attempt = 3
+    assert find_handed(tasks["t"], tasks) == (replace(b, follow=True), replace(lost, follow=True))
+    tasks["t"].retried = 2
+    assert find_handed(tasks["t"], tasks) == (b, lost)
 
 
 # --- trying again ---
@@ -410,14 +331,6 @@ def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
 # --- branches that hold nothing ---
 
 
-def test_a_retry_has_the_name_of_an_attempt_that_left_nothing(some: Project) -> None:
-    task = by_id(some.wait(some.sessions[0]))["third"]
-    assert (task["attempt"], task["branch"]) == (3, "main-task-third")
-    assert [name for name in some.branches() if "third" in name] == ["main-task-third"]
-    said = [line for line in some("clean", "--worktrees").stdout.splitlines() if "third" in line]
-    assert said == ["kept branch main-task-third: it holds work that is not merged"]
-
-
 def _prepared(repo: Repo, *needs: Handed) -> tuple[WorkspaceRequest, Path]:
     request, folder = request_of(repo, *needs), repo.root / "jobs" / "a1-r1-prepare"
     folder.mkdir(parents=True)
@@ -428,20 +341,6 @@ def _release(repo: Repo, request: WorkspaceRequest, number: int = 1) -> Place:
     folder = repo.root / "jobs" / f"a1-r1-release-{number}"
     folder.mkdir(exist_ok=True)
     return release(request, folder)
-
-
-@pytest.mark.parametrize("killed", ["before the branch went", "after"])
-def test_a_release_that_is_killed_over_an_empty_branch(repo: Repo, killed: str) -> None:
-    request, folder = _prepared(repo)
-    first = _release(repo, request)
-    base = repo.run("rev-parse", "main")
-    assert first == Place(base_commit=base, commit=base, diff_stat=None, changed=False)
-    claim = load_claim(folder)
-    assert claim is not None and claim.emptied
-    if killed != "after":
-        repo.run("branch", claim.branch, base)
-    assert _release(repo, request, 2) == first
-    assert repo.run("branch", "--list", "*task*") == ""
 
 
 @pytest.mark.slow
@@ -478,3 +377,204 @@ def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
     place = prepare(again, repo.folder())
     repo.run("branch", "-q", "-D", "main-task-m")
     assert _release(repo, replace(again, place=place), 4).branch == "main-task-u"
+
+
+# --- an attempt that goes on with earlier work ---
+
+BRANCH = "main-task-t"
+
+
+class Again(Repo):
+    """A task of a repository that has worked once, and works again; `place` is where it is."""
+
+    def begin(self, work: Callable[[Path], object], keep: KeepPolicy = "never") -> Place:
+        """The first attempt."""
+        self.keep, self.attempt, self.place = keep, 1, Place()
+        self.start()
+        work(self.path)
+        return self.end()
+
+    @property
+    def path(self) -> Path:
+        assert self.place.worktree is not None
+        return Path(self.place.worktree)
+
+    def request(self, **changes: object) -> WorkspaceRequest:
+        patch = str(self.root / "jobs" / "t" / f"a{self.attempt}-diff.patch")
+        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch, keep=self.keep)
+        return replace(request, **changes)  # type: ignore[arg-type]
+
+    def folder_of(self, phase: str) -> Path:
+        folder = self.root / "jobs" / "t" / f"a{self.attempt}-r1-{phase}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def start(self, **changes: object) -> Place:
+        self.place = prepare(self.request(**changes), self.folder_of("prepare"))
+        return self.place
+
+    def go_on(self) -> Place:
+        """PREPARE of the next attempt."""
+        self.attempt += 1
+        return self.start(earlier=self.place)
+
+    def end(self) -> Place:
+        self.place = release(self.request(place=self.place, succeeded=True), self.folder_of("release"))
+        return self.place
+
+    def log(self, name: str = BRANCH) -> list[str]:
+        return self.run("log", "--format=%s", name).split("\n")
+
+    def commit(self, name: str, cwd: Path | None = None) -> None:
+        (cwd or self.top).joinpath(name).write_text(f"{name}\n")
+        self.run("add", name, cwd=cwd)
+        self.run("commit", "-q", "-m", name, cwd=cwd)
+
+
+@pytest.fixture
+def again(own_place: Path) -> Again:
+    return Again(own_place)
+
+
+def write(name: str) -> Callable[[Path], object]:
+    return lambda path: (path / name).write_text(f"{name}\n")
+
+
+def test_the_work_goes_on_on_the_same_branch_in_the_same_directory(again: Again) -> None:
+    first = again.begin(write("one"))
+    where = again.root / "repo-worktrees" / BRANCH
+    assert not where.exists() and first.commit is not None
+    place = again.go_on()
+    assert (place.branch, place.worktree, place.base_commit) == (BRANCH, str(where), first.base_commit)
+    assert (place.taken_up, place.commit) == (first.commit, None)
+    assert (where / "one").read_text() == "one\n"
+    again.commit("two", where)
+    write("three")(where)
+    ended = again.end()
+    assert ended.diff_stat == {"files": 3, "insertions": 3, "deletions": 0}, "all that the task did"
+    assert again.log()[:2] == ["Work of task t", "two"]
+    assert again.run("rev-parse", f"{BRANCH}~2") == first.commit
+    assert again.run("for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
+
+
+def test_commits_of_a_person_are_taken_along(again: Again) -> None:
+    again.begin(write("one"))
+    again.run("switch", "-q", BRANCH)
+    again.commit("mine")
+    with pytest.raises(SessionrunError, match=f"branch {BRANCH} is checked out in {again.top}: check out another"):
+        again.go_on()
+    again.run("switch", "-q", "main")
+    place = again.go_on()
+    assert place.taken_up == again.run("rev-parse", BRANCH) and (again.path / "mine").exists()
+
+
+def test_a_branch_that_lost_the_work_is_refused(again: Again) -> None:
+    place = again.begin(write("one"))
+    again.run("branch", "-f", BRANCH, "main")
+    before = again.run("for-each-ref")
+    with pytest.raises(SessionrunError) as raised:
+        again.go_on()
+    commit = (place.commit or "")[:12]
+    wanted = f"branch {BRANCH} does not hold {commit}, where its work is: merge {commit} into it"
+    assert str(raised.value) == wanted
+    with pytest.raises(SessionrunError, match="does not hold"):
+        check_earlier(again.request(earlier=place))
+    assert again.run("for-each-ref") == before and not (again.root / "repo-worktrees" / BRANCH).exists()
+
+
+def test_a_branch_that_a_person_made_again_is_its_own_and_nothing_goes_on_without_the_work(again: Again) -> None:
+    place = again.begin(write("one"))
+    again.run("branch", "-q", "-D", BRANCH)
+    again.run("branch", "-q", BRANCH, str(place.commit))
+    assert again.go_on().taken_up == place.commit
+    again.run("worktree", "remove", str(again.path))
+    again.run("branch", "-q", "-D", BRANCH)
+    again.run("reflog", "expire", "--expire=now", "--all")
+    again.run("gc", "-q", "--prune=now")
+    with pytest.raises(SessionrunError, match=f"nothing holds its work any more: branch {BRANCH} or its commit"):
+        check_earlier(again.request(earlier=place))
+
+
+@pytest.mark.slow
+def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(again: Again) -> None:
+    first = again.begin(lambda path: (write("one")(path), write("x.log")(path)), keep="always")
+    write("edit")(again.path)
+    place = again.go_on()
+    assert (place.worktree, place.base_commit) == (first.worktree, first.base_commit)
+    assert again.run("show", f"{BRANCH}:edit") == "edit" and place.taken_up == again.run("rev-parse", BRANCH)
+    assert again.run("status", "--porcelain", cwd=again.path) == ""
+    assert (again.path / "x.log").exists(), "what git ignores is there as well"
+    claim = load_claim(again.folder_of("prepare"))
+    assert claim is not None and claim.reused
+    again.keep = "never"
+    write("two")(again.path)
+    ended = again.end()
+    assert ended.worktree is None and ended.diff_stat == {"files": 3, "insertions": 3, "deletions": 0}
+
+
+@pytest.mark.parametrize("keep", ["never", *slow("always")])
+def test_a_prepare_that_is_done_again_goes_on_with_its_worktree_and_what_was_kept_in_it(
+    again: Again, keep: KeepPolicy
+) -> None:
+    again.begin(write("one"), keep=keep)
+    earlier = again.place
+    first, is_kept = again.go_on(), keep == "always"
+    if is_kept:
+        write("new")(again.path)  # as if it had been written in between
+    folder = again.folder_of("prepare").with_name("a2-r1-prepare-s2")
+    folder.mkdir()
+    for place in (again.start(earlier=earlier), prepare(again.request(earlier=earlier), folder)):
+        assert place == (replace(first, taken_up=place.taken_up) if is_kept else first)
+        assert (again.path / "one").exists() and (again.path / "new").exists() is is_kept
+    release(again.request(place=again.place), again.folder_of("release"))
+    assert (again.path / "new").exists() is is_kept
+
+
+def test_a_kept_worktree_that_is_on_another_branch_is_refused_and_one_that_was_deleted_is_made_again(
+    again: Again,
+) -> None:
+    again.begin(write("one"), keep="always")
+    again.run("switch", "-q", "-c", "else", cwd=again.path)
+    with pytest.raises(SessionrunError, match=f"{again.path} is not on {BRANCH} any more"):
+        again.go_on()
+    assert (again.path / "one").exists()
+    path = again.path
+    shutil.rmtree(path)
+    place = again.go_on()
+    assert (place.worktree, (path / "one").read_text()) == (str(path), "one\n")
+    assert len(again.run("worktree", "list").split("\n")) == 2
+
+
+def test_work_on_a_rescue_branch_has_to_be_merged_first(again: Again) -> None:
+    def leave(path: Path) -> None:
+        again.run("switch", "-q", "--detach", cwd=path)
+        again.commit("astray", path)
+
+    place = again.begin(leave)
+    assert place.rescue == f"{BRANCH}-rescue" and place.worktree is not None
+    shutil.rmtree(place.worktree)
+    with pytest.raises(SessionrunError, match=f"merge {BRANCH}-rescue into it"):
+        check_earlier(again.request(earlier=place))
+    again.run("worktree", "prune")
+    again.run("branch", "-f", BRANCH, f"{BRANCH}-rescue")
+    assert again.go_on().taken_up == place.commit
+
+
+@pytest.mark.slow
+def test_what_a_setup_leaves_in_a_further_attempt_moves_only_where_it_began(again: Again) -> None:
+    again.begin(lambda path: None)
+    again.attempt, again.place = 1, Place()
+    again.start()
+    write("lock")(again.path)
+    again.place = settle(again.request(place=again.place), again.folder_of("setup"))
+    setup = again.place.setup_commit
+    write("one")(again.path)
+    first = again.end()
+    place = again.go_on()
+    assert (place.setup_commit, place.taken_up) == (setup, first.commit)
+    write("lock2")(again.path)
+    settled = settle(again.request(place=place), again.folder_of("setup"))
+    assert settled.setup_commit == setup and settled.taken_up == again.run("rev-parse", BRANCH)
+    assert settled.taken_up != first.commit
+    again.place = settled
+    assert again.end().diff_stat == {"files": 2, "insertions": 2, "deletions": 0}

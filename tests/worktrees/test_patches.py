@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -216,8 +217,6 @@ def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree
     ],
 )
 def test_a_patch_is_refused_whole(tree: Tree, patch: str, why: str) -> None:
-    import re
-
     (tree.top / "out").symlink_to(tree.project.root)
     assert re.search(why, tree.refuse(patch))
 

@@ -119,6 +119,8 @@ def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> Non
     plan = place.root / "here.json"
     tasks = [{"id": "a", "prompt": "demo", "workspace": "worktree", "cwd": "repo/inner"}]
     plan.write_text(json.dumps({"prompts": tasks, "defaults": {"environment": "python"}}))
+    (refused,) = place.require(str(plan))["tasks"]
+    assert refused["reason_class"] == "environment_failed" and "and nothing may be built" in refused["reason"]
     (record,) = place.command.load("precache", str(plan))["repositories"]
     assert (record["repo"], record["mirror"], record["refs"]) == (
         str(place.top),

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import between, forked, needs_calls, run_watched
 from conftest import Command
-from stages import commit_all
+from stages import commit_all, git
 from test_execs import LIBC_S_SIGNALS
 from test_workspaces import Project, make_repository
 from test_worktrees import by_id, finish
+
+from sessionrun.model.places import Place
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
+from sessionrun.worktrees.rounds import DONE, keep_round, take_back
 
 PYTEST = f"{shlex.quote(sys.executable)} -m pytest -q -p no:cacheprovider"
 
@@ -247,3 +257,110 @@ def test_a_gate_without_its_program_is_told_before_an_agent_is_paid(sessionrun: 
     words = ("--worktree", "--land", "--gate", "no-such-program")
     done = sessionrun("--dry-run", "--agent", "shell", *words, "-p", "true")
     assert "the gate 'no-such-program' will fail: the program 'no-such-program' is not found" in done.stderr
+
+
+# --- done again: what is kept, taken back and put back survives a kill at each step ---
+
+
+def mess_up(path: Path) -> None:
+    """Commits of the agent's own, on another branch, with changes of all kinds, and what git ignores."""
+    git(path, "checkout", "-q", "-B", "elsewhere")
+    (path / "calc.py").write_text("mine\n")
+    git(path, "commit", "-qam", "mine")
+    (path / "a.txt").unlink()
+    (path / "new" / "deep").mkdir(parents=True, exist_ok=True)
+    (path / "new" / "deep" / "file.txt").write_text("new\n")
+    (path / "venv").mkdir(exist_ok=True)
+    (path / "venv" / "tool").write_text("tool\n")
+    admin = Path(git(path, "rev-parse", "--absolute-git-dir"))
+    (admin / "index.lock").touch()
+
+
+def sweep_set_back(root: str) -> None:
+    Path(root).mkdir()
+    project = CountingProject(Path(root))
+    request, place = project.prepare()
+    path, first = Path(place.worktree or ""), project.folder()
+    loop = replace(request, place=place, round="a1-round-1")
+    asked = WorkRequest(loop, ("true",), str(first), str(project.folder()))
+
+    def begin(environ: Mapping[str, str]) -> None:
+        (first / DONE).unlink(missing_ok=True)
+        mess_up(path)
+        forked(lambda: take_back(asked, first))(environ)
+
+    for at, _ in between(begin, project.root / "calls", "work"):
+        take_back(asked, first)
+        assert git(path, "status", "--porcelain", "--branch") == f"## {place.branch}", at
+        assert git(path, "rev-parse", "HEAD") == place.base_commit, at
+        left = [one for one in (path / "new").rglob("*") if one.is_file()]  # git sees no empty directory
+        assert (path / "venv" / "tool").exists() and not left, at
+        assert "+mine" in Path(asked.before, "round.patch").read_text().splitlines(), at
+    (path / "calc.py").write_text("of this round\n")
+    take_back(asked, first)
+    assert (path / "calc.py").read_text() == "of this round\n", "it is done once in a round"
+
+
+@needs_calls
+@pytest.mark.slow
+def test_a_worktree_that_is_half_set_back_is_set_back(project: Project) -> None:
+    run_watched(sweep_set_back, project.root / "swept")
+
+
+def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place]:
+    """A worktree whose first round was the best, and whose second one has commits of its own."""
+    request, place = project.prepare(task)
+    path = Path(place.worktree or "")
+    (path / "calc.py").write_text("good\n")
+    (path / "only-good.txt").write_text("good\n")
+    request = replace(request, place=place, round="a1-round-1")
+    kept = keep_round(request, project.folder())
+    assert keep_round(request, project.folder()).tree == kept.tree, "done again, it is the same"
+    (path / "calc.py").write_text("bad\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "bad")
+    (path / "only-bad.txt").write_text("bad\n")
+    folder = project.root / "p" / task
+    return replace(request, best=kept.commit, replaced=str(folder / "a1-replaced.patch")), place
+
+
+def sweep_put_back(root: str) -> None:
+    Path(root).mkdir()
+    project = CountingProject(Path(root))
+
+    numbers = itertools.count()
+
+    def begin(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Place]:
+        request, place = prepare_rounds(project, f"t{next(numbers)}")
+        forked(partial(release, request, project.folder()))(environ)
+        return request, place
+
+    for at, (request, place) in between(begin, project.root / "calls", "release"):
+        released = release(request, project.folder())
+        assert released.commit is not None and released.worktree is None, at
+        assert project.show(released.commit, "calc.py") == b"good\n", at
+        kept = {name for name in project.files(released.commit) if name.startswith("only-")}
+        subjects = project.run("log", "--format=%s", f"{place.base_commit}..{released.commit}").splitlines()
+        assert (kept, subjects) == ({"only-good.txt"}, [f"Work of task {request.task}"]), at
+        assert "+bad" in Path(request.replaced).read_text().splitlines(), at
+        assert refs(project) == "", at
+
+
+@needs_calls
+@pytest.mark.slow
+def test_the_best_round_is_put_back_whatever_is_killed(project: Project) -> None:
+    run_watched(sweep_put_back, project.root / "swept")
+
+
+def test_what_no_commit_can_hold_is_not_replaced(project: Project) -> None:
+    request, place = prepare_rounds(project, "t")
+    inner = Path(place.worktree or "") / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "file").write_text("x")
+    git(inner, "-c", "user.name=a", "-c", "user.email=a", "add", "file")
+    released = release(request, project.folder())
+    assert released.remark is not None and released.kept is not None
+    assert released.remark.startswith("the best round's work is not put back: ")
+    assert released.commit is not None
+    assert project.show(released.commit, "calc.py") == b"bad\n"

@@ -1,14 +1,17 @@
-"""What SETUP leaves in a worktree becomes a commit of its own, and does not count as work; on real git."""
+"""What counts as work: not what SETUP leaves, which becomes a commit of its own; and what is no change."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import eventually, kill_sessions
 from test_cli_worktrees import Finished, Project, finished, project, stage
+from test_worktrees import by_id
 
 __all__ = ["finished", "project", "stage"]
 
@@ -51,12 +54,8 @@ def ended(finished: Finished) -> Project:
     )
 
 
-def tasks_of(project: Project) -> dict[str, Any]:
-    return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
-
-
 def test_work_is_counted_from_what_setup_left(ended: Project) -> None:
-    session, task = ended.sessions[0], tasks_of(ended)["a"]
+    session, task = ended.sessions[0], by_id(ended.status(ended.sessions[0]))["a"]
     folder = ended.directory(session)
     assert task["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     patch = (folder / "jobs" / "a" / "a1-diff.patch").read_text()
@@ -72,7 +71,7 @@ def test_work_is_counted_from_what_setup_left(ended: Project) -> None:
 
 def test_setup_alone_is_no_change(ended: Project) -> None:
     """Its branch holds no work, so it goes, and `expect_change` says that nothing came out."""
-    tasks = tasks_of(ended)
+    tasks = by_id(ended.status(ended.sessions[0]))
     idle, undone = tasks["idle"], tasks["undone"]
     assert (idle["reason_class"], idle["branch"], idle["worktree"]) == ("no_change", None, None)
     assert idle["commit"] == idle["base_commit"]
@@ -81,7 +80,7 @@ def test_setup_alone_is_no_change(ended: Project) -> None:
 
 
 def test_what_setups_leave(ended: Project) -> None:
-    tasks = tasks_of(ended)
+    tasks = by_id(ended.status(ended.sessions[0]))
     assert tasks["nothing"]["setup_commit"] is None
     assert subjects(ended, tasks["nothing"]["commit"])[:2] == ["Work of task nothing", "first"]
     assert subjects(ended, tasks["commits"]["commit"])[:3] == [
@@ -109,18 +108,6 @@ def test_a_dependent_begins_with_work_and_setup_of_its_need(ended: Project) -> N
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_dies_during_setup_changes_nothing(project: Project) -> None:
-    wait = "touch ../../begun; while ! [ -e ../../go ]; do sleep 0.2; done; echo set > s"
-    session = project.start([{"id": "a", "prompt": "echo work > f", "setup": [wait]}], "--worktree")
-    eventually((project.cwd.parent / "begun").exists)
-    os.kill(project.supervisor(session), signal.SIGKILL)
-    (project.cwd.parent / "go").touch()
-    task = project.wait(session)["tasks"][0]
-    assert task["setup_commit"] is not None
-    assert task["diff_stat"]["files"] == 1
-
-
-@pytest.mark.slow
 def test_clean_knows_what_setup_left_after_a_crash(project: Project) -> None:
     """All processes die in WORK, which has changed nothing: the branch of setup alone is not needed."""
     wait = "touch ../../begun; exec sleep 600"
@@ -130,3 +117,95 @@ def test_clean_knows_what_setup_left_after_a_crash(project: Project) -> None:
     done = project("clean", "--worktrees", session)
     assert done.returncode == 0, done.stderr
     assert project.git("for-each-ref", "refs/heads/main-task-a") == ""
+
+
+def test_a_supervisor_that_dies_during_setup_or_work_changes_nothing(project: Project) -> None:
+    wait = "touch ../../begun-$SESSIONRUN_TASK; while ! [ -e ../../go ]; do sleep 0.2; done"
+    plan = [
+        {"id": "a", "prompt": "echo work > f", "setup": [f"{wait}; echo set > s"]},
+        {"id": "b", "prompt": wait},
+    ]
+    session = project.start(plan, "--worktree", "--expect-change")
+    eventually(lambda: all((project.cwd.parent / f"begun-{name}").exists() for name in "ab"))
+    os.kill(project.supervisor(session), signal.SIGKILL)
+    (project.cwd.parent / "go").touch()
+    view = project.wait(session)
+    assert list(find_outcomes(view)) == [("a", "succeeded", None), ("b", "failed", REASON)]
+    assert view["tasks"][0]["setup_commit"] is not None
+    assert view["tasks"][0]["diff_stat"]["files"] == 1
+
+
+# --- `expect_change`: a task that ends well and leaves its worktree as it was has failed ---
+
+REASON = "no_change: nothing in its worktree differs from the base commit"
+NOTHING = {
+    "nothing": "true",
+    "ignored": "echo x > x.log",
+    "reverted": "echo x > f; git add f; git commit -qm f; git rm -q f; git commit -qm back",
+    "rewritten": "cp README r; rm README; mv r README; touch README",
+    "empty": "git commit -q --allow-empty -m nothing",
+    "stashed": "echo x > f; git add f; git stash -q; git stash drop -q",
+    "deleted": 'rm -rf "$PWD"',
+    "branchless": 'git -C "$SESSIONRUN_REPOSITORY" worktree remove -f "$PWD"; '
+    'git -C "$SESSIONRUN_REPOSITORY" branch -qD "$SESSIONRUN_BRANCH"',
+}
+SOMETHING = {
+    "new": "echo x > f",
+    "committed": "echo x > f; git add f; git commit -qm f",
+    "removed": "rm README",
+    "mode": "chmod +x README",
+    "forced": "echo x > x.log; git add -f x.log",
+    "elsewhere": "echo x > f; git add f; git commit -qm f; git switch -q --detach HEAD~1",
+    "nested": "git init -q inner; echo in > inner/f",
+}
+
+
+def find_outcomes(view: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    return ((task["id"], task["outcome"], task["reason"]) for task in view["tasks"])
+
+
+@pytest.mark.slow
+def test_what_is_no_change_and_what_is_one(project: Project) -> None:
+    """It is retried and skips who needs it; a check that fails says more."""
+    prompts = [{"id": name, "prompt": prompt} for name, prompt in (NOTHING | SOMETHING).items()]
+    more = [
+        {"id": "second", "prompt": '[ "$SESSIONRUN_ATTEMPT" = 1 ] || echo x > f', "retries": 1},
+        {"id": "after", "prompt": "echo x > g", "needs": next(iter(NOTHING))},
+        {"id": "checked", "prompt": "true", "check": "false"},
+    ]
+    session = project.finish([*prompts, *more], "--expect-change")
+    expected = {
+        **dict.fromkeys(NOTHING, ("failed", REASON)),
+        **dict.fromkeys(SOMETHING, ("succeeded", None)),
+    }
+    view = project.status(session)
+    tasks, (second, after, checked) = view["tasks"][: -len(more)], view["tasks"][-len(more) :]
+    assert {name: (outcome, reason) for name, outcome, reason in find_outcomes({"tasks": tasks})} == expected
+    assert {task["reason_class"] for task in tasks} == {None, "no_change"}
+    assert view["failed"] == len(NOTHING) + 1
+    assert (second["outcome"], second["attempt"], second["diff_stat"]["files"]) == ("succeeded", 2, 1)
+    assert after["outcome"] == "skipped"
+    assert checked["reason_class"] == "check_failed"
+    assert project("doctor", session).returncode == 0, "a replay says the same"
+
+
+@pytest.mark.slow
+def test_who_asks_for_it(project: Project) -> None:
+    """The command line and `defaults` for all, each task for itself; nobody by default."""
+    asks = [{"id": "yes", "prompt": "true", "expect_change": True}, {"id": "no", "prompt": "true"}]
+    outcomes = {name: outcome for name, outcome, _ in find_outcomes(project.status(project.finish(asks)))}
+    assert outcomes == {"yes": "failed", "no": "succeeded"}
+    excused = [{"id": "a", "prompt": "true", "expect_change": False}, {"id": "b", "prompt": "exit 3"}]
+    for words, top in ((("--expect-change",), {}), ((), {"defaults": {"expect_change": True}})):
+        view = project.status(project.finish({"prompts": excused, **top}, *words))
+        assert list(find_outcomes(view)) == [("a", "succeeded", None), ("b", "failed", "exit_code: exit code 3")]
+
+
+@pytest.mark.slow
+def test_its_worktree_is_one_of_a_failed_task(project: Project) -> None:
+    """Ignored files may show what went wrong: where those of failed tasks are kept, this one is."""
+    plan = [{"id": "a", "prompt": "echo why > a.log"}, {"id": "b", "prompt": "echo x > f"}]
+    view = project.status(project.finish(plan, "--expect-change", "--keep-worktree", "on-failure"))
+    kept, gone = view["tasks"]
+    assert (Path(kept["worktree"]) / "a.log").read_text() == "why\n"
+    assert (kept["outcome"], gone["outcome"], gone["worktree"]) == ("failed", "succeeded", None)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually
+from test_rounds import only_task
 from test_workspaces import Project
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.model.spec import Limits
-from sessionrun.store.session import SessionDir
 
 LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}
@@ -75,25 +72,13 @@ def project(own_place: Path, slow: SlowGit, sessionrun: Command, monkeypatch: py
     return made
 
 
-def only(view: dict[str, Any]) -> dict[str, Any]:
-    """The one task."""
-    (task,) = view["tasks"]
-    assert isinstance(task, dict)
-    return task
-
-
-def is_releasing(view: dict[str, Any]) -> bool:
-    """Whether the process of its RELEASE is there."""
-    return only(view)["phase"] == "releasing" and only(view)["pid"] is not None
-
-
 @pytest.mark.slow
 def test_a_prepare_over_its_time_fails_its_task_alone(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:
     slow.block("read-tree")
     session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
-    task = only(sessionrun.wait(session_id))
+    task = only_task(sessionrun.wait(session_id))
     assert (task["outcome"], task["reason_class"]) == ("failed", "workspace_failed")
     assert task["reason"] == "workspace_failed: not done after 10 s (workspace_timeout)"
     assert project.run("worktree", "list").count("\n") == 0, "its RELEASE takes back what was begun"
@@ -107,7 +92,7 @@ def test_a_release_over_its_time_leaves_worktree_and_outcome(
     slow.block("write-tree", deaf=True)
     session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
     view = sessionrun.wait(session_id)
-    task = only(view)
+    task = only_task(view)
     assert (view["outcome"], task["outcome"]) == ("succeeded", "succeeded")
     assert task["worktree_kept"] == "release_failed: not done after 10 s (workspace_timeout)"
     assert Path(task["worktree"], "made.txt").read_text() == "work\n"
@@ -124,7 +109,10 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
     slow.block("write-tree")
     session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
     slow.await_one()
-    release = psutil.Process(only(sessionrun.until(session_id, is_releasing))["pid"])
+    view = sessionrun.until(
+        session_id, lambda view: only_task(view)["phase"] == "releasing" and only_task(view)["pid"]
+    )
+    release = psutil.Process(only_task(view)["pid"])
     done = sessionrun("cancel", session_id, "--timeout", "0")
     assert done.returncode == 0, done.stderr
     sessionrun.until(session_id, lambda view: not list((sessionrun.directory(session_id) / "requests").iterdir()))
@@ -132,52 +120,20 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
     done = sessionrun("cancel", session_id, "--now")
     assert done.returncode == 0, done.stderr
     view = sessionrun.wait(session_id)
-    task = only(view)
+    task = only_task(view)
     assert (view["status"], task["outcome"]) == ("cancelled", "succeeded")
     assert task["worktree_kept"] == "cancelled: on request"
     assert Path(task["worktree"], "made.txt").read_text() == "work\n"
     eventually(lambda: not release.is_running())
 
 
-@pytest.mark.slow
-def test_cancel_now_ends_a_prepare(sessionrun: Command, project: Project, slow: SlowGit) -> None:
-    slow.block("read-tree")
-    session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
-    slow.await_one()
-    done = sessionrun("cancel", session_id, "--now")
-    assert done.returncode == 0, done.stderr
-    assert only(sessionrun.wait(session_id))["outcome"] == "cancelled"
-    assert project.run("worktree", "list").count("\n") == 0
-
-
-@pytest.mark.slow
-def test_a_release_that_is_killed_three_times_is_given_up(
-    sessionrun: Command, project: Project, slow: SlowGit
-) -> None:
-    slow.block("write-tree")
-    session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
-    killed: list[int] = []
-    for _ in range(3):
-        slow.await_one()
-        view = sessionrun.until(session_id, lambda view: is_releasing(view) and only(view)["pid"] not in killed)
-        killed.append(only(view)["pid"])
-        os.kill(killed[-1], signal.SIGKILL)
-    task = only(sessionrun.wait(session_id))
-    assert task["outcome"] == "succeeded"
-    assert task["worktree_kept"] == "release_failed: killed by SIGKILL (9)"
-    assert Path(task["worktree"], "made.txt").exists()
-
-
-def test_the_limit_comes_from_plan_or_settings(sessionrun: Command, project: Project) -> None:
-    (project.top / "sessionrun.toml").write_text('workspace_timeout = "20m"\n')
-    session_id = sessionrun.start({"limits": {"max_failures": 3}, "prompts": ["true"]})
-    assert SessionDir(sessionrun.directory(session_id)).load_spec().limits == Limits(3, workspace_timeout_s=1200)
-
-
 @pytest.mark.parametrize(
-    ("plan", "config", "limit"), [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, 90, 90)]
+    ("plan", "config", "limit"),
+    [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, '"1.5m"', 90)],
 )
-def test_which_limit_wins(plan: float | None, config: float | None, limit: float | None, own_place: Path) -> None:
+def test_which_limit_wins(
+    plan: float | None, config: float | str | None, limit: float | None, own_place: Path
+) -> None:
     if config is not None:
         (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
     planned = plan_input({"prompts": ["true"], "limits": {"workspace_timeout": plan}}, {"agent": "shell"})

@@ -18,7 +18,7 @@ from stages import Tree, refresh
 from test_workspaces import Project, project
 
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import TASK_FILE, Place, Repository, Seats, Upstream
+from sessionrun.model.places import TASK_FILE, Place, Seats, Upstream
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.worktrees.mirrors import locate_mirror
 from sessionrun.worktrees.registration import STALE_LOCK_S
@@ -141,6 +141,19 @@ def test_prepare(bench: Bench, say: Callable[[str], None], every: int) -> None:
     say(f"{bench.sweep('prepare', lambda: bench.request, examine, every=every)} kills")
 
 
+def examine_branches(project: Project, place: Place, work: str) -> list[str]:
+    """What is wrong after RELEASE: one branch has the work, and only what is off it keeps its worktree."""
+    branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
+    refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
+    wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
+    wrong += [f"remark: {place.remark}"] if place.remark is not None else []
+    if work == "off its branch":
+        kept = place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
+        return wrong if kept else [*wrong, "work is lost"]
+    wrong += [f"its worktree is kept: {place.kept}"] if place.kept is not None else []
+    return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+
+
 def examine_branch(project: Project, place: Place, work: str) -> list[str]:
     """What is wrong with the branch of work that is safe."""
     assert place.branch is not None
@@ -155,18 +168,11 @@ def examine_branch(project: Project, place: Place, work: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 def test_release(bench: Bench, work: str, say: Callable[[str], None]) -> None:
-    """One branch has the work and no other is there; only what is off its branch keeps its worktree."""
-    project = bench.project
-    branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
+    """It keeps no worktree without a reason."""
 
     def examine(place: Place) -> list[str]:
-        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
-        wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
-        kept = place.worktree is not None
-        if work == "off its branch":
-            return wrong if kept and {"new", "more"} <= project.files(refs[-1]) else [*wrong, "work is lost"]
-        wrong += [f"its worktree is kept: {place.kept}"] if kept else []
-        return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+        wrong = examine_branches(bench.project, place, work)
+        return wrong if place.kept or place.worktree is None else [*wrong, f"left: {place.worktree}"]
 
     say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work]), examine)} kills")
 
@@ -203,42 +209,42 @@ def clash(bench: Bench) -> Bench:
     return bench
 
 
+def find_parents(project: Project, commit: str | None) -> list[str]:
+    return project.run("rev-list", "--parents", "--no-walk", commit or "none").split()[1:]
+
+
 @needs_calls
 @pytest.mark.slow
-def test_prepare_of_a_mend(clash: Bench, say: Callable[[str], None]) -> None:
-    """It begins with the marks, on a clean index, at a commit with both sides as parents."""
-    project = clash.project
+@pytest.mark.parametrize(
+    "then", ["", "git add a.txt; " + COMMIT, "true"], ids=["begun", "committed", "lying there"]
+)
+def test_prepare_and_release_of_a_mend(clash: Bench, then: str, say: Callable[[str], None]) -> None:
+    """It begins with the marks, on a clean index; both its base and what lands have both sides as parents."""
+    project, phase = clash.project, "release" if then else "prepare"
+
+    def begin() -> WorkspaceRequest:
+        return clash.prepare(f"printf 'ours\\ntheirs\\n' > a.txt; {then}") if then else clash.request
 
     def examine(place: Place) -> list[str]:
-        assert place.worktree is not None
-        changed = project.run("status", "--porcelain", cwd=Path(place.worktree))
-        content = Path(place.worktree, "a.txt").read_text()
-        parents = project.run("rev-list", "--parents", "--no-walk", place.base_commit or "").split()[1:]
         sides = project.run("rev-parse", "main", "work").split()
-        good = {"changed": not changed, "marks": "<<<<<<<" in content and "|||||||" in content}
-        good |= {"parents": parents == sides, "branch": place.branch == "work-mend-1"}
-        return [name for name, is_good in good.items() if not is_good]
-
-    say(f"{clash.sweep('prepare', lambda: clash.request, examine)} kills")
-
-
-@needs_calls
-@pytest.mark.slow
-@pytest.mark.parametrize("commits", [True, False], ids=["committed", "lying there"])
-def test_release_of_a_mend(clash: Bench, commits: bool, say: Callable[[str], None]) -> None:
-    """What lands has both sides as parents, and no marks; the branch is there."""
-    project = clash.project
-    work = f"printf 'ours\\ntheirs\\n' > a.txt; {f'git add a.txt; {COMMIT}' if commits else 'true'}"
-
-    def examine(place: Place) -> list[str]:
-        tip = project.run("rev-parse", place.branch or "none")
-        parents = project.run("rev-list", "--parents", "--no-walk", tip).split()[1:]
-        good = {"commit": place.commit == tip, "refused": place.refused is None, "kept": place.worktree is None}
-        good["parents"] = parents == project.run("rev-parse", "main", "work").split()
-        good["content"] = project.run("show", f"{tip}:a.txt") == "ours\ntheirs"
+        good = {"branch": place.branch == "work-mend-1"}
+        if then:
+            tip = project.run("rev-parse", "work-mend-1")
+            good |= {
+                "commit": place.commit == tip,
+                "refused": place.refused is None,
+                "kept": place.worktree is None,
+            }
+            good["parents"] = find_parents(project, tip) == sides
+            good["content"] = project.run("show", f"{tip}:a.txt") == "ours\ntheirs"
+        else:
+            path = Path(place.worktree or "none")
+            content = (path / "a.txt").read_text()
+            good |= {"clean": not project.run("status", "--porcelain", cwd=path), "marks": "|||||||" in content}
+            good["parents"] = find_parents(project, place.base_commit) == sides
         return [f"{name}: {place}" for name, is_good in good.items() if not is_good]
 
-    say(f"{clash.sweep('release', lambda: clash.prepare(work), examine)} kills")
+    say(f"{clash.sweep(phase, begin, examine)} kills")
 
 
 LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task-t/HEAD.lock")
@@ -337,7 +343,6 @@ def test_prepare_of_a_worktree_that_stays(
 def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable[[str], None]) -> None:
     """One branch has the work, and the worktree is free for the next task, or keeps what is off its branch."""
     project = bench.project
-    branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
 
     def begin() -> WorkspaceRequest:
         request = seated(bench)
@@ -346,17 +351,15 @@ def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable
         return replace(request, place=place)
 
     def examine(place: Place) -> list[str]:
-        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
-        wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
+        wrong = examine_branches(project, place, work)
         if work == "off its branch":
-            kept = place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
-            return wrong if kept else [*wrong, "work is lost"]
+            return wrong
         free = list_free(project.repository(), Seats(str(project.top / "worktrees")))
         again = prepare(seated(bench, task="next"), bench.make_folder("next/a1-1-prepare"))
         wrong += [f"not free: {again}"] if len(free) != 1 or again.seat != 1 else []
         lies = {path.name for path in Path(again.worktree or "").iterdir()} & {"new", "more"}
         wrong += [f"left: {lies}"] if lies else []
-        return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+        return wrong
 
     say(f"{bench.sweep('release', begin, examine)} kills")
 
@@ -369,14 +372,13 @@ def ask(project: Project) -> WorkspaceRequest:
     mirror = str(locate_mirror(project.root / "cache", str(project.top)))
     own = project.repository()
     assert own.settings is not None
-    repository = Repository(
+    repository = replace(
+        own,
         top=mirror,
         common_dir=mirror,
         base_branch="",
         base_commit="",
         worktree_dir=str(project.root / "worktrees"),
-        keep="never",
-        excludes=own.excludes,
         settings=replace(own.settings, git_dir=mirror),
         upstream=str(project.top),
     )

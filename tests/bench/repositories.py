@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from faults.place import wait_until
 from stages import git
 from uv import find_uv_bin
 
@@ -30,7 +32,7 @@ from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare
 
-from .measure import FULL, Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
+from .measure import END_S, FULL, Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
 
 _NUMBERS: Final = count()
 
@@ -38,13 +40,14 @@ _NUMBERS: Final = count()
 
 FILES: Final = 5000 if FULL else 500
 WORKTREES: Final = 32
+CREATIONS: Final = 1000
 
 
 def measure_worktrees(rounds: int = 3) -> list[Row]:
     """How long worktrees take: 32 through a session against serial `git worktree add`, and the first task's start.
 
     A round takes some ten seconds.  With ``SESSIONRUN_BENCH_FULL`` in the environment the repository has 5,000
-    files instead of 500 (some minutes).
+    files instead of 500 (some minutes), and 1,000 worktrees are made by two sessions, 32 at once: none may fail.
     """
     serial, case = f"git worktree add, {WORKTREES} one by one", f"run --worktree, {WORKTREES} of {FILES:,} files"
     one, first = "run --worktree, 1 task runs", f"the first of {WORKTREES} tasks runs"
@@ -57,7 +60,8 @@ def measure_worktrees(rounds: int = 3) -> list[Row]:
             first: lambda: _await_tasks(bench, top, tasks=WORKTREES, wanted=1),
         }
         samples = interleave(cases, rounds)
-        return [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
+        rows = [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
+        return [*rows, _measure_many(bench)] if FULL else rows
 
 
 def _add_one_by_one(bench: Bench, top: Path, number: int) -> float:
@@ -84,6 +88,22 @@ def _await_tasks(bench: Bench, top: Path, *, tasks: int, wanted: int) -> float:
     _forget(top, folder)
     shutil.rmtree(session.path)
     return seconds
+
+
+def _measure_many(bench: Bench) -> Row:
+    """Two sessions at once, 500 worktrees each at 16 at once: all must succeed; against as many one by one."""
+    top = bench.make_repository({f"f{n}": f"{n}\n" * 100 for n in range(20)})
+    serial = _add_one_by_one(bench, top, CREATIONS)
+    file = bench.write("many.json", ["true"] * (CREATIONS // 2))
+    words = ("--worktree", "--max-parallel", WORKTREES // 2, file)
+    begun = time.perf_counter()
+    sessions = [bench.run(*words, cwd=top)[1] for _ in range(2)]
+    assert wait_until(lambda: not any(session.is_alive() for session in sessions), 10 * END_S)
+    seconds = time.perf_counter() - begun
+    failed = sum(int((session.load_summary() or {})["failed"]) for session in sessions)
+    case = f"{CREATIONS:,} worktrees, 2 sessions: {failed} failed"
+    samples = {case: [Spent(seconds)], "one by one": [Spent(serial)]}
+    return compare(samples, case, "one by one", 0.0 if failed else 1.0)
 
 
 def measure_task(rounds: int = 3) -> list[Row]:
@@ -311,22 +331,27 @@ def _start(argv: Sequence[str]) -> float:
 
 # --- landing ---
 
+BRANCHES: Final = 60
+RED: Final = 9
+GATE: Final = "! grep -rqs BAD landing-*.txt"
+
 
 def measure_landing(rounds: int = 5) -> list[Row]:
-    """What landing one branch takes beside its git commands.
+    """What landing costs: 60 branches, 15 % of them red, in batches and one by one, and beside its git commands.
 
-    The repository is a clone of the one that this file is in or, without its history, one that is made.  How often
-    gates run is counted by tests of landing, and how long a gate takes is the project's business.
+    The repository is a clone of the one that this file is in or, without its history, one that is made.  Gate runs
+    are counted, not timed: how long a gate takes is the project's business.  A round takes some seconds.
     """
+    batched, single = f"gate runs, {BRANCHES} branches, {RED} red, in batches", "one by one"
     own = "landing one branch, ms beside its git commands"
     with make_bench() as bench:
         top = _clone(bench)
-        (top / "landing.txt").write_text("good\n")
-        git(top, "add", "landing.txt")
-        git(top, "commit", "-q", "-m", "work")
-        tip = git(top, "rev-parse", "HEAD")
-        beside = interleave({own: lambda: _time_beside_git(top, tip)}, rounds)[own]
-    return [compare_figure(own, middle(beside) * 1000, 50.0)]
+        tips = _make_branches(top)
+        samples = {
+            name: [Spent(_count_runs(top, tips, batch) / 1000)] for name, batch in ((batched, None), (single, 1))
+        }
+        beside = interleave({own: lambda: _time_beside_git(top, tips)}, rounds)[own]
+    return [compare(samples, batched, single, 0.8), compare_figure(own, middle(beside) * 1000, 50.0)]
 
 
 def _clone(bench: Bench) -> Path:
@@ -341,20 +366,45 @@ def _clone(bench: Bench) -> Path:
     return top
 
 
-def _time_beside_git(top: Path, tip: str) -> float:
-    """The seconds that the landing of a branch takes beside those that its git commands take."""
-    target = f"alone-{time.monotonic_ns()}"
+def _make_branches(top: Path) -> Mapping[str, str]:
+    """The tips of the branches, each with one file more than `main`."""
+    red = set(random.Random(20261122).sample(range(BRANCHES), RED))
+    lines = []
+    for number in range(BRANCHES):
+        text = "BAD" if number in red else "good"
+        lines += [f"commit refs/heads/task-{number}", "committer x <x@y> 1767225600 +0000", "data 4", "work"]
+        lines += ["from refs/heads/main^0", f"M 100644 inline landing-{number}.txt", f"data {len(text)}", text]
+    fed = "\n".join(lines).encode() + b"\n"
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=top, input=fed, check=True)
+    return {f"task-{number}": git(top, "rev-parse", f"task-{number}") for number in range(BRANCHES)}
+
+
+def _ask(top: Path, target: str, tips: Mapping[str, str], **more: Any) -> LandRequest:
     git(top, "branch", "-f", target, "main")
+    base = git(top, "rev-parse", "main")
     repository, _ = find_repository(top, base="main", worktree_dir=None, keep="never")
-    request = LandRequest(
+    return LandRequest(
         repository=repository,
         session_id="5e551011-0000-4000-8000-000000000000",
         folder=str(top.parent / "landing" / target),
         target=f"refs/heads/{target}",
-        entries=(Entry("task", tip, git(top, "rev-parse", "main"), title="task"),),
+        entries=tuple(Entry(task, tip, base, title=task) for task, tip in tips.items()),
         setups=(),
-        gates=Gates((), None),
+        **more,
     )
+
+
+def _count_runs(top: Path, tips: Mapping[str, str], batch: int | None) -> int:
+    report = land(_ask(top, f"batch-{batch}", tips, gates=Gates((GATE,), 60.0), batch=batch))
+    landed = sum(fate.status == "landed" for fate in report.fates)
+    assert landed == BRANCHES - RED, f"{landed} of {BRANCHES - RED} landed"
+    return report.gate_runs
+
+
+def _time_beside_git(top: Path, tips: Mapping[str, str]) -> float:
+    """The seconds that the landing of one branch takes beside those that its git commands take."""
+    task = next(iter(tips))
+    request = _ask(top, f"alone-{time.monotonic_ns()}", {task: tips[task]}, gates=Gates((), None))
     with _timing_git() as spent:
         begun = time.perf_counter()
         report = land(request)

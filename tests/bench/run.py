@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import cluster, repositories, scheduler, sessions
+from . import cluster, repositories, scheduler, serve, sessions
 from .measure import print_table
 
 BENCHMARKS = {
     name: measure
-    for module in (sessions, scheduler, repositories, cluster)
+    for module in (sessions, scheduler, serve, repositories, cluster)
     for name, measure in module.BENCHMARKS.items()
 }
 

@@ -1,16 +1,18 @@
-"""What launches, polls and jobs take, and what a supervisor holds for each task."""
+"""What launches, polls, jobs and graphs take, and what a supervisor holds for each task."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from faults.place import wait_until
 from recorded import Recorded
@@ -148,16 +150,26 @@ def _resident_kb(bench: Bench, size: int) -> int:
 TASKS: Final = 1000 if FULL else 400
 MANY: Final = 10_000 if FULL else 3000
 FEW: Final = 100
+DISPATCHED: Final = 1000
 PARALLEL: Final = (1, 2, 16, 256)
 CPU_GOAL_S: Final = 0.0007
 """Processor time of root, keeper and supervisor together for one task (seconds)."""
 
+XARGS_GOALS: Final = {2: 2.2, 16: 1.5}
+XARGS_GOAL: Final = 2.5
+"""For other numbers of jobs at once."""
+
 _LOOP: Final = """\
 import os, sys, time
-folder, tasks, parallel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+folder, tasks, parallel, script = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 os.mkdir(folder)
 begun, running = time.perf_counter(), 0
 for number in range(tasks):
+    argv = ["/bin/true"]
+    if script:
+        argv = ["/bin/sh", f"{folder}/prompt-{number}"]
+        with open(argv[1], "wb") as stream:
+            stream.write(b"true")
     if running == parallel:
         os.waitpid(-1, 0)
         running -= 1
@@ -167,43 +179,78 @@ for number in range(tasks):
         (os.POSIX_SPAWN_OPEN, 1, f"{folder}/{number}.txt", flags, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, f"{folder}/{number}.err", flags, 0o600),
     ]
-    os.posix_spawn("/bin/true", ["/bin/true"], os.environ, file_actions=files, setsid=True)
+    os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=True)
     running += 1
 for _ in range(running):
     os.waitpid(-1, 0)
 print(time.perf_counter() - begun)
 """
 
+_SCRIPTS: Final = {
+    "xargs": "seq {tasks} | xargs -P {parallel} -I N sh -c 'exec true >{folder}/N.txt 2>{folder}/N.err'",
+    "parallel": "seq {tasks} | parallel -j {parallel} 'true >{folder}/{{}}.txt 2>{folder}/{{}}.err'",
+}
 
-def _loop(bench: Bench, tasks: int, parallel: int) -> float:
-    """What a loop over posix_spawn takes.
+
+def _loop(bench: Bench, tasks: int, parallel: int, *, script: bool) -> tuple[Spent, float]:
+    """What a loop over posix_spawn takes: the program, and the loop alone.
 
     Nothing is deleted before the end: to delete thousands of files slows down who makes new ones on the same disk.
     """
     folder = bench.path / f"loop-{next(_NUMBERS)}"
-    return float(bench.call([sys.executable, "-I", "-c", _LOOP, folder, tasks, parallel])[1])
+    spent, printed = bench.call(
+        [sys.executable, "-I", "-c", _LOOP, folder, tasks, parallel, "x" if script else ""]
+    )
+    return spent, float(printed)
+
+
+def measure_dispatch(rounds: int = 7) -> list[Row]:
+    """How long 1,000 tasks take, start-up included, against a bare loop.  A round takes about three seconds."""
+    case, loop = f"run --sync, {DISPATCHED:,} x true, 16 at once", "posix_spawn loop"
+    with make_bench() as bench:
+        words = ("--sync", "--max-parallel", 16, bench.write("dispatch.json", ["true"] * DISPATCHED))
+        cases: dict[str, Case] = {
+            loop: lambda: _loop(bench, DISPATCHED, 16, script=True)[0],
+            case: lambda: bench.run(*words)[0]._replace(cpu_s=None),  # the session's own processes are not in it
+        }
+        samples = interleave(cases, rounds)
+    return [compare(samples, case, loop, 1.6)]
 
 
 def measure_jobs(rounds: int = 5) -> list[Row]:
     """What starting a job costs.  Our start-up is left out: the times are those of the session's journal."""
+    rows: list[Row] = []
     with make_bench() as bench:
         (bench.path / "sessionrun.toml").write_text('[agents.noop]\nargv = ["/bin/true"]\nstdin = "prompt"\n')
-        rows = [_measure_parallel(bench, parallel, rounds) for parallel in PARALLEL]
+        for parallel in PARALLEL:
+            rows += _measure_parallel(bench, parallel, rounds)
         return [*rows, _measure_processor(bench), _measure_many(bench, rounds)]
 
 
-def _measure_parallel(bench: Bench, parallel: int, rounds: int) -> Row:
+def _measure_parallel(bench: Bench, parallel: int, rounds: int) -> list[Row]:
     ours, loop = f"{TASKS} jobs, {parallel} at once", f"posix_spawn loop, {parallel} at once"
     cases: dict[str, Case] = {
         ours: lambda: _run_noops(bench, TASKS, parallel),
-        loop: lambda: _loop(bench, TASKS, parallel),
+        loop: lambda: _loop(bench, TASKS, parallel, script=False)[1],
     }
-    return compare(interleave(cases, rounds), ours, loop, 1.4)
+    goals = {"xargs": XARGS_GOALS.get(parallel, XARGS_GOAL), "parallel": 0.25}
+    there = {program: f"{program} -P{parallel}" for program in _SCRIPTS if shutil.which(program)}
+    cases |= {name: partial(_run_script, bench, program, parallel) for program, name in there.items()}
+    samples = interleave(cases, rounds)
+    others = [compare(samples, ours, name, goals[program]) for program, name in there.items()]
+    return [compare(samples, ours, loop, 1.4), *others]
 
 
 def _run_noops(bench: Bench, tasks: int, parallel: int) -> float:
     file = bench.write(f"jobs-{tasks}.json", ["true"] * tasks)
     return journal_seconds(bench.run("--sync", "--agent", "noop", "--max-parallel", parallel, file)[1])
+
+
+def _run_script(bench: Bench, program: str, parallel: int) -> Spent:
+    folder = bench.path / f"script-{next(_NUMBERS)}"
+    folder.mkdir()
+    words = _SCRIPTS[program].format(tasks=TASKS, parallel=parallel, folder=folder)
+    return bench.call(["/bin/sh", "-c", words])[0]
 
 
 def _measure_many(bench: Bench, rounds: int) -> Row:
@@ -238,10 +285,75 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+# --- graphs ---
+
+SLOW_S: Final = 1.0
+FAST_S: Final = 0.2
+Graph = Sequence[Mapping[str, Any]]
+
+
+def measure_graph(rounds: int = 3) -> list[Row]:
+    """A graph against its critical path: what waits, waits for its own needs alone and not for a wave of others.
+
+    Jobs sleep, so the critical path is known; it stands as the floor.  With waves, two interleaved chains of slow
+    and fast jobs would take a slow job's time for each step.
+    """
+    graphs = {"two chains of 3, 1 s and 0.2 s in turn": make_two_chains(3), "50 jobs": make_some_graph(50)}
+    rows = []
+    with make_bench() as bench:
+        for name, graph in graphs.items():
+            prompts = [{key: value for key, value in job.items() if key != "seconds"} for job in graph]
+            words = ("--sync", bench.write("graph.json", prompts))
+            critical, ours = find_critical_s(graph), f"{name} at once"
+            floor = f"critical path, {critical:.1f} s"
+            cases: dict[str, Case] = {
+                ours: partial(_take, bench, *words),
+                floor: partial(float, critical),
+            }
+            rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
+    return rows
+
+
+def _take(bench: Bench, *words: str | Path) -> float:
+    return journal_seconds(bench.run(*words)[1])
+
+
+def make_two_chains(steps: int) -> Graph:
+    """Two chains that need nothing of each other, slow where the other is fast."""
+    jobs = []
+    for step in range(steps):
+        for chain in "ab":
+            seconds = SLOW_S if (step % 2 == 0) == (chain == "a") else FAST_S
+            needs = [f"{chain}{step - 1}"] if step else []
+            jobs.append({"id": f"{chain}{step}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
+    return jobs
+
+
+def make_some_graph(size: int) -> Graph:
+    """A graph in which each job needs up to two of those before it."""
+    dice = random.Random(6)
+    jobs = []
+    for number in range(size):
+        seconds = dice.choice((FAST_S, FAST_S, FAST_S, SLOW_S))
+        needs = [f"j{one}" for one in dice.sample(range(number), min(number, dice.randint(0, 2)))]
+        jobs.append({"id": f"j{number}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
+    return jobs
+
+
+def find_critical_s(graph: Graph) -> float:
+    """Seconds of the longest chain of needs; needs come before what needs them."""
+    ends: dict[str, float] = {}
+    for job in graph:
+        ends[job["id"]] = job["seconds"] + max((ends[need] for need in job["needs"]), default=0.0)
+    return max(ends.values())
+
+
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "launch": measure_launch,
     "status": measure_status,
+    "dispatch": measure_dispatch,
     "jobs": measure_jobs,
+    "graph": measure_graph,
     "list": measure_list,
     "memory": measure_memory,
 }

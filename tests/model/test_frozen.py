@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any
 
@@ -82,7 +82,12 @@ def test_records_compare_by_class_and_values() -> None:
 
 def test_a_record_cannot_be_changed() -> None:
     point: Any = Point(1)
-    for change in (lambda: setattr(point, "x", 2), lambda: delattr(point, "x"), lambda: setattr(point, "z", 2)):
+    changes: list[Callable[[], None]] = [
+        lambda: setattr(point, "x", 2),
+        lambda: delattr(point, "x"),
+        lambda: setattr(point, "z", 2),
+    ]
+    for change in changes:
         with pytest.raises(FrozenInstanceError):
             change()
     assert not hasattr(point, "__dict__")

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(377, 72491, 42265)
-TESTS_LINES: Final = 58_764
+TESTS_LINES: Final = 57_473
 PAGES_LINES: Final = 9429
 
 

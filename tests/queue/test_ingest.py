@@ -35,9 +35,8 @@ def repository(own_place: Path) -> Path:
     return own_place
 
 
-def titles(*, closed: bool = False) -> list[str]:
-    tasks = open_queue().load()
-    return [task.title for task in tasks if not task.is_group and (closed or task.status != "closed")]
+def titles() -> list[str]:
+    return [task.title for task in open_queue().load() if not task.is_group and task.status != "closed"]
 
 
 def added(found: Ingested) -> list[str]:

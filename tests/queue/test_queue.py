@@ -440,17 +440,19 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
         assert bd.claim(task.id, ANN) is None
 
 
-def test_priorities_that_beads_has_not(bd: BeadsFeed) -> None:
-    with pytest.raises(InputError, match="Beads has priorities from -2 to 2"):
-        bd.create([Draft("urgent", priority=3)])
+@pytest.mark.parametrize(
+    ("draft", "problem"),
+    [
+        (Draft("urgent", priority=3), "Beads has priorities from -2 to 2"),
+        (Draft("long", "x" * 100_001), "bd takes no text of more than 100000 bytes"),
+        (Draft("\udcff"), "a title, text or reason is not UTF-8"),
+    ],
+    ids=["priority", "length", "letters"],
+)
+def test_what_beads_cannot_hold(bd: BeadsFeed, draft: Draft, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        bd.create([draft])
     assert bd.load() == []
-
-
-def test_a_text_that_is_too_long_for_a_command(bd: BeadsFeed) -> None:
-    with pytest.raises(InputError, match="bd takes no text of more than 100000 bytes"):
-        bd.create([Draft("long", "x" * 100_001)])
-    with pytest.raises(InputError, match="a title, text or reason is not UTF-8"):
-        bd.create([Draft("\udcff")])
 
 
 @pytest.mark.slow

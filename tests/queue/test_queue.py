@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import Contents, FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, Worker, find_place
+from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_place
 from sessionrun.store import locks
 
 SEED = {
@@ -368,25 +367,6 @@ def real(own_place: Path, say: Callable[[str], None]) -> BeadsFeed:
 def test_the_real_program(real: BeadsFeed) -> None:
     check_feed(real)
     assert real.sync() is True
-
-
-@pytest.mark.slow
-def test_of_many_that_claim_a_real_bead_at_once_one_gets_it(real: BeadsFeed, own_place: Path) -> None:
-    """The program decides, not our lock: each has another one, as on two machines."""
-    first = create(real, "first")
-    workers = [Worker(f"w{number}", "session") for number in range(4)]
-
-    def claim(worker: Worker) -> bool:
-        found = beads.find(QueuePlace(own_place, own_place / f"{worker.name}.lock"))
-        assert found is not None
-        return found.claim(first.id, worker) is not None
-
-    with ThreadPoolExecutor(len(workers)) as pool:
-        got = [*pool.map(claim, workers)]
-    assert got.count(True) == 1
-    task = real.show(first.id)
-    assert task.claim is not None
-    assert task.claim.worker == workers[got.index(True)]
 
 
 @pytest.mark.parametrize(

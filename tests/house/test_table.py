@@ -1,21 +1,26 @@
-"""The table of the house: every name in it is there, and is what its column says."""
+"""The table of the house: every name in it is there, and is what its column says; what is not due does nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from sessionrun.cli.argv import KNOWN
+from sessionrun.client.config import Config
 from sessionrun.client.findings import Findings
+from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.client.schemas.outputs import OUTPUTS
 from sessionrun.engine.rules import Rules
-from sessionrun.house import ASKED, HOUSE, STEPS, Business, Format, Mark, Phase, Step, Wrap, load
+from sessionrun.house import ASKED, HOUSE, STEPS, Business, Format, Mark, Phase, Step, Wrap, find_due, load
+from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.settings import Options
 from sessionrun.model.keys import PHASES, WORKSPACE_PHASES
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -138,3 +143,25 @@ def test_each_output_is_of_one_verb_of_its_business() -> None:
         assert {KNOWN[verb].business for verb in own} <= {row.name}
         verbs += own
     assert len(set(verbs)) == len(verbs) and set(verbs) <= KNOWN.keys()
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Draft:
+    """Of a task that says nothing but its prompt."""
+    tasks = (TaskSpec("a", ("true",)),)
+    spec = SessionSpec("s", "2026-01-01T00:00:00Z", "prompts", "-p", str(tmp_path), "shell", {}, tasks)
+    options, config = Options(), Config({})
+    source = Source("-p", b"", str(tmp_path))
+    return Draft(source, Plan(tasks), options, config, spec, Choice("shell", ""), None, tmp_path, preview=False)
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS["plan"] if step.business], ids=lambda step: step.function)
+def test_a_step_without_business_does_nothing(step: Step, draft: Draft) -> None:
+    """So the words by which a step is due only save its import."""
+    assert load(step.function)(draft) == draft
+
+
+def test_only_the_core_has_steps_for_a_task_that_says_nothing_else(draft: Draft) -> None:
+    due = list(find_due("plan", draft.plan.tasks, draft, draft.options.given, {}, draft.plan, None))
+    assert due == [load(step.function) for step in STEPS["plan"] if not (step.words or step.of_tasks)]
+    assert not any(list(find_due(moment, draft.plan.tasks, draft.spec)) for moment in STEPS if moment != "plan")

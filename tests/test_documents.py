@@ -93,9 +93,6 @@ class Part:
         """The names that its tags define, without what stands in brackets behind them."""
         return {word for tag in self.tags for word in re.findall(r"[A-Za-z_]+", tag.partition(" (")[0])}
 
-    def options(self) -> set[str]:
-        return {option for tag in self.tags for option in re.findall(r"(?:(?<=\s)|^)--?[a-z][a-z-]*", tag)}
-
 
 def part(page: str, heading: str, *, level: str = "SH") -> Part:
     """The part of a manual page under a heading; a section includes its subsections."""

@@ -58,13 +58,16 @@ class Yard:
     def commit(self, files: Mapping[str, str | None], parent: str = "main", message: str = "work") -> str:
         """A commit on top of another one, made without a checkout; a file of None is deleted.
 
-        The text of a program begins with ``*``.
+        The text of a program begins with ``*``, that of a link to another repository is ``@`` and its commit.
         """
         lines = ["commit refs/sessionrun-test", "committer Ann <ann@example.org> 1767225600 +0000"]
         lines += [f"data {len(message.encode())}", message, f"from {parent}^0"]
         for name, text in files.items():
             if text is None:
                 lines.append(f"D {name}")
+                continue
+            if text.startswith("@"):
+                lines.append(f"M 160000 {text[1:]} {name}")
                 continue
             mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
             lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]

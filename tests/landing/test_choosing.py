@@ -71,48 +71,12 @@ def reasons(report: Report) -> dict[str, tuple[str, str]]:
     return {fate.task: (fate.status, fate.reason) for fate in report.fates}
 
 
-@pytest.mark.slow
-def test_the_next_best_is_tried_when_the_best_is_bounced(yard: Yard) -> None:
-    before = yard.git("rev-parse", "main")
-    yard.add("x1", {"x.txt": "BAD"})
-    yard.add("x2", {"x.txt": "good"})
-    yard.add("x3", {"x.txt": "also good"})
-    yard.add("y1", {"y.txt": "1"})
-    yard.add("y2", {"y.txt": "2"})
-    groups = {"x": ["x1", "x2", "x3"], "y": ["y2", "y1"]}
-    forecast_of = choose(yard, CHECK, groups=groups, dry_run=True)
-    assert yard.git("rev-parse", "main") == before
-    assert {task: status for task, (status, _) in reasons(forecast_of).items()} == {
-        **dict.fromkeys(("x1", "y2"), "ready"),
-        **dict.fromkeys(("x2", "x3", "y1"), "none"),
-    }
-    chosen = choose(yard, CHECK, groups=groups)
-    told = reasons(chosen)
-    assert (told["x1"][0], told["x2"], told["y2"]) == ("bounced", ("landed", ""), ("landed", ""))
-    assert (told["x3"], told["y1"]) == (("none", "x2 landed"), ("none", "y2 landed"))
-    assert (chosen.old, chosen.new) == (before, yard.git("rev-parse", "main"))
-    assert yard.examine(["x2", "y2"]) == []
-
-    again = choose(yard, CHECK, groups=groups)
-    assert again.new == chosen.new, "a group that has landed one lands no other"
-    assert reasons(again)["x1"] == ("none", "x2 landed")
-
-
 def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(yard: Yard) -> None:
     first = yard.add("x1", {"x.txt": "1"}, wanted=False)
     yard.add("x2", {"x.txt": "2"})
     yard.git("update-ref", MAIN, first.tip)
     chosen = choose(yard, groups={"x": ["x2", "x1"]})
     assert reasons(chosen) == {"x2": ("none", "x1 landed")}
-
-
-@pytest.mark.slow
-def test_of_a_group_nothing_is_left(yard: Yard) -> None:
-    yard.add("x1", {"x.txt": "BAD"})
-    yard.add("x2", {"x.txt": "BAD too"})
-    chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
-    assert {status for status, _ in reasons(chosen).values()} == {"bounced"}
-    assert chosen.old == chosen.new
 
 
 def test_a_hold_ends_the_choice(yard: Yard) -> None:

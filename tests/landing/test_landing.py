@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -86,23 +85,17 @@ def test_of_two_that_are_red_only_together_the_first_in_the_queue_wins(yard: Yar
     assert yard.statuses(report) == {order[0]: "landed", order[1]: "bounced"}
 
 
-def test_a_red_target_holds_and_blames_no_task(yard: Yard) -> None:
+@pytest.mark.parametrize(("tasks", "runs"), [(1, 4), (8, 3)])
+def test_a_red_target_holds_and_blames_no_task(yard: Yard, tasks: int, runs: int) -> None:
+    """Before a search for the culprit it is asked."""
     yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
-    yard.add("one", {"one.txt": "1"})
-    report = yard.land(CHECK)
-    assert report.hold is not None and report.hold.reason_class == "target_red"
-    assert yard.statuses(report) == {"one": "held"}
-    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
-    assert yard.statuses(yard.land(CHECK)) == {"one": "landed"}
-
-
-def test_the_target_is_asked_before_a_search(yard: Yard) -> None:
-    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
-    for number in range(8):
-        yard.add(f"t{number}", {f"t{number}.txt": "good"})
+    names = [yard.add(f"t{number}", {f"t{number}.txt": "good"}).task for number in range(tasks)]
     report = yard.land(CHECK, batch=8)
     assert report.hold is not None and report.hold.reason_class == "target_red"
-    assert report.gate_runs == 3, "8 red, and the target twice"
+    assert yard.statuses(report) == dict.fromkeys(names, "held")
+    assert report.gate_runs == runs, "those of the tasks are red, and the target is twice"
+    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
+    assert yard.statuses(yard.land(CHECK)) == dict.fromkeys(names, "landed")
 
 
 @pytest.mark.parametrize(
@@ -281,6 +274,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     names = ("lost", "amended", "ahead", "none")
     entries = [landed, *(yard.add(name, {f"{name}.txt": "1"}) for name in names)]
     needs = yard.add("needs", {"needs.txt": "1"}, entries[1].tip, needs=("lost",))
+    gone = Entry("gone", "f" * 40, landed.base)
     yard.git("branch", "-qD", "main-task-lost", "main-task-landed")
     yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
     more = yard.commit({"more.txt": "1"}, entries[3].tip)
@@ -289,6 +283,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
         replace(entry, branch="" if entry.task == "none" else f"main-task-{entry.task}")
         for entry in (*entries, needs)
     ]
+    yard.entries.append(gone)
     report = yard.land()
     assert yard.statuses(report) == {
         "landed": "landed",
@@ -297,7 +292,10 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
         "ahead": "landed",
         "none": "landed",
         "needs": "waiting",
+        "gone": "bounced",
     }
+    assert report.fates[-1].reason_class == "work_gone"
+    yard.entries.remove(gone)
     reasons = {fate.task: fate.reason for fate in report.fates}
     assert f"git branch main-task-lost {entries[1].tip[:12]}" in reasons["lost"]
     assert "sessionrun merge 5e551011 amended --take-branches" in reasons["amended"]
@@ -316,40 +314,16 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
 
 def test_a_new_link_to_another_repository_never_lands(yard: Yard) -> None:
     """A tool made a repository inside of the worktree: its files are in no commit of the task."""
-    link = f"160000,{'a' * 40},fe"
-    index = {"GIT_INDEX_FILE": str(yard.top.parent / "index")}
-    base = yard.git("rev-parse", "main")
-    for words in (("read-tree", base), ("update-index", "--add", "--cacheinfo", link)):
-        subprocess.run(["git", *words], cwd=yard.top, env={**os.environ, **index}, check=True)
-    tree = subprocess.run(
-        ["git", "write-tree"],
-        cwd=yard.top,
-        env={**os.environ, **index},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    tip = yard.git("commit-tree", tree, "-p", base, "-m", "work")
-    yard.entries.append(Entry("hollow", tip, base))
-    later = yard.add("later", {"later.txt": "1"}, tip, needs=("hollow",))
+    hollow = yard.add("hollow", {"fe": f"@{'a' * 40}"})
+    later = yard.add("later", {"later.txt": "1"}, hollow.tip, needs=("hollow",))
     yard.add("other", {"other.txt": "1"})
     report = yard.land()
     assert yard.statuses(report) == {"hollow": "bounced", "later": "waiting", "other": "landed"}
     assert (report.fates[0].reason_class, report.fates[0].files) == ("repository_inside", ("fe",))
-    yard.git("update-ref", MAIN, tip)  # where the target has the link, a task may move it
+    yard.git("update-ref", MAIN, hollow.tip)  # where the target has the link, a task may move it
     moved = yard.commit({"x.txt": "1"}, later.tip)
-    yard.entries[:] = [Entry("moves", moved, tip)]
+    yard.entries[:] = [Entry("moves", moved, hollow.tip)]
     assert yard.statuses(yard.land()) == {"moves": "landed"}
-
-
-def test_work_that_no_branch_holds_lands_and_work_that_is_gone_does_not(yard: Yard) -> None:
-    one = yard.add("one", {"one.txt": "1"})
-    yard.git("update-ref", "-d", "refs/heads/main-task-one")
-    gone = yard.add("gone", {"gone.txt": "2"})
-    yard.entries[1] = type(one)("gone", "f" * 40, gone.base)
-    report = yard.land()
-    assert yard.statuses(report) == {"one": "landed", "gone": "bounced"}
-    assert report.fates[1].reason_class == "work_gone"
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +41,12 @@ class Bench(Command):
         folder = self.artifacts("results", run)
         return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
-    def run(self, script: str, *words: str, name: str = "r") -> subprocess.CompletedProcess[str]:
-        """Run all instances by a script in the agent's place, which looks around: without walls, to their end."""
+    def run(self, script: str, *words: str, walls: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run instances to their end by a script in the agent's place, with walls as the configuration says."""
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-        words = (
-            "--run-name",
-            name,
-            "--prompt-template",
-            str(template),
-            "--agent",
-            "shell",
-            "--sandbox",
-            "none",
-            *words,
-        )
+        common = ("--run-name", "r", "--prompt-template", str(template), "--agent", "shell")
+        words = (*common, *(() if walls else ("--sandbox", "none")), *words)
         if "--no-environment" in words:
             return self.to_end("run", "--from", "swebench", "--sync", *words)
         done = self("run", "--from", "swebench", "-q", *words)
@@ -66,13 +56,6 @@ class Bench(Command):
             pass  # an environment takes long to build
         waited.stderr = done.stderr + waited.stderr
         return waited
-
-
-def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:
-    gold = bench.cwd / "gold"
-    gold.mkdir()
-    for instance in instances:
-        (gold / f"{instance['instance_id']}.patch").write_text(instance["patch"])
 
 
 @pytest.fixture
@@ -90,7 +73,9 @@ def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     (own_place / ".claude" / "settings.json").write_text("{}")
     subprocess.run(["./bootstrap.sh"], cwd=own_place, check=True, capture_output=True)
     bench = Bench(own_place, sessions)
-    lay_out(bench, read_instances(bench))
+    (own_place / "gold").mkdir()
+    for instance in read_instances(bench):
+        (own_place / "gold" / f"{instance['instance_id']}.patch").write_text(instance["patch"])
     return bench
 
 
@@ -174,8 +159,8 @@ def test_a_second_run_of_the_same_name(bench: Bench) -> None:
     assert (summary["total_instances"], summary["successful"]) == (3, 1)
 
 
-def read_predictions(bench: Bench, run: str = "r") -> list[dict[str, Any]]:
-    text = bench.artifacts("results", run, "predictions.jsonl").read_text()
+def read_predictions(bench: Bench) -> list[dict[str, Any]]:
+    text = bench.artifacts("results", "r", "predictions.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -280,7 +265,7 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
 
 
-# --- the environment, the Makefile, and a package that is installed here ---
+# --- the environment and the Makefile ---
 
 
 @pytest.mark.slow
@@ -320,76 +305,6 @@ def test_the_makefile_of_the_example(bench: Bench) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     summary = bench.documents("made")["summary.json"]
     assert (summary["successful"], summary["success_rate"]) == (3, 1.0)
-
-
-BUGS = (
-    ("def _isnumber(string):", "def _isnumber(string):\n    if string == '0':\n        return False", "number_0"),
-    ("def _isint(string", "def _isint_(string", "no_isint"),
-)
-"""What is changed in an installed module (`tabulate`), and the name of the test that shows it."""
-
-TESTS = {
-    "kept": "from tabulate import tabulate\n\ndef test_kept():\n    assert 'a' in tabulate([['a', 1]])\n",
-    "number_0": "\n\ndef test_number_0():\n    from tabulate import _isnumber\n    assert _isnumber('0')\n",
-    "no_isint": "\n\ndef test_no_isint():\n    from tabulate import _isint\n    assert _isint('1')\n",
-}
-
-
-def make_package_repository(bench: Bench) -> list[dict[str, Any]]:
-    """A repository of an installed package, a commit with each bug and one that mends it; instances of these."""
-    top = bench.cwd / "package"
-    spec = find_spec("tabulate")
-    assert spec is not None and spec.origin is not None
-    shutil.copytree(Path(spec.origin).parent, top / "tabulate", ignore=shutil.ignore_patterns("__pycache__"))
-    source, test = top / "tabulate" / "__init__.py", top / "tests" / "test_it.py"
-    test.parent.mkdir()
-    whole = source.read_text()
-
-    def git(*argv: str) -> str:
-        words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
-        return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    instances = []
-    for old, new, name in BUGS:
-        assert old in whole
-        source.write_text(whole.replace(old, new, 1))
-        test.write_text(TESTS["kept"])
-        git("add", "-A")
-        git("commit", "-qm", f"Bug {name}")
-        base = git("rev-parse", "HEAD").strip()
-        source.write_text(whole)
-        patch = git("diff", "--", "tabulate")
-        test.write_text(TESTS["kept"] + TESTS[name])
-        test_patch = git("diff", "--", "tests")
-        git("commit", "-qam", f"Mend {name}")
-        instances.append(
-            {
-                "instance_id": f"package-{name}",
-                "repo": "../package",
-                "base_commit": base,
-                "problem_statement": f"It is broken: {name}.",
-                "patch": patch,
-                "test_patch": test_patch,
-                "FAIL_TO_PASS": [f"tests/test_it.py::test_{name}"],
-                "PASS_TO_PASS": ["tests/test_it.py::test_kept"] if name != "no_isint" else [],
-            }
-        )
-    return instances
-
-
-@pytest.mark.slow
-def test_gold_and_empty_patches_of_a_real_package(bench: Bench) -> None:
-    instances = make_package_repository(bench)
-    shutil.rmtree(bench.cwd / "gold")
-    lay_out(bench, instances)
-    bench.artifacts("instances.jsonl").write_text("\n".join(map(json.dumps, instances)) + "\n")
-    assert bench.run(GOLD, name="gold").returncode == 0
-    assert bench.run("true", name="empty").returncode == 1
-    assert bench.documents("gold")["summary.json"]["success_rate"] == 1.0
-    summary = bench.documents("empty")["summary.json"]
-    assert (summary["success_rate"], summary["infrastructure"]) == (0.0, 0)
-    assert {prediction["model_patch"] for prediction in read_predictions(bench, "empty")} == {""}
 
 
 READER = """

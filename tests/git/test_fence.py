@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually, slow
+from conftest import Command, eventually, kill_sessions
 from test_workspaces import Project
-from test_worktrees import by_id, project, start, wait
+from test_worktrees import by_id, finish, project, start, wait
 
-from sessionrun.git.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
+from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import furnish, open_fence, read_settings
-from sessionrun.git.repository import find_repository
+from sessionrun.git.repository import find_repository, ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 
@@ -178,31 +177,6 @@ def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
     assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
 
 
-@pytest.mark.slow
-def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
-    """Git waits for ever at a FIFO that is included; ours does not read it."""
-    begun, planted = project.root / "begun", project.root / "planted"
-    include = '[includeIf "gitdir:/"]\\n\\tpath = pipe\\n[include]\\n\\tpath = pipe\\n'
-    plant = f"{SHARED}mkfifo $C/pipe; printf '{include}' >> $C/config; touch {planted}; exec sleep 600"
-    plan = [
-        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{plant}"},
-        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}"},
-        {"id": "later", "prompt": "echo later > later.txt", "needs": ["good"]},
-    ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    assert sessionrun("wait", session_id, "good", "later").returncode == 0
-    _run_every_verb(sessionrun, session_id)
-    assert sessionrun("cancel", session_id, "--now").returncode == 0
-    tasks = by_id(wait(sessionrun, session_id))
-    assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
-    assert all(task["worktree_kept"] is None for task in tasks.values())
-    assert sessionrun("clean", "--worktrees", session_id).returncode == 0
-    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include")[0])
-    for branch in ("main-task-good", "main-task-later"):
-        _check_work(project, branch)
-    assert project.show("main-task-later", "later.txt") == b"later\n"
-
-
 def test_settings_of_the_launch_hold(project: Project) -> None:
     """What the user has set is applied as ever, with filters, attributes and line ends."""
     (project.root / "attributes").write_text("*.up filter=up\n")
@@ -261,17 +235,6 @@ def test_every_kind_of_value_survives_the_copy(project: Project) -> None:
             assert fence.main()("config", "--get", key) == value.encode() + b"\n", key
         listed = fence.main()("config", "--list").decode()
         assert "user.name" not in listed and "core.hookspath=/dev/null" in listed
-
-
-def test_nothing_but_the_settings_of_the_launch_is_in_force(project: Project, tmp_path: Path) -> None:
-    _, settings = read_settings(project.top, project.top / ".git", project.top / ".git")
-    made = tmp_path / "made"
-    made.mkdir()
-    furnish(made, project.top / ".git", settings)
-    own = {path.name for path in made.iterdir() if not path.is_symlink()}
-    assert own == {"config", "HEAD", "info", "user-attributes"}
-    linked = {path.name for path in made.iterdir() if path.is_symlink()}
-    assert linked.isdisjoint({"config", "hooks", "info", "config.worktree"}) and {"refs", "objects"} <= linked
 
 
 def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: Path) -> None:
@@ -333,58 +296,108 @@ def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> No
         Git(project.top).line("for-each-ref", "--merged=refs/heads/a\0b")
 
 
-def test_the_tables_have_a_reason_for_each_row() -> None:
-    rows = {**OVERRIDES, **ENVIRONMENT}
-    assert all(reason for _, reason in rows.values()) and READER_LIMIT_S <= 60
-    assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
+# What git ignores is settled at launch: no task can make it overlook the work of another, or its own.
 
-
-LAYOUTS = {
-    "sha256": "git init -q --object-format=sha256 top",
-    "a separate git directory": "git init -q --separate-git-dir ../gitdir top",
-    "a checkout of a bare repository": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && "
-    "git clone -q --bare lib bare && git -C bare worktree add -q ../top main",
-    "a submodule": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && git init -q outer && "
-    "git -C outer -c protocol.file.allow=always submodule add -q ../lib top && ln -s outer/top top",
-    "shared with a group": "git init -q --shared=group top",
-    "settings of each worktree": "git init -q top && git -C top config extensions.worktreeConfig true && "
-    "git -C top config --worktree core.sparseCheckout false",
-    "packed refs": "git init -q top && git -C top commit -q --allow-empty -m 0 && git -C top pack-refs --all",
+POISON = {
+    "info": 'echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"',
+    "config": 'echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"',
+    "users file": 'mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"',
 }
+POISON["all at once"] = "; ".join(POISON.values())
+"""If one of the three is believed, the files of all tasks are missing."""
+
+each_poison = pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=() if how == "all at once" else pytest.mark.slow) for how in POISON]
+)
+
+
+@each_poison
+def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
+    sessionrun: Command, project: Project, how: str
+) -> None:
+    """For the task itself, one that runs at the same time, one that starts later, and another attempt."""
+    poisoned = project.root / "poisoned"
+    plan = [
+        {"id": "bad", "prompt": f"{POISON[how]}; echo bad > bad.txt; touch {poisoned}"},
+        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
+        {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
+        {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
+    ]
+    tasks = by_id(finish(sessionrun, project, plan))
+    for name, task in tasks.items():
+        assert task["outcome"] == "succeeded", task["reason"]
+        assert project.show(task["branch"], f"{name}.txt") == f"{name}\n".encode()
+        assert task["diff_stat"]["files"] == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*list(LAYOUTS)[1:4], *slow(*list(LAYOUTS)[:1], *list(LAYOUTS)[4:])])
-def test_kinds_of_repositories(own_place: Path, name: str) -> None:
-    for words in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("init.defaultBranch", "main")):
-        subprocess.run(["git", "config", "--global", *words], check=True)
-    subprocess.run(["sh", "-c", LAYOUTS[name]], cwd=own_place, check=True, capture_output=True)
-    top = (own_place / "top").resolve()
-    (top / "a.txt").write_text("a\n")
-    for line in ("git add -A", "git commit -qm first"):
-        subprocess.run(line.split(), cwd=top, check=True, capture_output=True)
-    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "trees", keep="never")
-    request = WorkspaceRequest(repository, "s1", "t", "do it", patch=str(own_place / "patch"))
-    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    place = prepare(request, folders[0])
-    path = Path(place.worktree or "")
-    (path / "own").write_text("own\n")
-    subprocess.run(["sh", "-c", "git add own && git commit -qm own"], cwd=path, check=True, capture_output=True)
-    (path / "new").write_text("new\n")
-    released = release(replace(request, place=place), folders[1])
-    assert (released.kept, released.branch, path.exists()) == (None, "main-task-t", False)
-    assert released.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
-    listed = subprocess.run(
-        ["git", "ls-tree", "--name-only", "main-task-t"], cwd=top, check=True, capture_output=True, text=True
-    )
-    assert {"a.txt", "own", "new"} <= set(listed.stdout.split())
-    subprocess.run(["git", "fsck", "--no-progress"], cwd=top, check=True, capture_output=True)
-    assert find_changes(top) == ""
+@each_poison
+def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project, how: str) -> None:
+    ready = project.root / "ready"
+    prompt = f"{POISON[how]}; echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
+    eventually(ready.exists)
+    eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
+    kill_sessions(sessionrun.results)
+    assert "+work" in sessionrun("diff", session_id).stdout
+    removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
+    assert [finding["removed"] for finding in removed] == [True, False]
+    assert project.files("main-task-t") - project.files("main") == {"work.txt"}
 
 
-def find_changes(top: Path) -> str:
-    return subprocess.run(
-        ["git", "status", "--porcelain"], cwd=top, check=True, capture_output=True, text=True
-    ).stdout
+def test_rules_of_the_user_still_count(project: Project) -> None:
+    (project.top / ".git/info/exclude").write_text("*.tmp\n!kept.tmp\n")
+    (project.root / "rules").write_bytes(b"\xef\xbb\xbf*.bak\nkept.tmp\n!caf\xe9\n# comment\n")
+    project.run("config", "core.excludesFile", str(project.root / "rules"))
+    names = ("a.tmp", "kept.tmp", "b.bak", "c")
+    place, _ = project.cycle(lambda path: [(path / name).write_text(name) for name in names])
+    assert project.files(place.commit or "") - project.files("main") == {"kept.tmp", "c"}
+
+
+def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(os.environ["HOME"])
+    for folder, text in ((home / ".config", "home"), (home / "config", "xdg")):
+        (folder / "git").mkdir(parents=True)
+        (folder / "git" / "ignore").write_text(text)
+    common = project.top / ".git"
+    shutil.rmtree(common / "info")
+    assert read_settings(project.top, common, common)[0] == "xdg\n"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    assert read_settings(project.top, common, common)[0] == "home\n"
+    (home / "mine").write_text("mine")
+    project.run("config", "--global", "core.excludesFile", "~/mine")
+    assert read_settings(project.top, common, common)[0] == "mine\n"
+    project.run("config", "core.excludesFile", "")
+    assert read_settings(project.top, common, common)[0] == "\n"
+
+
+def test_the_copy_ignores_what_git_ignores(project: Project) -> None:
+    """One list out of two files must not change which rule has the last word."""
+    (project.root / "rules").write_text("*.o\n!keep.o\n/build/\n\\#odd\nsub/*.c\nspace\\ \n")
+    project.run("config", "core.excludesFile", str(project.root / "rules"))
+    (project.top / ".git/info/exclude").write_text("!sub/b.c\n*.x\r\nkeep.o\n")
+    (project.top / "sub/.gitignore").write_text("!a.x\n")
+    for name in ("a.o", "keep.o", "build/z", "#odd", "sub/a.c", "sub/b.c", "sub/a.x", "b.x", "space ", "plain"):
+        (project.top / name).parent.mkdir(exist_ok=True)
+        (project.top / name).write_text("")
+    words = ignore_words(project.repository(), project.folder())
+    git = Git(project.top)
+    listed = git.names("ls-files", "-z", "--others", *words)
+    assert listed == git.names("ls-files", "-z", "--others", "--exclude-standard")
+    assert {"sub/b.c", "sub/a.x", "plain"} <= set(listed) and "keep.o" not in listed
+
+
+def test_a_file_that_came_along_is_known_again_when_the_rules_were_changed(project: Project) -> None:
+    exclude = project.top / ".git/info/exclude"
+    exclude.write_text("secret\n")
+    (project.top / ".worktreeinclude").write_text("secret\n*.log\n")
+    (project.top / "secret").write_text("secret")
+    (project.top / "env.log").write_text("env")
+
+    def work(path: Path) -> None:
+        assert (path / "secret").exists() and (path / "env.log").exists()
+        exclude.unlink()
+        (path / ".gitignore").unlink()
+
+    place, _ = project.cycle(work)
+    assert project.files(place.commit or "") == {"a.txt", "sub/b.txt"}

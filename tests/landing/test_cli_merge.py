@@ -255,24 +255,12 @@ def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     ended.git("checkout", "-q", "main-task-clash")
     ended.git("merge", "-q", "-X", "ours", "main")
     ended.git("checkout", "-q", "main")
-    done = ended("merge", session, "clash", "--no-trailers")
-    assert (done.returncode, ended.git("show", "main:one.txt")) == (0, "clash")
-    assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
-
-
-@pytest.mark.slow
-def test_the_configuration_can_leave_out_trailers(ended: Project) -> None:
-    session = ended.sessions[0]
-    file = ended.cwd / "sessionrun.toml"
-    with (ended.cwd / ".git" / "info" / "exclude").open("a") as rules:
-        rules.write("sessionrun.toml\n")
-    file.write_text("merge_trailers = 1\n")
-    done = ended("merge", session, "one")
-    assert (done.returncode, "merge_trailers: must be true or false" in done.stderr) == (2, True)
-    for setting, trailed in {"false": False, "true": True}.items():
-        file.write_text(f"merge_trailers = {setting}\n")
-        assert ended("merge", session, "one").returncode == 0
-        assert ("Sessionrun-Task: one" in ended.git("log", "-1", "--format=%B", "main")) == trailed
+    (ended.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n")
+    for words, setting in (("--no-trailers",), "true"), ((), "false"):
+        (ended.cwd / "sessionrun.toml").write_text(f"merge_trailers = {setting}\n")
+        done = ended("merge", session, "clash", *words)
+        assert (done.returncode, ended.git("show", "main:one.txt")) == (0, "clash")
+        assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
         ended.git("reset", "-q", "--hard", "main^1")
 
 
@@ -319,12 +307,6 @@ def test_of_several_attempts_at_a_task_one_lands(finished: Finished) -> None:
         ["x1: not chosen: x2 landed", "y1: not chosen: y2 landed"],
     )
     assert project.git("rev-parse", "main") == record["new"]
-
-
-def test_where_there_is_no_choice_none_can_be_made(ended: Project) -> None:
-    done = ended("merge", ended.sessions[0], "--choose", "best")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.endswith(" has one attempt at each task: leave out --choose\n")
 
 
 def list_rooms(project: Project) -> list[Path]:
@@ -395,6 +377,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         (session, "--gate", " "): "Invalid value for '--gate': must not be empty",
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID [TASK]...'",
+        (session, "--choose", "best"): " has one attempt at each task: leave out --choose\n",
     }.items():
         done = ended("merge", *words)
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr

@@ -45,31 +45,24 @@ def add_changes(yard: Yard) -> None:
     yard.add("one", {"b.txt": None, **files})
 
 
-def test_files_ref_and_index_follow(yard: Yard) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_files_ref_and_index_follow(yard: Yard, linked: bool) -> None:
+    top = yard.top
+    if linked:
+        yard.git("checkout", "-q", "--detach")
+        top = yard.top.parent / "linked"
+        yard.git("worktree", "add", "-q", str(top), "main")
     add_changes(yard)
-    (yard.top / "mine.txt").write_text("untracked")
+    (top / "mine.txt").write_text("untracked")
     report = yard.land()
     assert yard.statuses(report) == {"one": "landed"}
-    assert yard.git("rev-parse", "HEAD") == report.new
-    assert status(yard) == "?? mine.txt"
-    assert (yard.top / "new/deep/file.txt").read_text() == "n\n"
-    assert (yard.top / "b.txt/inside").read_text() == "was a file\n"
-    assert os.access(yard.top / "d/c.txt", os.X_OK) and not (yard.top / "gone.txt").exists()
-    assert yard.git("reflog", "-1", "--format=%gs", "HEAD") == f"sessionrun: land {report.new[:12]}"
-    assert yard.git("reflog", "-1", "--format=%gs", "main") == f"sessionrun: land {report.new[:12]}"
-    assert yard.examine(["one"]) == []
-
-
-def test_a_linked_work_tree(yard: Yard) -> None:
-    yard.git("checkout", "-q", "--detach")
-    linked = yard.top.parent / "linked"
-    yard.git("worktree", "add", "-q", str(linked), "main")
-    add_changes(yard)
-    report = yard.land()
-    assert yard.statuses(report) == {"one": "landed"}
-    assert status(yard, linked) == "" and status(yard) == ""
-    assert yard.git("rev-parse", "HEAD", cwd=linked) == report.new
-    assert yard.git("reflog", "-1", "--format=%gs", "HEAD", cwd=linked).startswith("sessionrun: land")
+    assert yard.git("rev-parse", "HEAD", cwd=top) == report.new
+    assert status(yard, top) == "?? mine.txt" and (not linked or status(yard) == "")
+    assert (top / "new/deep/file.txt").read_text() == "n\n"
+    assert (top / "b.txt/inside").read_text() == "was a file\n"
+    assert os.access(top / "d/c.txt", os.X_OK) and not (top / "gone.txt").exists()
+    for ref in ("HEAD", "main"):
+        assert yard.git("reflog", "-1", "--format=%gs", ref, cwd=top) == f"sessionrun: land {report.new[:12]}"
     assert yard.examine(["one"]) == []
 
 

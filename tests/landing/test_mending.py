@@ -134,7 +134,9 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     ],
     ids=["one side", "no text", "deleted", "changed"],
 )
-def test_a_mend_that_loses_a_side_is_refused_once(yard: Yard, first: str, second: str, mend: str, why: str) -> None:
+def test_a_mend_that_loses_a_side_is_refused_once(
+    yard: Yard, first: str, second: str, mend: str, why: str
+) -> None:
     """What is in conflict without marks would be lost by a mend that does nothing."""
     prompts = [{"id": "a", "prompt": f"run: {first}"}, {"id": "b", "prompt": f"run: {second}"}]
     tasks = yard.run({**clash(), "prompts": prompts}, mend)

@@ -37,8 +37,8 @@ from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
 from sessionrun.walls.build import list_writable
 from sessionrun.walls.enclosing import wish_walls
-from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES, filter_environment
-from sessionrun.walls.programs import find_folders, find_masks, find_named, is_device, state_of
+from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
+from sessionrun.walls.programs import find_masks, find_named, is_device
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.walls.steps import find_filter
 from sessionrun.worktrees.env_request import FOLDER, find_target
@@ -124,15 +124,6 @@ def test_a_folder_in_the_checkout_is_masked_after_it_where_the_common_directory_
     assert at["/home/ann"] < at["/home/ann/.docker"] < at["/home/ann/.docker/git"]
 
 
-@pytest.mark.parametrize("home", ["/tmp/ann", "/", "/tmp", "/home/ann"])
-def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
-    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, shown=(), home=home), "/"))
-    at = places(options)
-    assert at["/tmp"] <= at.get(home, 0) or not home.startswith("/tmp")
-    assert options[at["/tmp"]][0] == "--bind"
-    assert (("--tmpfs", home) in options) is (home not in ("/", "/tmp"))
-
-
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(build_argv(WALLS, "/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
@@ -167,21 +158,6 @@ def test_the_program_has_no_capability_and_sees_no_process_outside(
     assert argv[argv.index("--") + 1 :][:4] == ("/usr/bin/python3", "-I", "-S", "/run/inner.py")
 
 
-def test_strict_shows_the_system_by_a_list_and_closes_its_root() -> None:
-    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, network=False), "/"))
-    assert ("--ro-bind", "/", "/") not in options and ("--unshare-net",) in options
-    assert ("--tmpfs", "/home/ann") in options and ("--symlink", "usr/bin", "/bin") in options
-    assert options[-2:] == [("--remount-ro", "/"), ("--chdir", "/")]
-    assert ("--unshare-net",) not in read_words(build_argv(WALLS, "/"))
-
-
-def test_links_are_made_above_the_home_directory_and_below_masks() -> None:
-    linked = (("/home/ann/repo/data", "/srv/data"),)
-    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, links=linked), "/"))
-    link, at = options.index(("--symlink", "/srv/data", "/home/ann/repo/data")), places(options)
-    assert options.index(("--tmpfs", "/home/ann")) < link < at["/home/ann/.ssh"]
-
-
 def test_without_a_view_the_repository_can_only_be_read() -> None:
     options = read_words(build_argv(replace(WALLS, own=None), "/"))
     assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
@@ -207,26 +183,12 @@ def test_a_program_can_begin_in_another_directory() -> None:
 
 SECRETS = {
     "SSH_AUTH_SOCK": "/run/agent",
-    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/bus",
-    "XDG_RUNTIME_DIR": "/run/user/1000",
-    "AWS_SECRET_ACCESS_KEY": "key",
     "AWS_PROFILE": "me",
-    "GITHUB_TOKEN": "key",
     "GH_TOKEN": "key",
-    "NPM_TOKEN": "key",
-    "DOCKER_HOST": "unix:///var/run/docker.sock",
-    "KUBECONFIG": "/home/ann/kube",
-    "GIT_DIR": "/home/ann/other",
     "GIT_CONFIG_PARAMETERS": "'http.extraheader=key'",
     "LD_PRELOAD": "/home/ann/x.so",
-    "PYTHONPATH": "/home/ann",
-    "DISPLAY": ":0",
     "ANTHROPIC_API_KEY": "key",
-    "OPENAI_API_KEY": "key",
-    "DATABASE_URL": "key",
-    "SESSIONRUN_RESULTS_DIR": "/res",
     "SESSIONRUN_JOB": "s/t/1/1/work",
-    "SESSIONRUN_GIT": "1",
     "LCXX": "1",
 }
 PASSING = {
@@ -490,18 +452,6 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 
 
-def test_the_folders_of_a_program(own_place: Path) -> None:
-    installed = own_place / "node" / "lib" / "node_modules" / "agent"
-    (own_place / "node" / "bin").mkdir(parents=True)
-    installed.mkdir(parents=True)
-    (installed / "cli.js").write_text("#!/usr/bin/env sh\n")
-    (own_place / "node" / "bin" / "agent").symlink_to(installed / "cli.js")
-    found = find_folders(str(own_place / "node" / "bin" / "agent"))
-    assert str(own_place / "node") in found and str(installed.parent) in found
-    assert find_folders("/bin/sh") == () and str(Path(os.environ["HOME"])) not in found
-    assert state_of("/opt/x/claude") is AGENTS["claude"] and state_of("/bin/sh") is None
-
-
 # What the command refuses, before anything is there.
 
 
@@ -554,16 +504,8 @@ def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: 
     assert "not signed in" in said[-1] and not results.exists()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Creating new namespace failed: No space left on device (ENOSPC)",
-        "No permissions to create new namespace, likely because the kernel does not allow non-privileged user "
-        "namespaces.",
-        "setting up uid map: Permission denied",
-    ],
-)
-def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path, line: str) -> None:
+def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path) -> None:
+    line = "setting up uid map: Permission denied"
     path = _make_path(repository.parent)
     program = Path(path, "bwrap")
     program.write_text(f'#!/bin/sh\necho "bwrap: {line}" >&2\nexit 1\n')

@@ -23,14 +23,8 @@ true"""
 
 
 def run(bench: Bench, script: str, *words: str) -> dict[str, Any]:
-    """Run instances by a script in the agent's place, in processes of their own; the files of the results."""
-    template = bench.cwd / "template"
-    template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-    words = ("--run-name", "r", "--prompt-template", str(template), "--agent", "shell", *words)
-    done = bench("run", "--from", "swebench", "-q", *words)
-    assert done.returncode == 0, done.stderr
-    while bench("wait", done.stdout.strip(), "--timeout", "60").returncode == WAITED_ENOUGH:
-        pass
+    """Run instances as the configuration says; the files of the results."""
+    bench.run(script, *words, walls=True)
     return bench.documents("r")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,10 +15,11 @@ import pytest
 from calls import needs_calls
 from test_workspaces import Project
 from test_workspaces_killed import Bench
-from walled import need_walls
+from walled import Walled, make_walled, need_walls
 
 from sessionrun.client.findings import Leftover
 from sessionrun.git.clone import list_alternates
+from sessionrun.git.large_files import take_large_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
@@ -205,56 +207,32 @@ def _flip(view: Path) -> None:
 COMMIT_TREE = 'git update-ref HEAD $(git commit-tree -m x -p HEAD $(printf "LINE\\n" | git mktree))'
 """A commit of a tree that no `git add` would make."""
 
+CANNOT = "its commits cannot be read: "
+GONE = "HEAD leads to a commit that is not there"
+TREE = COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\tNAME")
+MODULES = "printf '[submodule \"NAME\"]\\npath = x\\nurl = URL\\n' > m; " + COMMIT_TREE.replace(
+    "LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"
+)
+OWN_REF = "$V/refs/heads/main-task-t"
+
 HOSTILE: dict[str, tuple[str, str]] = {
-    "objects gone": (
-        "rm -rf $V/objects/??",
-        "its commits cannot be read: HEAD leads to a commit that is not there",
-    ),
-    "objects a link": ("rm -rf $V/objects; ln -s / $V/objects", "its commits cannot be read: "),
-    "a ref of rubbish": (
-        "echo rubbish > $V/refs/heads/main-task-t",
-        "its commits cannot be read: HEAD leads to a commit that is not there",
-    ),
-    "a ref is a FIFO": (
-        "rm $V/refs/heads/main-task-t; mkfifo $V/refs/heads/main-task-t",
-        "its commits cannot be read: refs/heads/main-task-t is no regular file",
-    ),
-    "a ref is a link": (
-        "rm $V/refs/heads/main-task-t; ln -s /etc/passwd $V/refs/heads/main-task-t",
-        "its commits cannot be read: refs/heads/main-task-t is no regular file",
-    ),
-    "packed refs are a FIFO": (
-        "rm -f $V/packed-refs; mkfifo $V/packed-refs",
-        "its commits cannot be read: packed-refs is no regular file",
-    ),
-    "HEAD is a link": (
-        "rm $GIT_DIR/HEAD; ln -s /etc/passwd $GIT_DIR/HEAD",
-        "its commits cannot be read: HEAD is no regular file",
-    ),
-    "submodules a link": ("ln -s / $V/modules", "its commits cannot be read: modules is no regular file"),
-    "nothing": ("rm -rf $V/*", "its commits cannot be read: "),
-    "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
-    "a folder .GIT": (
-        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.GIT"),
-        "its commits cannot be read: error: object ",
-    ),
-    "a folder .git": (
-        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.git"),
-        "its commits cannot be read: error: object ",
-    ),
-    "submodules that are elsewhere": (
-        "printf '[submodule \"../../x\"]\\npath = x\\nurl = u\\n' > m; "
-        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
-        "its commits cannot be read: error: object ",
-    ),
+    "objects gone": ("rm -rf $V/objects/??", GONE),
+    "objects a link": ("rm -rf $V/objects; ln -s / $V/objects", ""),
+    "a ref of rubbish": (f"echo rubbish > {OWN_REF}", GONE),
+    "a ref is a FIFO": (f"rm {OWN_REF}; mkfifo {OWN_REF}", "refs/heads/main-task-t is no regular file"),
+    "a ref is a link": (f"ln -sf /etc/passwd {OWN_REF}", "refs/heads/main-task-t is no regular file"),
+    "packed refs are a FIFO": ("rm -f $V/packed-refs; mkfifo $V/packed-refs", "packed-refs is no regular file"),
+    "HEAD is a link": ("ln -sf /etc/passwd $GIT_DIR/HEAD", "HEAD is no regular file"),
+    "submodules a link": ("ln -s / $V/modules", "modules is no regular file"),
+    "nothing": ("rm -rf $V/*", ""),
+    "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", ""),
+    "a folder .GIT": (TREE.replace("NAME", ".GIT"), "error: object "),
+    "a folder .git": (TREE.replace("NAME", ".git"), "error: object "),
+    "modules that are elsewhere": (MODULES.replace("NAME", "../../x").replace("URL", "u"), "error: object "),
+    "modules that are commands": (MODULES.replace("NAME", "x").replace("URL", "-u./payload"), "error: object "),
     "a blob is missing": (
         "echo 2 > two; git add two; git commit -qm two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
-        "its commits cannot be read: ",
-    ),
-    "submodules that are commands": (
-        "printf '[submodule \"x\"]\\npath = x\\nurl = -u./payload\\n' > m; "
-        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
-        "its commits cannot be read: error: object ",
+        "",
     ),
 }
 
@@ -264,11 +242,11 @@ HOSTILE: dict[str, tuple[str, str]] = {
 def test_a_view_that_cannot_be_read_is_refused_in_one_line(project: WalledProject, name: str) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
-    script, says = HOSTILE.get(name, ("true", "its commits cannot be read: "))
+    script, says = HOSTILE.get(name, ("true", ""))
     project.inside(worktree, script)
     if name == "a flipped byte":
         _flip(project.view)
-    _keep(project, request, says)
+    _keep(project, request, f"{CANNOT}{says}")
 
 
 PLANTED: dict[str, str] = {
@@ -470,3 +448,123 @@ def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
         (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
     found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
     assert list(list_alternates(tmp_path / "a")) == found
+
+
+# Large files, by a program that does what Git LFS does: it keeps files by their digest.
+
+LFS = """\
+#!/usr/bin/env python3
+import hashlib, os, subprocess, sys
+common = subprocess.run(["git", "rev-parse", "--path-format=absolute", "--git-common-dir"], capture_output=True)
+common = common.stdout.decode().strip()
+def place(top, name):
+    return os.path.join(top, "lfs", "objects", name[:2], name[2:4], name)
+content = sys.stdin.buffer.read()
+if sys.argv[1] == "clean":
+    name = hashlib.sha256(content).hexdigest()
+    os.makedirs(os.path.dirname(place(common, name)), exist_ok=True)
+    with open(place(common, name), "wb") as stream:
+        stream.write(content)
+    print("version https://git-lfs.github.com/spec/v1")
+    print(f"oid sha256:{name}")
+    print(f"size {len(content)}")
+else:
+    name = content.decode().split("sha256:")[1].split()[0]
+    tops = [common]
+    try:
+        with open(os.path.join(common, "objects", "info", "alternates")) as lines:
+            tops += [os.path.dirname(line.strip()) for line in lines]
+    except OSError:
+        pass
+    found = [place(top, name) for top in tops if os.path.exists(place(top, name))]
+    with open(found[0], "rb") as stream:
+        sys.stdout.buffer.write(stream.read())
+"""
+
+
+@pytest.fixture
+def site(own_place: Path) -> Iterator[Walled]:
+    with make_walled(other=False) as made:
+        made.make_repository()
+        made.write("bin/git-lfs", LFS).chmod(0o755)
+        made.environ["PATH"] = f"{made.root}/bin:{made.environ['PATH']}"
+        for name in ("clean", "smudge"):
+            made.git("config", f"filter.lfs.{name}", f"git-lfs {name}")
+        made.git("config", "filter.lfs.required", "true")
+        made.sh("echo '*.bin filter=lfs' > .gitattributes; echo old > old.bin; git add -A; git commit -qm large")
+        made.sh("echo new > old.bin; git commit -qam newer")
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(site: Walled, policy: str) -> None:
+    script = (
+        "set -e; cat old.bin; git checkout -q HEAD~ -- old.bin; cat old.bin; echo mine > my.bin; git add -A; "
+        "git commit -qm mine; git show HEAD:my.bin | grep -q oid; echo later > later.bin; "
+        f"! touch {site.top}/.git/lfs/objects/planted"
+    )
+    sandbox = {"policy": policy, "network": "none", "read": [str(site.root / "bin")]}
+    task = site.run([{"id": "t", "prompt": script, "sandbox": sandbox}])["t"]
+    assert task["outcome"] == "succeeded" and task["worktree_kept"] is None, task
+    assert site.printed(task).split() == ["new", "old"]
+    for name, content in (("my", b"mine\n"), ("later", b"later\n")):
+        assert hashlib.sha256(content).hexdigest() in site.git("show", f"main-task-t:{name}.bin")
+    site.git("checkout", "-q", "main-task-t")
+    assert (site.top / "my.bin").read_text() == "mine\n" and (site.top / "later.bin").read_text() == "later\n"
+
+
+def test_only_files_with_the_digest_of_their_content_come_out(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
+    view, common_dir = own_place / "view", own_place / "repo"
+    names = {}
+    for kind in ("good", "forged", "linked", "there"):
+        name = hashlib.sha256(kind.encode()).hexdigest()
+        names[kind] = Path("lfs", "objects", name[:2], name[2:4], name)
+        (view / names[kind]).parent.mkdir(parents=True)
+        (view / names[kind]).write_text(kind)
+    (view / names["forged"]).write_text("other")
+    (view / names["linked"]).unlink()
+    (own_place / "outside").write_text("linked")
+    (view / names["linked"]).symlink_to(own_place / "outside")
+    (view / "lfs" / "objects" / "note").write_text("x")
+    make_deep(view / "lfs" / "objects", 1500)
+    common_dir.mkdir()
+    take_large_files(view, common_dir)
+    assert os.listdir(common_dir) == [], "the repository has no large files"
+    (common_dir / names["there"]).parent.mkdir(parents=True)
+    (common_dir / names["there"]).write_text("as it was")
+    take_large_files(view, common_dir)
+    found = [path for path in common_dir.rglob("*") if not path.is_dir()]
+    assert sorted(found) == sorted(common_dir / names[kind] for kind in ("good", "there"))
+    assert (common_dir / names["there"]).read_text() == "as it was"
+    (view / "lfs").rename(own_place / "elsewhere")
+    (view / "lfs").symlink_to(own_place / "elsewhere")
+    (common_dir / names["good"]).unlink()
+    take_large_files(view, common_dir)
+    assert not (common_dir / names["good"]).exists()
+
+
+def test_two_tasks_may_bring_out_the_same_large_file_at_once(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hashlib.sha256(b"large").hexdigest()
+    place = Path("lfs", "objects", name[:2], name[2:4], name)
+    for view in ("one", "two"):
+        (own_place / view / place).parent.mkdir(parents=True)
+        (own_place / view / place).write_text("large")
+    common_dir = own_place / "repo"
+    (common_dir / "lfs").mkdir(parents=True)
+    rename, pid = os.rename, os.getpid()
+
+    def rename_late(draft: Path, copy: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        take_large_files(own_place / "two", common_dir)
+        rename(draft, copy)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    take_large_files(own_place / "one", common_dir)
+    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
+    assert (common_dir / place).read_text() == "large"

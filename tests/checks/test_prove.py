@@ -487,21 +487,10 @@ def test_a_room_has_the_links_and_copied_files_of_the_worktree(project: Project)
     plan = [
         {"id": "a", "prompt": FIX, "links": links, "check": check, "prove": True},
         {"id": "b", "prompt": f"{FIX}; {own}", "links": links, "check": check, "prove": True},
-        {
-            "id": "c",
-            "prompt": f"{FIX}; echo good > other.log",
-            "check": f"{check} && test -e other.log",
-            "prove": True,
-        },
     ]
-    plan[2]["links"] = links
     session = project.finish(plan)
     view = project.status(session)
-    assert verdicts(view) == {
-        "a": ("succeeded", "proved"),
-        "b": ("succeeded", "proved"),
-        "c": ("failed", "unproved"),
-    }
+    assert verdicts(view) == dict.fromkeys("ab", ("succeeded", "proved"))
     assert project.git("show", f"{view['tasks'][1]['commit']}:shared/tool") == "good"
     assert (project.cwd / "shared" / "tool").read_text() == "good\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -191,53 +191,23 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("caches")
 
 
-def begin_nothing(top: Path, caches: Path) -> list[str]:
-    return []
-
-
-def begin_vitest(top: Path, caches: Path) -> list[str] | None:
-    modules = caches / "vitest" / "node_modules"
-    if not modules.exists():
-        modules.parent.mkdir()
-        words = [
-            "npm",
-            "install",
-            "--silent",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            str(modules.parent),
-            "vitest@3",
-        ]
-        if subprocess.run(words, capture_output=True).returncode:
-            return None
-    (top / "node_modules").symlink_to(modules)
-    return ["node_modules"]
-
-
-def begin_maven(top: Path, caches: Path) -> list[str] | None:
-    """Let Maven fetch what it needs, so that the checks need no network."""
-    if not (caches / "maven").exists():
+def begin(name: str, top: Path, caches: Path) -> list[str] | None:
+    """Let a tool fetch or compile what the checks need, as they have no network; the links of the tasks."""
+    (caches / "temporary").mkdir(exist_ok=True)
+    if name == "go":
+        subprocess.run(["go", "test", "./..."], cwd=top, capture_output=True)
+    elif name == "maven":
         words = ["mvn", "-q", "-B", "test", "-Dmaven.test.failure.ignore=true"]
         if subprocess.run(words, cwd=top, capture_output=True).returncode:
-            shutil.rmtree(caches / "maven", ignore_errors=True)
             return None
         shutil.rmtree(top / "target")
+    elif name == "vitest":
+        words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(caches), "vitest@3"]
+        if subprocess.run(words, capture_output=True).returncode:
+            return None
+        (top / "node_modules").symlink_to(caches / "node_modules")
+        return ["node_modules"]
     return []
-
-
-def begin_go(top: Path, caches: Path) -> list[str]:
-    """Let Go compile its own packages once."""
-    (caches / "temporary").mkdir(exist_ok=True)
-    subprocess.run(["go", "test", "./..."], cwd=top, capture_output=True)
-    return []
-
-
-BEGINS: Final[Mapping[str, Callable[[Path, Path], list[str] | None]]] = {
-    "vitest": begin_vitest,
-    "maven": begin_maven,
-    "go": begin_go,
-}
 
 
 @pytest.fixture
@@ -258,17 +228,13 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch, caches: Path) -> P
     return project
 
 
-def lay_out(language: Language, top: Path) -> None:
-    make_repository_of(top, language.files)
-
-
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_a_check_that_is_switched_off_proves_nothing(project: Project, name: str, caches: Path) -> None:
     language = LANGUAGES[name]
     if shutil.which(language.program) is None:
         pytest.skip(f"{language.program} is not installed")
-    lay_out(language, project.cwd)
-    links = BEGINS.get(name, begin_nothing)(project.cwd, caches)
+    make_repository_of(project.cwd, language.files)
+    links = begin(name, project.cwd, caches)
     if links is None:
         pytest.skip(f"{language.program} cannot fetch what it needs")
     plan = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
 from sessionrun.git.git import Git, GitError
+from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository, ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
@@ -55,25 +58,15 @@ git config core.attributesFile "$C/info/attributes"
 git config core.splitIndex true
 """
 
-LAZY = """
-git config protocol.ext.allow always
-git config protocol.allow always
-git config extensions.partialClone evil
-git config remote.evil.promisor true
-git config remote.evil.url "ext::sh $X"
-git config remote.evil.uploadpack "$X"
-"""
-
-
 WAIT_FOR = "until [ -e {} ]; do sleep 0.05; done\n"
 
 
-def _plant(project: Project, steps: str) -> tuple[str, Path]:
+def _plant(project: Project) -> tuple[str, Path]:
     """A script that plants settings which run a program, and the file that this program makes."""
     ran, program = project.root / "ran", project.root / "program"
     program.write_text(f'#!/bin/sh\necho "$0 $*" >> {ran}\nexit 0\n')
     program.chmod(0o755)
-    return f"X={program}\n{SHARED}{steps}", ran
+    return f"X={program}\n{SHARED}{PROGRAMS}", ran
 
 
 WORK = """
@@ -94,73 +87,46 @@ def _check_work(project: Project, branch: str) -> None:
     assert [entry[:6] for entry in modes] == ["120000", "100755"]
 
 
-def _run_every_verb(sessionrun: Command, session_id: str, codes: tuple[int, ...] = (0, 1)) -> None:
-    for words in (
-        ("status", session_id),
-        ("results", session_id),
-        ("diff", session_id),
-        ("diff", "--stat", session_id),
-        ("diff", "--json", session_id),
-        ("explain", session_id),
-        ("logs", session_id),
-        ("cost", session_id),
-        ("list",),
-        ("overview",),
-        ("doctor", session_id),
-        ("clean", "--worktrees", "--dry-run", session_id),
-    ):
-        done = sessionrun(*words)
-        assert "Traceback" not in done.stderr and done.returncode in codes, (words, done.stderr)
+def _run(sessionrun: Command, *words: str) -> None:
+    done = sessionrun(*words)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), (words, done.stderr)
 
 
-@pytest.mark.parametrize(
-    "steps", [PROGRAMS, pytest.param(LAZY, marks=pytest.mark.slow)], ids=["programs", "lazy fetch"]
-)
-def test_what_a_task_plants_runs_nothing_and_changes_no_work(
-    sessionrun: Command, project: Project, steps: str
-) -> None:
-    script, ran = _plant(project, steps)
+def _run_every_verb(sessionrun: Command, session_id: str) -> None:
+    for verb in ("status", "results", "diff", "diff --stat", "diff --json", "explain", "logs", "cost", "doctor"):
+        _run(sessionrun, *verb.split(), session_id)
+    _run(sessionrun, "clean", "--worktrees", "--dry-run", session_id)
+    for verb in ("list", "overview"):
+        _run(sessionrun, verb)
+
+
+def test_what_a_task_plants_runs_nothing_and_changes_no_work(sessionrun: Command, project: Project) -> None:
+    script, ran = _plant(project)
     begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
-    lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
-    take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
-    bad = f"{script}{take}echo b > a.txt\ntouch {planted}\n"
+    bad = f"{script}echo b > a.txt\ntouch {planted}\n"
     plan = [
         {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{bad}{WAIT_FOR.format(go)}"},
         {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}{WAIT_FOR.format(go)}"},
-        {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
+        {"id": "later", "prompt": WORK, "needs": ["bad"]},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
     eventually(planted.exists)
-    _run_every_verb(sessionrun, session_id, (0, 1, 3) if lost else (0, 1))  # 3: the diff wants what is missing
+    _run_every_verb(sessionrun, session_id)
     go.touch()
     tasks = by_id(wait(sessionrun, session_id))
-    assert tasks["good"]["outcome"] == "succeeded", tasks["good"]
-    if lost:  # a commit without a file that it has cannot be made: the work stays where it is
-        assert (Path(tasks["good"]["worktree"]) / "hello.py").read_text() == "print(1)\n"
-        os.rename(project.root / "blob", project.top / ".git/objects" / lost[:2] / lost[2:])
-    else:
-        _check_work(project, "main-task-good")
-        assert tasks["later"]["outcome"] == "succeeded", tasks["later"]
-        _check_work(project, "main-task-later")
+    for name in ("good", "later"):
+        assert tasks[name]["outcome"] == "succeeded", tasks[name]
+        _check_work(project, f"main-task-{name}")
     _run_every_verb(sessionrun, session_id)
     plan_file = project.root / "again.json"
     plan_file.write_text('["true"]')
-    for words in (
-        ("wait", session_id),
-        ("resume", session_id),
-        ("retry", session_id),
-        ("hold", session_id),
-        ("release", session_id),
-        ("cancel", session_id),
-        ("run", "--dry-run", "--worktree", "--agent", "shell", str(plan_file)),
-    ):
-        done = sessionrun(*words)
-        assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), (words, done.stderr)
+    for verb in ("wait", "resume", "retry", "hold", "release", "cancel"):
+        _run(sessionrun, verb, session_id)
+    _run(sessionrun, "run", "--dry-run", "--worktree", "--agent", "shell", str(plan_file))
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()
-    if not lost:
-        assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
+    assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
     _launch_anew(sessionrun, project, ran)
 
 
@@ -298,27 +264,19 @@ def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> No
 
 # What git ignores is settled at launch: no task can make it overlook the work of another, or its own.
 
-POISON = {
-    "info": 'echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"',
-    "config": 'echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"',
-    "users file": 'mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"',
-}
-POISON["all at once"] = "; ".join(POISON.values())
+POISON = """
+echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"
+echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"
+mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
+"""
 """If one of the three is believed, the files of all tasks are missing."""
 
-each_poison = pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=() if how == "all at once" else pytest.mark.slow) for how in POISON]
-)
 
-
-@each_poison
-def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
-    sessionrun: Command, project: Project, how: str
-) -> None:
+def test_what_a_task_makes_git_ignore_is_committed_all_the_same(sessionrun: Command, project: Project) -> None:
     """For the task itself, one that runs at the same time, one that starts later, and another attempt."""
     poisoned = project.root / "poisoned"
     plan = [
-        {"id": "bad", "prompt": f"{POISON[how]}; echo bad > bad.txt; touch {poisoned}"},
+        {"id": "bad", "prompt": f"{POISON}echo bad > bad.txt; touch {poisoned}"},
         {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
         {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
         {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
@@ -331,10 +289,9 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
 
 
 @pytest.mark.slow
-@each_poison
-def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project, how: str) -> None:
+def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
-    prompt = f"{POISON[how]}; echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
+    prompt = f"{POISON}echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
     session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
     eventually(ready.exists)
     eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
@@ -401,3 +358,62 @@ def test_a_file_that_came_along_is_known_again_when_the_rules_were_changed(proje
 
     place, _ = project.cycle(work)
     assert project.files(place.commit or "") == {"a.txt", "sub/b.txt"}
+
+
+# Large files that tasks bring out of their walls.
+
+
+def test_only_files_with_the_digest_of_their_content_come_out(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
+    view, common_dir = own_place / "view", own_place / "repo"
+    names = {}
+    for kind in ("good", "forged", "linked", "there"):
+        name = hashlib.sha256(kind.encode()).hexdigest()
+        names[kind] = Path("lfs", "objects", name[:2], name[2:4], name)
+        (view / names[kind]).parent.mkdir(parents=True)
+        (view / names[kind]).write_text(kind)
+    (view / names["forged"]).write_text("other")
+    (view / names["linked"]).unlink()
+    (own_place / "outside").write_text("linked")
+    (view / names["linked"]).symlink_to(own_place / "outside")
+    (view / "lfs" / "objects" / "note").write_text("x")
+    make_deep(view / "lfs" / "objects", 1500)
+    common_dir.mkdir()
+    take_large_files(view, common_dir)
+    assert os.listdir(common_dir) == [], "the repository has no large files"
+    (common_dir / names["there"]).parent.mkdir(parents=True)
+    (common_dir / names["there"]).write_text("as it was")
+    take_large_files(view, common_dir)
+    found = [path for path in common_dir.rglob("*") if not path.is_dir()]
+    assert sorted(found) == sorted(common_dir / names[kind] for kind in ("good", "there"))
+    assert (common_dir / names["there"]).read_text() == "as it was"
+    (view / "lfs").rename(own_place / "elsewhere")
+    (view / "lfs").symlink_to(own_place / "elsewhere")
+    (common_dir / names["good"]).unlink()
+    take_large_files(view, common_dir)
+    assert not (common_dir / names["good"]).exists()
+
+
+def test_two_tasks_may_bring_out_the_same_large_file_at_once(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hashlib.sha256(b"large").hexdigest()
+    place = Path("lfs", "objects", name[:2], name[2:4], name)
+    for view in ("one", "two"):
+        (own_place / view / place).parent.mkdir(parents=True)
+        (own_place / view / place).write_text("large")
+    common_dir = own_place / "repo"
+    (common_dir / "lfs").mkdir(parents=True)
+    rename, pid = os.rename, os.getpid()
+
+    def rename_late(draft: Path, copy: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        take_large_files(own_place / "two", common_dir)
+        rename(draft, copy)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    take_large_files(own_place / "one", common_dir)
+    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
+    assert (common_dir / place).read_text() == "large"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
+from walled import need_walls
 
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
@@ -30,17 +31,17 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.session.shared import Site
-from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
-from sessionrun.walls import argv as words_of
-from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
+from sessionrun.walls.argv import REPORT_FD, Walls, build_argv
 from sessionrun.walls.build import list_writable
 from sessionrun.walls.enclosing import wish_walls
+from sessionrun.walls.inner import CALLS
 from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
-from sessionrun.walls.programs import find_masks, find_named, is_device
+from sessionrun.walls.programs import find_masks, find_named, find_python, is_device
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.walls.steps import find_filter
+from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.worktrees.env_request import FOLDER, find_target
 
 WALLS = Walls(
@@ -163,24 +164,6 @@ def test_without_a_view_the_repository_can_only_be_read() -> None:
     assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
 
 
-def test_what_inner_is_told() -> None:
-    walls = replace(WALLS, proxy="/res/proxy", processes=50)
-    assert build_argv(walls, "/", report=9, stdin=words_of.PROMPT)[-4:] == (
-        "9",
-        "50",
-        "/run/prompt",
-        "/run/proxy/socket",
-    )
-    assert build_argv(WALLS, "/")[-4:] == ("-", "-", "-", "-")
-
-
-def test_a_program_can_begin_in_another_directory() -> None:
-    enclosure = Enclosure(WALLS, {"A": "b"}, Sandbox("project"), "/first")
-    moved, usual = enclosure.at("/second").wrap("true", "--chdir"), enclosure.wrap()
-    assert moved[moved.index("--chdir") + 1] == "/second" and moved[-2:] == ("true", "--chdir")
-    assert usual[usual.index("--chdir") + 1] == "/first"
-
-
 SECRETS = {
     "SSH_AUTH_SOCK": "/run/agent",
     "AWS_PROFILE": "me",
@@ -295,18 +278,6 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
 )
 def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> None:
     assert as_sandbox(value) == sandbox
-
-
-@pytest.mark.parametrize(
-    "sandbox", [None, Sandbox("project"), Sandbox("strict", "proxy", ("a.b",), ("A",), ("/r",), ("/dev/x",), 7)]
-)
-def test_a_sandbox_outlives_its_record(sandbox: Sandbox | None) -> None:
-    task = TaskSpec("t", ("true",), agent="shell", sandbox=sandbox)
-    record = orjson.loads(orjson.dumps(task))
-    assert build(TaskSpec, record) == task
-    if sandbox is not None:
-        record["sandbox"]["of a later version"] = 1
-        assert build(TaskSpec, record) == task
 
 
 @pytest.mark.parametrize(
@@ -542,3 +513,29 @@ def test_walls_are_refused_with_a_filter_that_could_run_what_a_task_planted(
     settings = GitSettings(((name, command.replace("{top}", str(repository))),), "", "", "")
     made = Repository(str(repository), "", "main", "", "", settings=settings)
     assert find_filter(made) == (name if refused else None)
+
+
+# What walls hide of the kernel.
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_the_kernels_keys_of_the_caller_are_closed(tmp_path: Path, policy: Any) -> None:
+    need_walls()
+    calls = CALLS.get(os.uname().machine)
+    if calls is None:
+        pytest.skip("the numbers of these system calls are not known here")
+    add_key = calls[0][1]
+    asks = (
+        "import ctypes, os, sys\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
+        f"key = library.syscall({add_key + 2}, 10, -3, b'user', b'sessionrun-test', 0)\n"
+    )
+    look = f"{asks}print(key, os.strerror(ctypes.get_errno()))\n"
+    words = build_trial(policy, str(tmp_path), program=(find_python()[0], "-c", look))
+    caller = (
+        f"import ctypes, os\nctypes.CDLL(None).syscall({add_key + 2}, 1, None)\n"
+        f"assert ctypes.CDLL(None).syscall({add_key}, b'user', b'sessionrun-test', b'x', 1, -3) > 0\n"
+        f"{asks}assert key > 0\nos.execv({words[0]!r}, {words!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"-1 {os.strerror(errno.ENOSYS)}\n", done.stderr
+    assert find_open_keys() is None

@@ -312,24 +312,6 @@ print("renewed", old["token"])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
-def test_commits_inside_are_made_without_the_key(
-    sessionrun: Command, own_place: Path, home: Path, policy: Policy
-) -> None:
-    need_walls()
-    (own_place / "repo").mkdir()
-    make_repository(own_place / "repo")
-    signs = "[commit]\n\tgpgsign = true\n[tag]\n\tgpgsign = true\n[gpg]\n\tprogram = false\n"
-    (home / ".gitconfig").write_text(signs)
-    with open(own_place / "repo/.git/config", "a") as stream:
-        stream.write(signs)
-    script = "echo made > made && git add made && git commit -q -m inside && git tag -a -m tagged t"
-    command = Command(own_place / "repo", sessionrun.results)
-    done = command("--sync", "--agent", "shell", "--worktree", "--sandbox", policy, stdin=json.dumps([script]))
-    assert done.returncode == 0, (done.stdout, done.stderr)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["project", "strict"])
 @pytest.mark.parametrize(
     ("agent", "way", "path"),
     [

@@ -20,7 +20,6 @@ from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.worktrees import env_make
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
-from sessionrun.worktrees.env_inputs import collect_all, collect_inputs
 from sessionrun.worktrees.env_interpreter import find_programs
 from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
 from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
@@ -269,16 +268,3 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     monkeypatch.setattr(Builder, "build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]
-
-
-def test_all_files_count_where_a_task_may_have_written_them(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "setup.py").write_text("import tools.helper\n")
-    helper = tmp_path / "tools" / "helper.py"
-    helper.write_text("def run():\n    pass\n")
-    before = collect_inputs(tmp_path), collect_all(tmp_path)
-    helper.write_text("def run():\n    evil\n")
-    (tmp_path / "link").symlink_to("tools")
-    after = collect_inputs(tmp_path), collect_all(tmp_path)
-    assert before[0] == after[0] and before[1] != after[1]
-    assert set(after[1]) == {"setup.py", "tools/helper.py", "link"}

@@ -13,6 +13,8 @@ from walled import IS_INSIDE, need_walls
 
 __all__ = ["bench"]
 
+pytestmark = pytest.mark.slow
+
 LOOK = """name=test_count_with
 grep -rsl ${{name}}_gaps {places} /dev/shm /run /tmp
 git cat-file --batch-all-objects --batch | grep -a ${{name}}_gaps
@@ -39,7 +41,6 @@ def set_walls(bench: Bench, policy: str) -> None:
     (bench.cwd / "sessionrun.toml").write_text(f"[sandbox]\n{walls}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
 def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: str) -> None:
     need_walls()
@@ -68,7 +69,6 @@ def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: st
     }
 
 
-@pytest.mark.slow
 def test_what_is_judged_carries_no_tests_away(bench: Bench) -> None:
     """A source that copies the tests while it is judged finds no place where a later attempt would see them.
 

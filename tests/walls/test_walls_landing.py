@@ -12,6 +12,8 @@ from walled import need_walls
 from sessionrun.model.asked import Sandbox
 from sessionrun.walls import groups
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
@@ -35,7 +37,6 @@ def run(walled: Project, plan: object, *words: str) -> list[dict[str, Any]]:
     return tasks
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
 @pytest.mark.parametrize("gated", [True, False], ids=["gates inside", "gates outside"])
 def test_proof_and_gates(walled: Project, probe: str, policy: str, gated: bool) -> None:
@@ -49,7 +50,6 @@ def test_proof_and_gates(walled: Project, probe: str, policy: str, gated: bool) 
     assert (walled.cwd / "work.txt").exists() == gated
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("walls", "words", "gated"),
     [
@@ -68,7 +68,6 @@ def test_the_gates_of_merge(walled: Project, probe: str, walls: list[str], words
     assert list(folder.glob(".merge*")) == []
 
 
-@pytest.mark.slow
 def test_memory(walled: Project) -> None:
     """Of two jobs the one that wants more than its walls let it have is ended, and the reason says so."""
     need_groups(Sandbox("project", memory=1 << 30))
@@ -97,7 +96,6 @@ if child:
 """
 
 
-@pytest.mark.slow
 def test_processor_time(walled: Project) -> None:
     """Two programs that never rest have together no more than their part of a processor."""
     need_groups(Sandbox("project", memory=1 << 30, cpus=0.2))

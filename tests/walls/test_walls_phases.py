@@ -15,6 +15,8 @@ from sessionrun.store.session import SessionDir
 
 __all__ = ["site"]
 
+pytestmark = pytest.mark.slow
+
 WALLS = {"policy": "project", "network": "none"}
 STRICT = {"policy": "strict", "network": "none"}
 
@@ -23,7 +25,6 @@ def outcomes(tasks: dict[str, Any]) -> dict[str, str]:
     return {name: task["outcome"] for name, task in tasks.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sandbox", [WALLS, STRICT], ids=["project", "strict"])
 def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, Any]) -> None:
     script = f"{IS_INSIDE} && git log --oneline | head -1 && echo $SESSIONRUN_TASK$SESSIONRUN_ROUND >> seen"
@@ -60,7 +61,6 @@ def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, An
     assert site.git("show", "main-task-rounds:seen").split() == ["rounds2"]
 
 
-@pytest.mark.slow
 def test_a_retry_a_follow_up_and_seats(site: Walled) -> None:
     script = f"{IS_INSIDE} && echo $SESSIONRUN_ATTEMPT >> seen && git add seen && git commit -qm seen"
     session = site.start(
@@ -83,23 +83,6 @@ def test_a_retry_a_follow_up_and_seats(site: Walled) -> None:
     assert "s1" in site.files("main-task-s1") and "s2" in site.files("main-task-s2")
 
 
-@pytest.mark.slow
-def test_commits_of_a_killed_session_come_out_by_clean(site: Walled) -> None:
-    script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two; touch told; while :; do sleep 0.2; done"
-    session = site.start([{"id": "t", "prompt": script, "sandbox": WALLS}])
-    worktree = site.root / "repo-worktrees" / "main-task-t"
-    eventually((worktree / "told").exists)
-    kill_sessions(site.results)
-    before = site.git("rev-parse", "main-task-t")
-    dry = site.command("clean", "--worktrees", "--dry-run", session.session_id).stdout
-    assert str(worktree) in dry and site.git("rev-parse", "main-task-t") == before
-    site.command("clean", "--worktrees", session.session_id)
-    assert not worktree.exists()
-    assert {"one", "two"} <= site.files("main-task-t")
-    assert site.git("log", "-1", "--format=%s", "main-task-t~") == "one"
-
-
-@pytest.mark.slow
 def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_up(site: Walled) -> None:
     script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two"
     plant = "ln -s /etc/passwd $(git rev-parse --git-common-dir)/refs/heads/link"
@@ -153,7 +136,6 @@ def without(site: Walled) -> str:
     return str(folder)
 
 
-@pytest.mark.slow
 def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site: Walled) -> None:
     plan: list[dict[str, Any]] = [
         {"id": "bad", "prompt": "echo fail-here > ran", "retries": 3, "sandbox": WALLS},
@@ -172,7 +154,6 @@ def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site
     assert not (site.top / "ran").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("walled", ["tasks", "gates"])
 def test_a_session_does_not_go_on_without_walls(site: Walled, walled: str) -> None:
     """Killed it is not resumed, when it has ended nothing is tried again, and while it runs nothing is added."""
@@ -209,7 +190,6 @@ def test_a_session_does_not_go_on_without_walls(site: Walled, walled: str) -> No
     assert not session.is_alive()
 
 
-@pytest.mark.slow
 def test_a_link_on_the_way_of_a_mount_makes_nothing_outside(site: Walled) -> None:
     """The repository lies below /tmp, so a task can move what lies on the way to it in its own /tmp."""
     site.write("victim/notes", "precious\n")

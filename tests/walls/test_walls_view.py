@@ -18,8 +18,6 @@ from test_workspaces_killed import Bench
 from walled import Walled, make_walled, need_walls
 
 from sessionrun.client.findings import Leftover
-from sessionrun.git.clone import list_alternates
-from sessionrun.git.large_files import take_large_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
@@ -27,6 +25,8 @@ from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
+
+pytestmark = pytest.mark.slow
 
 
 class WalledProject(Project):
@@ -77,7 +77,6 @@ def project(own_place: Path) -> Iterator[WalledProject]:
 COMMIT = "echo 1 > one; git add one; git commit -qm one"
 
 
-@pytest.mark.slow
 def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -98,7 +97,6 @@ def bench(project: WalledProject) -> Bench:
 
 
 @needs_calls
-@pytest.mark.slow
 def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
     """The task can commit, and the commit comes out."""
 
@@ -111,7 +109,6 @@ def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[
 
 
 @needs_calls
-@pytest.mark.slow
 def test_release_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
     """The commit came out once, and worktree and view are gone."""
 
@@ -129,7 +126,6 @@ def test_release_is_killed(project: WalledProject, bench: Bench, say: Callable[[
     say(f"{bench.sweep('release', begin, examine)} kills")
 
 
-@pytest.mark.slow
 def test_commits_come_out_of_a_task_whose_worktree_was_deleted(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -139,7 +135,6 @@ def test_commits_come_out_of_a_task_whose_worktree_was_deleted(project: WalledPr
     assert project.run("worktree", "list").count("\n") <= 1 and not project.view.exists()
 
 
-@pytest.mark.slow
 def test_what_park_committed_stays_when_the_view_is_asked_again(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -149,7 +144,6 @@ def test_what_park_committed_stays_when_the_view_is_asked_again(project: WalledP
     assert place.commit == parked.commit == project.run("rev-parse", "main-task-t").strip()
 
 
-@pytest.mark.slow
 def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: WalledProject) -> None:
     request, _, worktree = project.begin(keep="always")
     project.inside(worktree, COMMIT)
@@ -162,7 +156,6 @@ def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: 
     assert place.worktree is None and place.commit == mine
 
 
-@pytest.mark.slow
 def test_a_branch_that_moved_outside_and_inside_is_left_and_said(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -237,7 +230,6 @@ HOSTILE: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*HOSTILE, "a flipped byte"])
 def test_a_view_that_cannot_be_read_is_refused_in_one_line(project: WalledProject, name: str) -> None:
     request, _, worktree = project.begin()
@@ -272,7 +264,6 @@ PLANTED: dict[str, str] = {
 }
 
 
-@pytest.mark.slow
 def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(project: WalledProject) -> None:
     program = project.root / "program"
     text = f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n"
@@ -299,7 +290,6 @@ FILTERS = {
 """Filters of a user that run what lies in the worktree."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: WalledProject, name: str) -> None:
     """It does inside: at the checkout, where another task may have planted it, and when the work is committed."""
@@ -344,7 +334,6 @@ def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: Wall
     assert released.commit == project.run("rev-parse", "HEAD", cwd=worktree)
 
 
-@pytest.mark.slow
 def test_a_filter_that_never_ends_costs_no_file(project: WalledProject) -> None:
     project.run("config", "filter.slow.clean", "sh slow")
     request, _, worktree = project.begin(limit_s=6.0)
@@ -360,7 +349,6 @@ def test_a_filter_that_never_ends_costs_no_file(project: WalledProject) -> None:
     assert place.kept is None and {"one", "two"} <= project.files("main-task-t")
 
 
-@pytest.mark.slow
 def test_a_repository_inside_is_named_and_kept(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(
@@ -379,7 +367,6 @@ STAGED: dict[str, str] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGED)
 def test_what_is_staged_and_not_committed_costs_no_commit(project: WalledProject, name: str) -> None:
     request, _, worktree = project.begin()
@@ -400,7 +387,6 @@ def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool =
     return list(clean_claimed(claimed, dry_run=dry_run))
 
 
-@pytest.mark.slow
 def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -425,7 +411,6 @@ def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: Walle
     assert project.run("log", "-1", "--format=%s", "main-task-t~") == "one"
 
 
-@pytest.mark.slow
 def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -440,14 +425,6 @@ def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProj
     gone, branch = _clean(project, request)
     assert (gone.removed, branch.removed, branch.name) == (True, False, "main-task-t")
     assert "one" in project.files("main-task-t")
-
-
-def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
-    for name, line in (("a", "../../b/objects"), ("b", f"{tmp_path}/c/objects"), ("c", "../../a/objects")):
-        (tmp_path / name / "objects" / "info").mkdir(parents=True)
-        (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
-    found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
-    assert list(list_alternates(tmp_path / "a")) == found
 
 
 # Large files, by a program that does what Git LFS does: it keeps files by their digest.
@@ -496,7 +473,6 @@ def site(own_place: Path) -> Iterator[Walled]:
         yield made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
 def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(site: Walled, policy: str) -> None:
     script = (
@@ -512,59 +488,3 @@ def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(s
         assert hashlib.sha256(content).hexdigest() in site.git("show", f"main-task-t:{name}.bin")
     site.git("checkout", "-q", "main-task-t")
     assert (site.top / "my.bin").read_text() == "mine\n" and (site.top / "later.bin").read_text() == "later\n"
-
-
-def test_only_files_with_the_digest_of_their_content_come_out(
-    own_place: Path, make_deep: Callable[[Path, int], None]
-) -> None:
-    view, common_dir = own_place / "view", own_place / "repo"
-    names = {}
-    for kind in ("good", "forged", "linked", "there"):
-        name = hashlib.sha256(kind.encode()).hexdigest()
-        names[kind] = Path("lfs", "objects", name[:2], name[2:4], name)
-        (view / names[kind]).parent.mkdir(parents=True)
-        (view / names[kind]).write_text(kind)
-    (view / names["forged"]).write_text("other")
-    (view / names["linked"]).unlink()
-    (own_place / "outside").write_text("linked")
-    (view / names["linked"]).symlink_to(own_place / "outside")
-    (view / "lfs" / "objects" / "note").write_text("x")
-    make_deep(view / "lfs" / "objects", 1500)
-    common_dir.mkdir()
-    take_large_files(view, common_dir)
-    assert os.listdir(common_dir) == [], "the repository has no large files"
-    (common_dir / names["there"]).parent.mkdir(parents=True)
-    (common_dir / names["there"]).write_text("as it was")
-    take_large_files(view, common_dir)
-    found = [path for path in common_dir.rglob("*") if not path.is_dir()]
-    assert sorted(found) == sorted(common_dir / names[kind] for kind in ("good", "there"))
-    assert (common_dir / names["there"]).read_text() == "as it was"
-    (view / "lfs").rename(own_place / "elsewhere")
-    (view / "lfs").symlink_to(own_place / "elsewhere")
-    (common_dir / names["good"]).unlink()
-    take_large_files(view, common_dir)
-    assert not (common_dir / names["good"]).exists()
-
-
-def test_two_tasks_may_bring_out_the_same_large_file_at_once(
-    own_place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = hashlib.sha256(b"large").hexdigest()
-    place = Path("lfs", "objects", name[:2], name[2:4], name)
-    for view in ("one", "two"):
-        (own_place / view / place).parent.mkdir(parents=True)
-        (own_place / view / place).write_text("large")
-    common_dir = own_place / "repo"
-    (common_dir / "lfs").mkdir(parents=True)
-    rename, pid = os.rename, os.getpid()
-
-    def rename_late(draft: Path, copy: Path) -> None:
-        monkeypatch.setattr(os, "rename", rename)
-        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-        take_large_files(own_place / "two", common_dir)
-        rename(draft, copy)
-
-    monkeypatch.setattr(os, "rename", rename_late)
-    take_large_files(own_place / "one", common_dir)
-    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
-    assert (common_dir / place).read_text() == "large"

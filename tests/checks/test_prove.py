@@ -56,11 +56,8 @@ def test_the_verdict(passing: tuple[str, ...], verdict: str) -> None:
     report = find_verdict(lambda state, time: Ran(state in passing), red=True, repeat=2)
     assert report.verdict == verdict
     assert (report.problem is None) == (verdict == "proved")
-
-
-def test_without_red_there_may_be_nothing_to_fix() -> None:
-    report = find_verdict(lambda state, time: Ran(True), red=False, repeat=2)
-    assert (report.verdict, report.problem) == ("not_red", None)
+    without_red = find_verdict(lambda state, time: Ran(True), red=False, repeat=2)
+    assert (without_red.verdict, without_red.problem) == ("not_red", None), "there may be nothing to fix"
 
 
 @pytest.mark.parametrize("unsteady", ["result", "base", "new_tests"])
@@ -379,7 +376,6 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
         "skips": ("failed", "weakened"),
         "adds": ("succeeded", "proved"),
     }
-    assert view["tasks"][0]["reason_class"] == "not_red"
     assert re.search(r"\nproved +5/10\n", ended("status", session, "--by", "agent").stdout)
     (group,) = ended.load("status", session, "--by", "agent")["groups"]
     assert group["proof"] == {"proved": 5, "not_red": 2, "unproved": 1, "weakened": 2}
@@ -401,39 +397,25 @@ def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     assert "does not apply without what setup left" in view["tasks"][1]["reason"]
 
 
-def test_work_that_only_changes_the_test(ended: Project) -> None:
-    task = tasks_of(ended)["weakens"]
-    assert task["reason"].startswith("weakened: with the tests and test set-up of the base")
-    assert task["branch"], "its work is kept for all that"
-    session = ended.sessions[0]
-    assert "\nproof: proved\n" in ended("status", session, "a").stdout
-    assert "\nproof: proved\n" in ended("explain", session, "a").stdout
-    assert "\n  proof: proved\n" in ended("results", session, "a").stdout
-
-
-def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
-    task = tasks_of(ended)["second"]
-    assert task["round"] == 2
-    seen = ended.git("show", f"{task['commit']}:seen")
-    assert "on the base and the work: fails: exit code 1" in seen
+def test_each_verdict_says_why(ended: Project) -> None:
+    tasks, session = tasks_of(ended), ended.sessions[0]
+    assert tasks["red"]["reason_class"] == "not_red"
+    assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
+    assert tasks["weakens"]["branch"], "its work is kept for all that"
+    assert "not done after 1 s" in tasks["endless"]["reason"], "its time is that of the check"
+    assert tasks["loose"]["reason_class"] == "not_parked", "no commit can hold it"
+    assert "HEAD is on no branch" in tasks["loose"]["reason"]
+    assert tasks["second"]["round"] == 2
+    seen = ended.git("show", f"{tasks['second']['commit']}:seen")
+    assert "on the base and the work: fails: exit code 1" in seen, "the agent was told"
+    for verb in ("status", "explain", "results"):
+        assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
 
 
 def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Project) -> None:
     """A task could have changed the machine since another one saw the base fail."""
     count = (ended.cwd.parent / "count").read_text()
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
-
-
-def test_work_that_no_commit_can_hold_is_not_proved(ended: Project) -> None:
-    task = tasks_of(ended)["loose"]
-    assert task["reason_class"] == "not_parked"
-    assert "HEAD is on no branch" in task["reason"]
-
-
-def test_a_check_that_never_ends_in_the_room(ended: Project) -> None:
-    """Its time is that of the check, and nothing of it is left."""
-    task = tasks_of(ended)["endless"]
-    assert "not done after 1 s" in task["reason"]
 
 
 @pytest.mark.slow

@@ -226,11 +226,24 @@ def test_a_gate_dies_with_the_landing(yard: Yard) -> None:
 # --- what waits and what is refused ---
 
 
-def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(yard: Yard) -> None:
+@pytest.mark.parametrize("old_git", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(
+    yard: Yard, old_git: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by git before 2.38, which has no `merge-tree --write-tree`: by an index."""
+    if old_git:
+        program, real = yard.top.parent / "bin" / "git", shutil.which("git")
+        program.parent.mkdir()
+        program.write_text(
+            f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
+            f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     yard.add("first", {"a.txt": "first\n", "other.txt": "x"})
     yard.add("second", {"a.txt": "second\n", "d/c.txt": "also\n"})
     yard.add("third", {"third.txt": "3"})
-    report = yard.land()
+    report = yard.land(CHECK)
     assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
     fate = report.fates[1]
     assert (fate.reason_class, fate.files, fate.against) == ("conflict", ("a.txt",), ("first",))
@@ -352,27 +365,6 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
-
-
-@pytest.mark.slow
-def test_an_old_git_lands_by_an_index(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """git before 2.38 has no `merge-tree --write-tree`."""
-    programs = yard.top.parent / "bin"
-    programs.mkdir()
-    real = shutil.which("git")
-    (programs / "git").write_text(
-        f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
-        f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
-    )
-    (programs / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    yard.add("first", {"a.txt": "first\n", "new.txt": "n\n"})
-    yard.add("second", {"a.txt": "second\n"})
-    yard.add("third", {"d/c.txt": "third\n"})
-    report = yard.land(CHECK)
-    assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
-    assert report.fates[1].files == ("a.txt",)
-    assert yard.examine(["first", "third"]) == []
 
 
 # --- choosing, without git ---

@@ -210,35 +210,6 @@ def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_user_who_commits_meanwhile(own_place: Path) -> None:
-    """Every commit is kept, and every change lands once."""
-    yard = make_yard(own_place)
-    kept: list[str] = []
-
-    def commit(turn: int) -> None:
-        for number in range(3):
-            (yard.top / "b.txt").write_text(f"{turn} {number}\n")
-            subject = f"user {turn} {number}"
-            words = ["git", "-C", str(yard.top), "commit", "-q", "-m", subject, "b.txt"]
-            if subprocess.run(words, capture_output=True).returncode == 0:
-                kept.append(subject)
-
-    for turn in range(10):
-        yard.add(f"t{turn}", {f"t{turn}.txt": "x\n", "a.txt": f"{turn}\n"})
-        thread = threading.Thread(target=commit, args=(turn,))
-        thread.start()
-        report = yard.land(CHECK)
-        thread.join()
-        if report.hold is not None:  # the user's git had the lock, or a change of the user's own was under way
-            report = yard.land(CHECK)
-        assert set(yard.statuses(report).values()) == {"landed"}, report
-    subjects = yard.git("log", "--format=%s", "main").split("\n")
-    assert kept and set(kept) <= set(subjects)
-    assert yard.examine([f"t{turn}" for turn in range(10)]) == []
-    assert yard.git("status", "--porcelain") in ("", "M b.txt")
-
-
-@pytest.mark.slow
 def test_two_sessions_on_one_target(own_place: Path) -> None:
     yard = make_yard(own_place)
     yards = [Yard(yard.top), Yard(yard.top)]

@@ -283,20 +283,22 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            ".config/rclone/rclone.conf",
-            ".config/containers/auth.json",
-            ".pg_service.conf",
-            ".terraformrc",
-            ".curlrc",
-        ),
-        *(".local/share/uv/credentials/c", ".sqlite_history", ".lesshst", ".viminfo"),
-        *(
-            "snap/firefox/common/.mozilla/firefox/p/logins.json",
-            ".var/app/org.mozilla.firefox/x",
-            ".config/opera/x",
-        ),
-        *(".config/glab-cli/config.yml", ".cache/huggingface/token", ".config/sops/age/keys.txt", ".oci/config"),
+        ".config/rclone/rclone.conf",
+        ".config/containers/auth.json",
+        ".pg_service.conf",
+        ".terraformrc",
+        ".curlrc",
+        ".local/share/uv/credentials/c",
+        ".sqlite_history",
+        ".lesshst",
+        ".viminfo",
+        ".config/opera/x",
+        ".oci/config",
+        "snap/firefox/common/.mozilla/firefox/p/logins.json",
+        ".var/app/org.mozilla.firefox/x",
+        ".config/glab-cli/config.yml",
+        ".cache/huggingface/token",
+        ".config/sops/age/keys.txt",
         ".config/sessionrun/cluster/key.pem",
     ],
 )
@@ -489,27 +491,25 @@ def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path) -
 
 
 @pytest.mark.parametrize(
-    ("command", "refused"),
+    ("name", "command", "refused"),
     [
-        ("./tools/clean.sh", True),
-        ("tools/clean.sh %f", True),
-        ("python3 tools/clean.py", True),
-        ("README", True),
-        ("{top}/tools/clean.sh", True),
-        ("unclosed '", True),
-        ("python3 -m nbstripout", True),
-        ("/usr/bin/nbstripout", True),
-        ("sh -c 'cat; :'", True),
-        ("git-lfs clean -- %f", False),
-        ("git lfs clean -- %f", False),
-        ("cat", False),
+        ("filter.dat.clean", "python3 -m nbstripout", True),
+        ("filter.dat.clean", "unclosed '", True),
+        ("filter.dat.clean", "cat README", True),
+        ("filter.dat.clean", "git-lfs clean -- %f", False),
+        ("filter.dat.clean", "git lfs clean -- %f", False),
+        ("filter.dat.clean", "cat", False),
+        ("merge.dat.driver", "{top}/tools/merge.sh %A", True),
+        ("merge.dat.driver", "tools/merge.sh %A", True),
+        ("merge.dat.driver", "/usr/bin/nbmerge %A", False),
     ],
 )
 def test_walls_are_refused_with_a_filter_that_could_run_what_a_task_planted(
-    repository: Path, command: str, refused: bool
+    repository: Path, name: str, command: str, refused: bool
 ) -> None:
-    name = "filter.dat.clean"
     (repository / "README").touch()
+    (repository / "tools").mkdir()
+    (repository / "tools" / "merge.sh").touch()
     settings = GitSettings(((name, command.replace("{top}", str(repository))),), "", "", "")
     made = Repository(str(repository), "", "main", "", "", settings=settings)
     assert find_filter(made) == (name if refused else None)

@@ -18,6 +18,9 @@ from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
+from sessionrun.model.places import Repository
+from sessionrun.store.codec import build
+from sessionrun.store.jobfiles import load_record
 
 MAIN: Final = "refs/heads/main"
 CHECK: Final = "! grep -rqs BAD --include=*.txt ."
@@ -171,9 +174,5 @@ def save_request(path: Path, request: LandRequest) -> None:
 
 
 def load_request(path: Path) -> LandRequest:
-    from sessionrun.model.places import Repository
-    from sessionrun.store.codec import build
-    from sessionrun.store.jobfiles import load_record
-
     request = load_record(path, LandRequest)
     return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))

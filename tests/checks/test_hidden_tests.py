@@ -259,19 +259,13 @@ def test_tests_may_name_their_runner(top: Path) -> None:
     assert audit(top) == []
 
 
-@pytest.mark.parametrize("lines", [3, 30])
-def test_content_that_another_branch_has(top: Path, lines: int) -> None:
+@pytest.mark.parametrize(("lines", "where"), [(3, "branch"), (30, "branch"), (1, "worktree")])
+def test_content_that_is_known_elsewhere(top: Path, lines: int, where: str) -> None:
     text = "".join(f"x{number} = {number}\n" for number in range(lines))
-    git(top, "switch", "-qc", "release")
-    (top / "price.py").write_text(text)
-    commit(top)
-    git(top, "switch", "-q", "main")
+    git(top, "worktree", "add", "-q", "../other", *(["-b", "release"] if where == "branch" else ["--detach"]))
+    (top.parent / "other" / "price.py").write_text(text)
+    if where == "branch":
+        commit(top.parent / "other")
+        git(top, "worktree", "remove", "../other")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]
-
-
-def test_content_that_another_worktree_has(top: Path) -> None:
-    git(top, "worktree", "add", "-q", "--detach", "../other")
-    (top.parent / "other" / "price.py").write_text("a = 1\n")
-    (top / "price.py").write_text("a = 1\n")
-    assert audit(top) == [("content_known_elsewhere", "note", "price.py")]

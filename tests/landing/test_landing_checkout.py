@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import eventually
+from conftest import eventually, slow
 from landings import MAIN, Yard, make_yard
 
 from sessionrun.git.private import open_fence
@@ -118,9 +118,7 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
     return left
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HOLDS]
-)
+@pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in HOLDS if name not in FAST))])
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
     script, reason_class, mend = HOLDS[name]
     yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
@@ -193,15 +191,15 @@ def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard, wind
     if "staged" in window:
         (yard.top / "mine.txt").write_text("mine\n")
         yard.git("add", "mine.txt")
-    slow = yard.top / ".git/hooks/post-index-change" if "hook" in window else yard.top.parent / "slow.sh"
-    slow.parent.mkdir(exist_ok=True)
-    slow.write_text(
+    waits = yard.top / ".git/hooks/post-index-change" if "hook" in window else yard.top.parent / "slow.sh"
+    waits.parent.mkdir(exist_ok=True)
+    waits.write_text(
         f"#!/bin/sh\n[ -e {begun} ] || {{ touch {begun}; while [ ! -e {go} ]; do sleep 0.02; done; }}\ncat\n"
     )
-    slow.chmod(0o755)
+    waits.chmod(0o755)
     if window == "smudge":
         (yard.top / ".git/info/attributes").write_text("b.txt filter=slow\n")
-        yard.git("config", "filter.slow.smudge", str(slow))
+        yard.git("config", "filter.slow.smudge", str(waits))
     switch = subprocess.Popen(["git", "switch", "-q", "main"], cwd=yard.top, stdin=subprocess.DEVNULL)
     try:
         eventually(begun.exists)
@@ -357,19 +355,6 @@ def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:
     assert yard.statuses(report) == {"one": "landed"}
     assert yard.git("log", "-1", "--format=%s", "main^1") == "theirs"
     assert status(yard) == "" and report.gate_runs == 1, "the merge has the same files"
-
-
-@pytest.mark.slow
-def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
-    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
-    yard.add("one", {"a.txt": "landed\n"})
-    (yard.top / "a.txt").write_text("mine\n")
-    assert yard.statuses(yard.land()) == {"one": "held"}
-    yard.git("branch", "-q", "-D", "main-task-one")
-    yard.git("reflog", "expire", "--all", "--expire=now")
-    yard.git("gc", "-q", "--prune=now")
-    yard.git("checkout", "-q", "a.txt")
-    assert yard.statuses(yard.land()) == {"one": "landed"}
 
 
 def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:

@@ -15,7 +15,6 @@ from stages import git, make_repository_of
 
 from sessionrun import api
 from sessionrun.client.again import choose_retried
-from sessionrun.engine.requests import find_fault
 from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
@@ -273,8 +272,6 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     landing = world.state.tasks["t"].landing
     assert landing is not None and landing.reason == "2 mends did not land it: t-mend-2 conflicts"
     assert world.state.ended is not None and world.state.ended.outcome == "failed"
-    fault = find_fault(world.state, RequestReceived("f", "continue", ("t-mend-1",), text="more"))
-    assert fault == "task 't-mend-1' mends the work of 't': continue that one"
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None

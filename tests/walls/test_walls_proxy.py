@@ -370,11 +370,6 @@ def ask(door: Path, content: bytes) -> bytes:
         return answer
 
 
-def tunnel_and_get(door: Path, port: int, path: str) -> bytes:
-    head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET {path} HTTP/1.0\r\n\r\n"
-    return ask(door, head.encode())
-
-
 def test_what_programs_of_a_job_are_denied_one_after_the_other_is_counted_together(proxied: Proxied) -> None:
     get = b"GET http://127.0.0.1:1/x HTTP/1.1\r\n\r\n"
     for _ in range(2):
@@ -403,7 +398,8 @@ def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) 
     door, other = proxied.open("127.0.0.1"), proxied.open("example.org", "127.1", key=KEY._replace(task="u"))
     get = f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()
     assert ask(door, get).endswith(b"\r\n\r\nfrom the server\n")
-    assert b"from the server\n" in tunnel_and_get(door, server.port, "/x")
+    tunnel = f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET /x HTTP/1.0\r\n\r\n"
+    assert b"from the server\n" in ask(door, tunnel.encode())
     assert server.asked == ["/x", "/x"]
     for _ in range(3):
         answer = ask(other, get)
@@ -500,9 +496,6 @@ class Walled(Project):
     def begin(self, *tasks: dict[str, Any]) -> str:
         return self.start({"prompts": list(tasks)}, "--worktree")
 
-    def answer(self, session_id: str, task: str = "a") -> str:
-        return (self.directory(session_id) / f"task-{task}.txt").read_text()
-
     def processes(self, session_id: str) -> list[psutil.Process]:
         """The processes that are the session's by their command lines."""
         return [
@@ -541,21 +534,22 @@ def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str)
         f"curl -sS {url}; curl -sS {url}; curl -sS https://telemetry.example.org/ 2>&1;"
         f" curl -sS --noproxy '*' {url} 2>&1; true"
     )
-    session_id = walled.begin(walled.plan(prompt=commands, policy=policy))
+    also: dict[str, Any] = {"setup": [f"! curl -sS -f {url}"], "check": [f"! curl -sS -f {url}"]}
+    session_id = walled.begin(walled.plan(prompt=commands, policy=policy, **also))
     assert walled.wait(session_id)["successful"] == 1
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("sessionrun: 127.0.0.1 is not in the list of this task's network\n") == 2
     assert "403" in said
     assert "curl: (7)" in said
     assert walled.server.asked == []
     lines = walled("explain", session_id).stdout.splitlines()
-    assert f"Network: denied 127.0.0.1:{walled.server.port} (2 times), asked for by a" in lines
+    assert f"Network: denied 127.0.0.1:{walled.server.port} (4 times), asked for by a" in lines
     assert "Network: denied telemetry.example.org (1 time), asked for by a" in lines
     story = walled("explain", session_id, "a").stdout
     assert "\nnetwork: denied telemetry.example.org (1 time): telemetry.example.org is not in the list" in story
     denied = walled.load("explain", session_id)["denied"]
     assert [(found["task"], found["host"], found["count"]) for found in denied] == [
-        ("a", "127.0.0.1", 2),
+        ("a", "127.0.0.1", 4),
         ("a", "telemetry.example.org", 1),
     ]
     eventually(lambda: not walled.processes(session_id))
@@ -584,10 +578,11 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
         about = {"name": "small", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": {"name": "small"}}}
         walled.server.files["/small"] = json.dumps(about).encode()
         commands.append(f"npm view --registry {base}/ small dist-tags.latest")
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt="set -e; " + "; ".join(commands)))
+    also: dict[str, Any] = {"setup": [commands[0]], "check": [commands[0]]}
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt="set -e; " + "; ".join(commands), **also))
     view = walled.wait(session_id)
     assert view["successful"] == 1, (walled.directory(session_id) / "task-a.err").read_text()
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("from the server\n") == 2
     assert "first\n" in said, (walled.directory(session_id) / "task-a.err").read_text()
     assert ("1.2.3" in said) == (len(commands) == 5)
@@ -623,7 +618,7 @@ print("interfaces", [name for _, name in socket.if_nameindex()])
 """
         session_id = walled.begin(walled.plan("127.0.0.1", prompt=python(script), policy="project"))
         walled.wait(session_id)
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("stopped") == 4, said
     assert "interfaces ['lo']" in said
 
@@ -646,7 +641,7 @@ for at, _, names in os.walk({str(walled.cwd.parent.parent)!r}):
     walled.until(session_id, lambda view: view["tasks"][1]["ended_at"], timeout_s=60)
     walled.server.gate.set()
     walled.wait(session_id)
-    said = walled.answer(session_id, "b")
+    said = walled.output(session_id, "b")
     assert "seen" in said
     assert "found" not in said
 
@@ -685,7 +680,7 @@ def test_a_download_goes_on_when_ours_are_killed(walled: Walled, download: str, 
         assert [found["host"] for found in walled.load("explain", download)["denied"]] == ["127.0.0.2"]
     digest = hashlib.sha256(PIECE * 2).hexdigest()
     denied = "sessionrun: 127.0.0.2 is not in the list of this task's network\n"
-    eventually(lambda: walled.answer(download) == f"{digest}  -\nfrom the server\n{denied}")
+    eventually(lambda: walled.output(download, "a") == f"{digest}  -\nfrom the server\n{denied}")
     eventually(lambda: not walled.processes(download))
 
 
@@ -701,15 +696,3 @@ def test_of_a_job_that_ends_in_a_download_nothing_is_left(
     (task,) = walled.wait(download)["tasks"]
     assert task["outcome"] == end and (by == "cancel" or task["signal"] == 9)
     eventually(lambda: not walled.processes(download))
-
-
-@pytest.mark.slow
-def test_setup_and_check_have_the_hosts_of_the_plan(walled: Walled) -> None:
-    fetch = f"curl -sS -f http://127.0.0.1:{walled.server.port}/x"
-    more: dict[str, Any] = {"setup": [fetch], "check": [fetch]}
-    session_id = walled.begin(
-        walled.plan("127.0.0.1", prompt="true", **more), {**walled.plan(prompt="true", **more), "id": "b"}
-    )
-    view = walled.wait(session_id)
-    assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "failed"]
-    assert walled.server.asked == ["/x", "/x"]

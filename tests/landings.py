@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
+import pytest
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
 
@@ -176,3 +178,12 @@ def save_request(path: Path, request: LandRequest) -> None:
 def load_request(path: Path) -> LandRequest:
     request = load_record(path, LandRequest)
     return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))
+
+
+def wrap_git(yard: Yard, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Let git be a script, which does something else in a case of the shell."""
+    program, real = yard.top.parent / "bin" / "git", shutil.which("git")
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ncase {case} esac\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -10,7 +10,7 @@ import pytest
 from stages import git
 
 from sessionrun.checks.audit import find_notes
-from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit, split_id
+from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
 from sessionrun.checks.running import load_red, run_baseline
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
@@ -19,20 +19,6 @@ from sessionrun.worktrees.crossing import NotApplicable, add_tests, take_source
 from sessionrun.worktrees.testing import keep_source, list_files
 
 # --- ids ---
-
-
-@pytest.mark.parametrize(
-    ("test_id", "place", "name"),
-    [
-        ("tests/test_a.py::test_b", "tests.test_a", "test_b"),
-        ("test_a.py::TestC::test_b[x::y/z.py]", "test_a.TestC", "test_b[x::y/z.py]"),
-        ("a/test_a.py::TestC::TestD::test_b", "a.test_a.TestC.TestD", "test_b"),
-        ("test_b (app.tests.TestC)", "app.tests.TestC", "test_b"),
-        ("test_b", "", "test_b"),
-    ],
-)
-def test_place_and_name_of_an_id(test_id: str, place: str, name: str) -> None:
-    assert split_id(test_id) == (place, name)
 
 
 XML = b"""<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest" errors="0">
@@ -48,18 +34,19 @@ XML = b"""<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pyt
 def test_how_tests_ended() -> None:
     tests = parse_junit(XML)
     assert tests is not None
-    cases = tests.cases
-    names = ("good", "bad", "off", "known", "torn", "missing")
-    found = match_ids([f"tests/test_a.py::test_{name}" for name in names], cases)
-    assert [found.get(f"tests/test_a.py::test_{name}") for name in names] == [
-        "passed",
-        "failed",
-        "skipped",
-        "passed",
-        "error",
-        None,
-    ]
-    assert match_ids(["test_good", "test_known"], cases) == {"test_good": "failed", "test_known": "passed"}
+    ends = {"good": "passed", "bad": "failed", "off": "skipped", "known": "passed", "torn": "error"}
+    ids = {f"tests/test_a.py::test_{name}": end for name, end in ends.items()}
+    assert match_ids([*ids, "tests/test_a.py::test_missing"], tests.cases) == ids
+    assert match_ids(["test_good", "test_known"], tests.cases) == {"test_good": "failed", "test_known": "passed"}
+
+
+def test_ids_of_all_kinds_name_their_tests() -> None:
+    ids = {
+        "test_a.py::TestC::test_b[x::y/z.py]": Case("test_a.TestC", "test_b[x::y/z.py]", "passed"),
+        "a/test_a.py::TestC::TestD::test_b": Case("a.test_a.TestC.TestD", "test_b", "failed"),
+        "test_b (app.tests.TestC)": Case("app.tests.TestC", "test_b", "skipped"),
+    }
+    assert match_ids(list(ids), list(ids.values())) == {name: case.word for name, case in ids.items()}
 
 
 def test_an_id_that_was_cut_at_a_space_stands_for_all_that_begin_so() -> None:

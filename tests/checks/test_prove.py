@@ -197,15 +197,8 @@ def test_what_is_a_test_and_what_is_test_set_up() -> None:
         assert set_up.match(name), name
 
 
-def test_sections_of_test_set_up() -> None:
-    work = '[project]\nname = "new"\n[tool.pytest.ini_options]\naddopts = "-k nothing"\n[tool.ruff]\nx = 1\n'
-    base = '[project]\nname = "old"\n[tool.pytest.ini_options]\naddopts = ""\n'
-    mixed = exchange("pyproject.toml", work, base)
-    assert 'name = "new"' in mixed and "-k nothing" not in mixed and 'addopts = ""' in mixed and "ruff" in mixed
-    assert exchange("pyproject.toml", work, "") == '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'
-    assert exchange("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n") == "[a]\n[tool:pytest]\nx=1\n"
-
-
+PROJECT = '[project]\nname = "%s"\n[tool.pytest.ini_options]\naddopts = "%s"\n[tool.ruff]\nx = 1\n'
+MIXED = '[project]\nname = "new"\n[tool.ruff]\nx = 1\n[tool.pytest.ini_options]\naddopts = ""\n'
 RUST = "pub fn a() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn t() {\n        assert!(%s);\n    }\n}\n"
 EXAMPLE = "/// The sum.\n/// ```\n/// assert_eq!(a::f(), %d);\n/// ```\npub fn f() {}\n"
 POM = "<project>\n  <dependencies>%s</dependencies>\n  <build>%s</build>\n</project>\n"
@@ -215,6 +208,9 @@ NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
 @pytest.mark.parametrize(
     ("name", "work", "base", "mixed"),
     [
+        ("pyproject.toml", PROJECT % ("new", "-k nothing"), "", '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'),
+        ("pyproject.toml", PROJECT % ("new", "-k nothing"), PROJECT % ("old", ""), MIXED),
+        ("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n", "[a]\n[tool:pytest]\nx=1\n"),
         (
             "Cargo.toml",
             "[lib]\ntest = false\n[dependencies]\na = 1\n",

@@ -12,7 +12,7 @@ import sys
 import venv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from stages import commit_all, git, make_repository_of
@@ -167,25 +167,21 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, lay_out)
 
 
-def judge(project: Project, name: str, *before: str, prove: object = True) -> dict[str, Any]:
-    """Run a cheat, perhaps after others, to its end; its task."""
+def look(project: Project, name: str, *before: str, prove: object = True) -> None:
+    """Run a cheat, perhaps after others, to its end, and see what comes of it."""
+    cheat = CHEATS[name]
     plan = [
         {"id": f"task-{num}", "prompt": CHEATS[one].prompt, "check": CHEATS[one].check, "prove": prove}
         for num, one in enumerate((*before, name))
     ]
     session = project.start(plan, "--worktree", "--max-parallel", "1")
-    found: dict[str, Any] = project.until(session, lambda view: view["ended_at"], timeout_s=600)["tasks"][-1]
-    return found
-
-
-def look(project: Project, name: str, *before: str, prove: object = True) -> None:
-    cheat, task = CHEATS[name], judge(project, name, *before, prove=prove)
+    task = project.until(session, lambda view: view["ended_at"], timeout_s=600)["tasks"][-1]
     assert task["proof"] in cheat.verdicts, (task["proof"], task["reason"])
     assert (task["outcome"] == "succeeded") == (task["proof"] == "proved")
     noted = {note["rule"] for note in task["audit"] or ()}
     assert task["proof"] is None or noted == set(cheat.rules), task["audit"]
     if noted:
-        told = project("explain", project.sessions[-1], "task-0").stdout
+        told = project("explain", session, "task-0").stdout
         assert f"\naudit: {task['audit'][0]['level']}: {task['audit'][0]['where']}: " in told
 
 

@@ -132,11 +132,9 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(sessionrun: Command
 
 def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
     """A new launch takes over the filters of that moment; nothing else that is planted runs."""
-    first = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
-    assert by_id(wait(sessionrun, first))["a"]["reason_class"] == "exit_code"
-    second = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
-    assert by_id(wait(sessionrun, second))["a"]["reason_class"] == "exit_code"
-    for session_id in (first, second):
+    for _ in range(2):
+        session_id = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
+        assert by_id(wait(sessionrun, session_id))["a"]["reason_class"] == "exit_code"
         _run_every_verb(sessionrun, session_id)
         assert sessionrun("clean", "--worktrees", session_id).returncode in (0, 1)
     lines = ran.read_text().splitlines() if ran.exists() else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -36,11 +37,8 @@ def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
 
 def count_merges(project: Project) -> dict[str, int]:
     """How often the work of each task was merged, by the task's id."""
-    found: dict[str, int] = {}
-    for line in project.git("log", "--format=%s", "--grep=^Merge task", "main").split("\n"):
-        name = line.removeprefix("Merge task ").partition(":")[0]
-        found[name] = found.get(name, 0) + 1
-    return found
+    lines = project.git("log", "--format=%s", "--grep=^Merge task", "main").split("\n")
+    return Counter(line.removeprefix("Merge task ").partition(":")[0] for line in lines)
 
 
 def assert_clean(project: Project) -> None:

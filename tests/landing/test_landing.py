@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import eventually
-from landings import CHECK, MAIN, Yard, make_yard
+from landings import CHECK, MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.client.reading.comparison import rank_attempts
 from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
@@ -232,14 +231,8 @@ def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(
 ) -> None:
     """Also by git before 2.38, which has no `merge-tree --write-tree`: by an index."""
     if old_git:
-        program, real = yard.top.parent / "bin" / "git", shutil.which("git")
-        program.parent.mkdir()
-        program.write_text(
-            f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
-            f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        says = '*" version "*) echo git version 2.37.1; exit;;'
+        wrap_git(yard, monkeypatch, f'" $* " in {says} *" merge-tree "*) exit 129;;')
     yard.add("first", {"a.txt": "first\n", "other.txt": "x"})
     yard.add("second", {"a.txt": "second\n", "d/c.txt": "also\n"})
     yard.add("third", {"third.txt": "3"})

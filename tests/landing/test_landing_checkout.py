@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from threading import Thread
@@ -11,7 +10,7 @@ from threading import Thread
 import pytest
 from calls import Calls, needs_calls
 from conftest import eventually, slow
-from landings import MAIN, Yard, make_yard
+from landings import MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.git.private import open_fence
 from sessionrun.landing.moving import begin_record, look_after
@@ -75,6 +74,8 @@ def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
 
 
 SIDE = "echo mine > a.txt; git commit -qam mine; ! git"
+HIDE = "git update-index --{} a.txt; echo mine > a.txt"
+RESTORE = "{hint}; git -C {top} checkout a.txt"
 HOLDS = {
     "overlap": ("echo mine > a.txt", "checkout_dirty", "{hint}"),
     "staged": ("echo mine > a.txt; git add a.txt", "checkout_dirty", "{hint}"),
@@ -85,16 +86,8 @@ HOLDS = {
         "{hint}",
     ),
     "file for folder": ("rm b.txt; mkdir b.txt; echo mine > b.txt/inside", "checkout_untracked", "{hint}"),
-    "assume-unchanged": (
-        "git update-index --assume-unchanged a.txt; echo mine > a.txt",
-        "checkout_hidden",
-        "{hint}; git -C {top} checkout a.txt",
-    ),
-    "skip-worktree": (
-        "git update-index --skip-worktree a.txt; echo mine > a.txt",
-        "checkout_hidden",
-        "{hint}; git -C {top} checkout a.txt",
-    ),
+    "assume-unchanged": (HIDE.format("assume-unchanged"), "checkout_hidden", RESTORE),
+    "skip-worktree": (HIDE.format("skip-worktree"), "checkout_hidden", RESTORE),
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
     "index.lock": ("touch -d @0 .git/index.lock", "index_locked", "{hint}"),  # a younger one is waited for
@@ -321,12 +314,7 @@ def test_a_work_tree_that_goes_while_a_landing_looks_at_it_stops_nothing(
         done = yard.land_apart(environ=calls.environ("land"))
         assert done.returncode == 0 and calls.has_hit() == [True]
     else:
-        program = yard.top.parent / "bin" / "git"
-        program.parent.mkdir()
-        real, gone = shutil.which("git"), f"{other} {yard.top}/.git/worktrees/other"
-        program.write_text(f'#!/bin/sh\ncase "$PWD" in */other) rm -rf {gone} ;; esac\nexec {real} "$@"\n')
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        wrap_git(yard, monkeypatch, f'"$PWD" in */other) rm -rf {other} {yard.top}/.git/worktrees/other;;')
         yard.land()
         assert not other.exists()
     assert yard.read("one.txt") == "1" and yard.examine(["one"]) == []

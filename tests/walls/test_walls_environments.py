@@ -197,8 +197,11 @@ def test_what_the_work_of_a_task_built_is_for_the_same_work_alone(own: Walled) -
 
 
 @pytest.mark.slow
-def test_programs_that_a_task_puts_into_its_environment_run_inside_alone(own: Walled) -> None:
-    """Programs of ours beside the walls start git, bubblewrap and more, and do not find them there."""
+def test_what_a_task_puts_into_its_environment_runs_inside_alone_and_shows_nothing(own: Walled) -> None:
+    """Programs of ours beside the walls start git, bubblewrap and more; links lead to what is not there inside."""
+    key = own.write("home/private/key", "secret")
+    steal = f"ln -sf {key} $VIRTUAL_ENV/bin/python; ln -sf {key} $VIRTUAL_ENV/bin/python3; echo new > new"
+    links = {"id": "links", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
     mark = own.root / "escaped"
     names = ("git", "bwrap", "sh", "python3", "env", "uv")
     plant = f"""
@@ -220,18 +223,11 @@ for name in {names!r}:
         "rounds": 2,
         "prove": True,
     }
-    ended = own.run(make_plan(own, task))["t"]
+    (stolen,) = make_plan(own, links, policy="strict")["prompts"]
+    ended = own.run(make_plan(own, task, stolen))
     assert not mark.exists()
-    assert own.git("show", "main-task-t:new") == "2", ended["reason"]
-
-
-@pytest.mark.slow
-def test_links_in_an_environment_show_a_task_nothing(own: Walled) -> None:
-    key = own.write("home/private/key", "secret")
-    steal = f"ln -sf {key} $VIRTUAL_ENV/bin/python; ln -sf {key} $VIRTUAL_ENV/bin/python3; echo new > new"
-    task = {"id": "t", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
-    ended = own.run(make_plan(own, task, policy="strict"))["t"]
-    assert ended["outcome"] == "succeeded", ended["reason"]
+    assert own.git("show", "main-task-t:new") == "2", ended["t"]["reason"]
+    assert ended["links"]["outcome"] == "succeeded", ended["links"]["reason"]
 
 
 def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

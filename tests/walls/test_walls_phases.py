@@ -46,16 +46,7 @@ def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, An
         },
     ]
     tasks = site.run([{**task, "sandbox": sandbox} for task in plan])
-    said = [
-        path.read_text()
-        for task in tasks.values()
-        for path in task["session"].path.rglob("*err*")
-        if path.is_file()
-    ]
-    assert outcomes(tasks)["first"] == outcomes(tasks)["second"] == outcomes(tasks)["rounds"] == "succeeded", (
-        {name: task["reason"] for name, task in tasks.items()},
-        said,
-    )
+    assert set(outcomes(tasks).values()) == {"succeeded"}, {name: task["reason"] for name, task in tasks.items()}
     assert site.git("show", "main-task-second:seen").split() == ["first1", "second1"]
     assert {"good", "leftover"} <= site.files("main-task-rounds")
     assert site.git("show", "main-task-rounds:seen").split() == ["rounds2"]
@@ -138,7 +129,6 @@ def without(site: Walled) -> str:
 
 def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site: Walled) -> None:
     plan: list[dict[str, Any]] = [
-        {"id": "bad", "prompt": "echo fail-here > ran", "retries": 3, "sandbox": WALLS},
         {"id": "setup", "setup": ["echo fail-here > ran"], "prompt": "touch ran", "retries": 3, "sandbox": WALLS},
         {"id": "good", "prompt": "touch ran", "sandbox": WALLS},
     ]
@@ -147,7 +137,8 @@ def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site
     assert tasks["setup"]["reason_class"] == "sandbox_failed" and tasks["setup"]["attempt"] == 1, tasks["setup"]
     assert LINE in tasks["setup"]["reason"]
     bad = site.run(
-        [{**plan[0], "prompt": "echo x", "args": ["fail-here"]}], env={"PATH": fake(site, "*/run/prompt*")}
+        [{"id": "bad", "prompt": "touch ran", "retries": 3, "sandbox": WALLS}],
+        env={"PATH": fake(site, "*/run/prompt*")},
     )["bad"]
     assert (bad["outcome"], bad["reason_class"], bad["attempt"]) == ("failed", "sandbox_failed", 1), bad
     assert LINE in bad["reason"]

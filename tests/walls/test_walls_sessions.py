@@ -200,6 +200,8 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert KEY in site.sh("cat ~/other/results/*/task-*.txt; grep -c home/other ~/state/sessionrun/sessions")
     (site.home / ".ssh").symlink_to(site.root / "elsewhere" / "keys")
     (site.home / ".netrc").symlink_to("../elsewhere/netrc")
+    shutil.rmtree(site.home / ".aws")
+    (site.home / ".aws").symlink_to("nowhere")
     reads = "; ".join(
         f"cat ~/{shlex.quote(name)} 2>/dev/null" for name in [*files, ".ssh/id", "../elsewhere/keys/id"]
     )

@@ -138,9 +138,7 @@ def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: 
     request, _, worktree = project.begin(keep="always")
     project.inside(worktree, COMMIT)
     assert release(request, project.folder()).kept == "worktrees are kept"
-    project.run(
-        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
-    )
+    project.run("commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree)
     mine = project.run("rev-parse", "main-task-t").strip()
     place = release(replace(request, keep="never"), project.folder())
     assert place.worktree is None and place.commit == mine
@@ -149,9 +147,7 @@ def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: 
 def test_a_branch_that_moved_outside_and_inside_is_left_and_said(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
-    project.run(
-        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
-    )
+    project.run("commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree)
     _keep(project, request, "refs/heads/main-task-t was moved from outside while the task ran")
 
 

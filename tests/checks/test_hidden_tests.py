@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stages import git
+from stages import commit_all, git, make_repository_of
 
 from sessionrun.checks.audit import find_notes
 from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
@@ -59,11 +59,6 @@ def test_an_id_that_was_cut_at_a_space_stands_for_all_that_begin_so() -> None:
     assert match_ids(ids, cases) == {"t.py::test_a[x": "failed", "t.py::test_b[x": "passed"}
 
 
-def test_a_test_without_a_name_is_nothing_to_stumble_over() -> None:
-    tests = parse_junit(b"<testsuite><testcase/></testsuite>")
-    assert tests is not None and tests.cases == (Case("", "", "passed"),)
-
-
 def test_which_files_are_run() -> None:
     of_patch = ["tests/test_p.py", "tests/data.txt", "src/x.py"]
     assert list_test_files(["tests/test_a.py::a", "tests/test_a.py::b"], of_patch) == ["tests/test_a.py"]
@@ -104,19 +99,14 @@ def test_which_tests_were_red_before_the_work(
 @pytest.fixture
 def repository(tmp_path: Path) -> Git:
     top = tmp_path / "repo"
-    (top / "tests").mkdir(parents=True)
-    (top / "src").mkdir()
-    (top / "src" / "a.py").write_text("".join(f"line {number}\n" for number in range(20)))
-    (top / "tests" / "test_a.py").write_text("def test_a(): pass\n")
-    (top / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    git(top, "init", "-q")
-    commit(top)
+    source = "".join(f"line {number}\n" for number in range(20))
+    tests = {"tests/test_a.py": "def test_a(): pass\n", "pyproject.toml": "[project]\nname = 'x'\n"}
+    make_repository_of(top, {"src/a.py": source, **tests})
     return Git(top)
 
 
 def commit(top: Path) -> str:
-    git(top, "add", "-A")
-    git(top, "commit", "-qm", "x")
+    commit_all(top)
     return git(top, "rev-parse", "HEAD")
 
 
@@ -191,12 +181,8 @@ TEST = "from price import total\n\n\ndef test_total():\n    assert total([10, 20
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
     top = tmp_path / "repo"
-    (top / "tests").mkdir(parents=True)
-    (top / "price.py").write_text(BASE)
-    (top / "old.py").write_text("import os\nif os.environ.get('PYTEST_CURRENT_TEST'):\n    pass\n")
-    (top / "tests" / "test_price.py").write_text(TEST)
-    git(top, "init", "-q", "-b", "main")
-    commit(top)
+    old = "import os\nif os.environ.get('PYTEST_CURRENT_TEST'):\n    pass\n"
+    make_repository_of(top, {"price.py": BASE, "old.py": old, "tests/test_price.py": TEST})
     return top
 
 

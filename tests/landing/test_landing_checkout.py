@@ -20,12 +20,12 @@ from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
 CHANGES = {
+    "b.txt": None,
+    "b.txt/inside": "was a file\n",
     "a.txt": "new\n",
     "gone.txt": None,
     "d/c.txt": "*c\n",
     "new/deep/file.txt": "n\n",
-    "b.txt/inside": "was a file\n",
-    "b.txt": None,
 }
 
 
@@ -39,11 +39,6 @@ def status(yard: Yard, cwd: Path | None = None) -> str:
     return yard.git("status", "--porcelain", "--ignored", cwd=cwd)
 
 
-def add_changes(yard: Yard) -> None:
-    files = {name: text for name, text in CHANGES.items() if name != "b.txt"}
-    yard.add("one", {"b.txt": None, **files})
-
-
 @pytest.mark.parametrize("linked", [False, True])
 def test_files_ref_and_index_follow(yard: Yard, linked: bool) -> None:
     top = yard.top
@@ -51,7 +46,7 @@ def test_files_ref_and_index_follow(yard: Yard, linked: bool) -> None:
         yard.git("checkout", "-q", "--detach")
         top = yard.top.parent / "linked"
         yard.git("worktree", "add", "-q", str(top), "main")
-    add_changes(yard)
+    yard.add("one", CHANGES)
     (top / "mine.txt").write_text("untracked")
     report = yard.land()
     assert yard.statuses(report) == {"one": "landed"}
@@ -115,15 +110,13 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
     script, reason_class, mend = HOLDS[name]
     yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
-    changes = dict(CHANGES)
-    del changes["b.txt"]
+    changes: dict[str, str | None] = {"b.txt": "b2\n"} if name in ("merge", "rebase") else {**CHANGES}
     if name == "file for folder":
+        del changes["b.txt"]
         yard.git("rm", "-q", "--cached", "b.txt")
         (yard.top / ".git/info/exclude").write_text("b.txt\n")
         yard.git("commit", "-q", "-m", "no b.txt")
-        yard.add("one", changes)
-    else:
-        yard.add("one", {"b.txt": None, **changes} if name not in ("merge", "rebase") else {"b.txt": "b2\n"})
+    yard.add("one", changes)
     gates = ("true",) if name == "overlap" else ()
     yard.sh(script)
     before = snapshot(yard)
@@ -156,7 +149,7 @@ def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
 @pytest.mark.parametrize("came_later", [False, True])
 def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> None:
     """The target was checked out nowhere, and then it was, before or after it moved."""
-    add_changes(yard)
+    yard.add("one", CHANGES)
     request = yard.request()
     old, new = yard.git("rev-parse", "main"), yard.entries[0].tip
     if came_later:
@@ -352,3 +345,16 @@ def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
     yard.add("one", {"a.txt": "mine\n"})
     report = yard.land(target="refs/heads/side")
     assert yard.statuses(report) == {"one": "bounced"}
+
+
+@pytest.mark.slow
+def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
+    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
+    yard.add("one", {"a.txt": "landed\n"})
+    (yard.top / "a.txt").write_text("mine\n")
+    assert yard.statuses(yard.land()) == {"one": "held"}
+    yard.git("branch", "-q", "-D", "main-task-one")
+    yard.git("reflog", "expire", "--all", "--expire=now")
+    yard.git("gc", "-q", "--prune=now")
+    yard.git("checkout", "-q", "a.txt")
+    assert yard.statuses(yard.land()) == {"one": "landed"}

@@ -110,15 +110,10 @@ def test_precache_builds_inside_what_a_task_then_finds(own: Walled, where: dict[
     tell = "open('inside', 'w').write(open('/proc/1/cmdline').read())"
     own.write("repo/build_backend/backend.py", f"{BACKEND}\n{tell}\n")
     own.sh("git commit -qam tells")
-    task = {"id": "t", "prompt": "grep -q bwrap inside", **where}
-    plan = {
-        **make_plan(own, {}),
-        "prompts": [task],
-        "defaults": {"agent": "shell", **make_plan(own, {})["prompts"][0]},
-    }
+    (usual,) = make_plan(own, {"agent": "shell"})["prompts"]
+    plan = {"prompts": [{"id": "t", "prompt": "grep -q bwrap inside", **where}], "defaults": usual}
     file = own.write("plans/ahead.json", orjson.dumps(plan).decode())
-    said = own.command("precache", str(file), code=None)
-    assert said.returncode == 0, said.stderr
+    own.command("precache", str(file))
     (entry,) = find_entries(own)
     words = ("-q", "--agent", "shell", "--require-cache", str(file))
     (session_id,) = own.command(*words).stdout.split()

@@ -198,7 +198,6 @@ def test_what_is_a_test_and_what_is_test_set_up() -> None:
 
 
 PROJECT = '[project]\nname = "%s"\n[tool.pytest.ini_options]\naddopts = "%s"\n[tool.ruff]\nx = 1\n'
-MIXED = '[project]\nname = "new"\n[tool.ruff]\nx = 1\n[tool.pytest.ini_options]\naddopts = ""\n'
 RUST = "pub fn a() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn t() {\n        assert!(%s);\n    }\n}\n"
 EXAMPLE = "/// The sum.\n/// ```\n/// assert_eq!(a::f(), %d);\n/// ```\npub fn f() {}\n"
 POM = "<project>\n  <dependencies>%s</dependencies>\n  <build>%s</build>\n</project>\n"
@@ -209,7 +208,7 @@ NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
     ("name", "work", "base", "mixed"),
     [
         ("pyproject.toml", PROJECT % ("new", "-k nothing"), "", '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'),
-        ("pyproject.toml", PROJECT % ("new", "-k nothing"), PROJECT % ("old", ""), MIXED),
+        ("pyproject.toml", PROJECT % ("new", "-k nothing"), PROJECT % ("old", ""), PROJECT % ("new", "")),
         ("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n", "[a]\n[tool:pytest]\nx=1\n"),
         (
             "Cargo.toml",

@@ -29,8 +29,8 @@ from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
 
 TIMERS = Timers(tick=0.5, lease=5.0, grace=0.5, margin=2.2)
-CALM_S = 120.0
-"""So long after the last fault everything must have ended."""
+FAULTS_S, CALM_S = 60.0, 120.0
+"""So long faults come, and so long after the last one everything must have ended."""
 
 CHUNK = 8
 DEATH = 0.003
@@ -558,7 +558,7 @@ class SimulatedSession:
         return len(self.done) == len(self.attempt)
 
 
-def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0) -> Truth:
+def play(seed: int, *, timers: Timers = TIMERS) -> Truth:
     """One cluster, its faults by `seed`."""
     truth = Truth()
     world = World(seed, truth)
@@ -566,15 +566,15 @@ def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0) -> Truth
     drifts = [1.0 + world.random.uniform(-0.001, 0.001) for _ in range(4)]
     nodes = [SimulatedNode(world, scheduler, f"n{i}", world.random.randint(1, 4), drifts[i]) for i in range(4)]
     sessions = [SimulatedSession(world, scheduler, f"s{i}", world.random.randint(2, 12), 0.1) for i in range(2)]
-    _plan_faults(world, scheduler, nodes, sessions, faults_s)
+    _plan_faults(world, scheduler, nodes, sessions, FAULTS_S)
 
     def find_missing() -> list[str]:
         return [node.name for node in nodes if not scheduler.has(node.name)]
 
     def is_done() -> bool:
-        return world.now > faults_s and all(session.has_ended for session in sessions) and not find_missing()
+        return world.now > FAULTS_S and all(session.has_ended for session in sessions) and not find_missing()
 
-    world.run(faults_s + CALM_S, is_done)
+    world.run(FAULTS_S + CALM_S, is_done)
     for session in sessions:
         if not session.has_ended:
             missing = sorted(set(session.attempt) - session.done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
+import pytest
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
 
@@ -18,6 +20,9 @@ from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
+from sessionrun.model.places import Repository
+from sessionrun.store.codec import build
+from sessionrun.store.jobfiles import load_record
 
 MAIN: Final = "refs/heads/main"
 CHECK: Final = "! grep -rqs BAD --include=*.txt ."
@@ -58,13 +63,16 @@ class Yard:
     def commit(self, files: Mapping[str, str | None], parent: str = "main", message: str = "work") -> str:
         """A commit on top of another one, made without a checkout; a file of None is deleted.
 
-        The text of a program begins with ``*``.
+        The text of a program begins with ``*``, that of a link to another repository is ``@`` and its commit.
         """
         lines = ["commit refs/sessionrun-test", "committer Ann <ann@example.org> 1767225600 +0000"]
         lines += [f"data {len(message.encode())}", message, f"from {parent}^0"]
         for name, text in files.items():
             if text is None:
                 lines.append(f"D {name}")
+                continue
+            if text.startswith("@"):
+                lines.append(f"M 160000 {text[1:]} {name}")
                 continue
             mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
             lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]
@@ -168,9 +176,14 @@ def save_request(path: Path, request: LandRequest) -> None:
 
 
 def load_request(path: Path) -> LandRequest:
-    from sessionrun.model.places import Repository
-    from sessionrun.store.codec import build
-    from sessionrun.store.jobfiles import load_record
-
     request = load_record(path, LandRequest)
     return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))
+
+
+def wrap_git(yard: Yard, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Let git be a script, which does something else in a case of the shell."""
+    program, real = yard.top.parent / "bin" / "git", shutil.which("git")
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ncase {case} esac\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from clusters import end_all
 from conftest import eventually
 
@@ -189,6 +190,8 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def real_slurm(nodes: int = 2, cpus: int = 8) -> Iterator[RealSlurm]:
     """A Slurm whose nodes are up; its directory is below /tmp, for the path of a socket has to be short."""
+    if (missing := find_missing()) is not None:
+        pytest.skip(missing)
     place = Path(tempfile.mkdtemp(prefix="sr-slurm-", dir="/tmp"))
     place.chmod(0o711)
     slurm = RealSlurm(place, nodes, cpus)

@@ -56,11 +56,8 @@ def test_the_verdict(passing: tuple[str, ...], verdict: str) -> None:
     report = find_verdict(lambda state, time: Ran(state in passing), red=True, repeat=2)
     assert report.verdict == verdict
     assert (report.problem is None) == (verdict == "proved")
-
-
-def test_without_red_there_may_be_nothing_to_fix() -> None:
-    report = find_verdict(lambda state, time: Ran(True), red=False, repeat=2)
-    assert (report.verdict, report.problem) == ("not_red", None)
+    without_red = find_verdict(lambda state, time: Ran(True), red=False, repeat=2)
+    assert (without_red.verdict, without_red.problem) == ("not_red", None), "there may be nothing to fix"
 
 
 @pytest.mark.parametrize("unsteady", ["result", "base", "new_tests"])
@@ -200,15 +197,7 @@ def test_what_is_a_test_and_what_is_test_set_up() -> None:
         assert set_up.match(name), name
 
 
-def test_sections_of_test_set_up() -> None:
-    work = '[project]\nname = "new"\n[tool.pytest.ini_options]\naddopts = "-k nothing"\n[tool.ruff]\nx = 1\n'
-    base = '[project]\nname = "old"\n[tool.pytest.ini_options]\naddopts = ""\n'
-    mixed = exchange("pyproject.toml", work, base)
-    assert 'name = "new"' in mixed and "-k nothing" not in mixed and 'addopts = ""' in mixed and "ruff" in mixed
-    assert exchange("pyproject.toml", work, "") == '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'
-    assert exchange("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n") == "[a]\n[tool:pytest]\nx=1\n"
-
-
+PROJECT = '[project]\nname = "%s"\n[tool.pytest.ini_options]\naddopts = "%s"\n[tool.ruff]\nx = 1\n'
 RUST = "pub fn a() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn t() {\n        assert!(%s);\n    }\n}\n"
 EXAMPLE = "/// The sum.\n/// ```\n/// assert_eq!(a::f(), %d);\n/// ```\npub fn f() {}\n"
 POM = "<project>\n  <dependencies>%s</dependencies>\n  <build>%s</build>\n</project>\n"
@@ -218,6 +207,9 @@ NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
 @pytest.mark.parametrize(
     ("name", "work", "base", "mixed"),
     [
+        ("pyproject.toml", PROJECT % ("new", "-k nothing"), "", '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'),
+        ("pyproject.toml", PROJECT % ("new", "-k nothing"), PROJECT % ("old", ""), PROJECT % ("new", "")),
+        ("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n", "[a]\n[tool:pytest]\nx=1\n"),
         (
             "Cargo.toml",
             "[lib]\ntest = false\n[dependencies]\na = 1\n",
@@ -321,48 +313,6 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, make_repository)
 
 
-def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
-    return {task["id"]: (task["outcome"], task["proof"]) for task in view["tasks"]}
-
-
-@pytest.mark.slow
-def test_what_is_proved_and_what_is_not(project: Project) -> None:
-    """Each task's own checkout passes the check; only a clean room tells them apart."""
-    new_test = "echo 'grep -q good src/new' > tests/new.sh"
-    prompts = {
-        "fixes": FIX,
-        "commits": f"{FIX}; git commit -qam fixed",
-        "edits the test": "echo true > tests/answer.sh",
-        "deletes the test": "rm tests/answer.sh; echo true > tests/other.sh",
-        "adds set-up": "touch tests/skip",
-        "edits set-up above the tests": "echo true > conftest.py",
-        "by what git ignores": "echo good > src/x.log; echo 'grep -q good src/*.log' > tests/answer.sh",
-        "fixes and adds a test": f"{FIX}; {new_test}; echo good > src/new",
-    }
-    plan = [
-        {"id": name.replace(" ", "-"), "prompt": prompt, "check": CHECK, "prove": True}
-        for name, prompt in prompts.items()
-    ]
-    session = project.finish(plan)
-    assert verdicts(project.status(session)) == {
-        "fixes": ("succeeded", "proved"),
-        "commits": ("succeeded", "proved"),
-        "edits-the-test": ("failed", "weakened"),
-        "deletes-the-test": ("failed", "weakened"),
-        "adds-set-up": ("failed", "weakened"),
-        "edits-set-up-above-the-tests": ("failed", "weakened"),
-        "by-what-git-ignores": ("failed", "unproved"),
-        "fixes-and-adds-a-test": ("succeeded", "proved"),
-    }
-    compared = project("status", session, "--by", "agent")
-    assert re.search(r"\nproved +3/8\n", compared.stdout)
-    (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]
-    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 4}
-    assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
-    done = project("doctor", session)
-    assert done.returncode == 0, done.stdout
-
-
 SETUP = ["echo good > built.log; echo set > from-setup"]
 SET_UP_CHECK = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
 SECOND = (
@@ -370,6 +320,7 @@ SECOND = (
 )
 """Round 1 fixes it in a file that git ignores; round 2 reads why that does not count."""
 EVIL = "git commit -q --allow-empty -m x && git branch evil && git config core.hooksPath /evil && git log -1"
+NEW = "echo good > src/new; echo 'grep -q good src/new' > tests/new.sh"
 IN_ROOM = 'case "$PWD" in *.room-*) {};; esac'
 
 
@@ -384,6 +335,8 @@ TASKS: list[dict[str, Any]] = [
     {"id": "endless", "prompt": FIX, "check": {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}},
     {"id": "reaches", "prompt": FIX, "check": f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"},
     {"id": "weakens", "prompt": "echo true > tests/answer.sh", "check": CHECK},
+    {"id": "skips", "prompt": "touch tests/skip", "check": CHECK},
+    {"id": "adds", "prompt": f"{FIX}; {NEW}; git add -A; git commit -qm both", "check": CHECK},
 ]
 
 
@@ -397,8 +350,33 @@ def tasks_of(project: Project) -> dict[str, Any]:
     return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
 
 
-def outcome(task: dict[str, Any]) -> tuple[str, str | None]:
-    return task["outcome"], task["proof"]
+def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    return {task["id"]: (task["outcome"], task["proof"]) for task in view["tasks"]}
+
+
+def test_what_is_proved_and_what_is_not(ended: Project) -> None:
+    """Each task's own checkout passes the check; only a clean room tells them apart."""
+    session = ended.sessions[0]
+    view = ended.status(session)
+    assert verdicts(view) == {
+        "red": ("failed", "not_red"),
+        "any": ("succeeded", "not_red"),
+        "second": ("succeeded", "proved"),
+        "a": ("succeeded", "proved"),
+        "b": ("succeeded", "proved"),
+        "loose": ("failed", None),
+        "endless": ("failed", "unproved"),
+        "reaches": ("succeeded", "proved"),
+        "weakens": ("failed", "weakened"),
+        "skips": ("failed", "weakened"),
+        "adds": ("succeeded", "proved"),
+    }
+    assert re.search(r"\nproved +5/10\n", ended("status", session, "--by", "agent").stdout)
+    (group,) = ended.load("status", session, "--by", "agent")["groups"]
+    assert group["proof"] == {"proved": 5, "not_red": 2, "unproved": 1, "weakened": 2}
+    assert not list(ended.cwd.parent.glob("repo-worktrees/.room-*"))
+    done = ended("doctor", session)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
@@ -414,50 +392,25 @@ def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     assert "does not apply without what setup left" in view["tasks"][1]["reason"]
 
 
-def test_a_need_to_be_red(ended: Project) -> None:
-    tasks = tasks_of(ended)
-    assert outcome(tasks["red"]) == ("failed", "not_red")
-    assert outcome(tasks["any"]) == ("succeeded", "not_red")
+def test_each_verdict_says_why(ended: Project) -> None:
+    tasks, session = tasks_of(ended), ended.sessions[0]
     assert tasks["red"]["reason_class"] == "not_red"
-
-
-def test_work_that_only_changes_the_test(ended: Project) -> None:
-    task = tasks_of(ended)["weakens"]
-    assert outcome(task) == ("failed", "weakened")
-    assert task["reason"].startswith("weakened: with the tests and test set-up of the base")
-    assert task["branch"], "its work is kept for all that"
-    session = ended.sessions[0]
-    assert "\nproof: proved\n" in ended("status", session, "a").stdout
-    assert "\nproof: proved\n" in ended("explain", session, "a").stdout
-    assert "\n  proof: proved\n" in ended("results", session, "a").stdout
-
-
-def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
-    task = tasks_of(ended)["second"]
-    assert (task["outcome"], task["round"], task["proof"]) == ("succeeded", 2, "proved")
-    seen = ended.git("show", f"{task['commit']}:seen")
-    assert "on the base and the work: fails: exit code 1" in seen
+    assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
+    assert tasks["weakens"]["branch"], "its work is kept for all that"
+    assert "not done after 1 s" in tasks["endless"]["reason"], "its time is that of the check"
+    assert tasks["loose"]["reason_class"] == "not_parked", "no commit can hold it"
+    assert "HEAD is on no branch" in tasks["loose"]["reason"]
+    assert tasks["second"]["round"] == 2
+    seen = ended.git("show", f"{tasks['second']['commit']}:seen")
+    assert "on the base and the work: fails: exit code 1" in seen, "the agent was told"
+    for verb in ("status", "explain", "results"):
+        assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
 
 
 def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Project) -> None:
     """A task could have changed the machine since another one saw the base fail."""
-    tasks = tasks_of(ended)
-    assert {tasks[name]["proof"] for name in "ab"} == {"proved"}
     count = (ended.cwd.parent / "count").read_text()
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
-
-
-def test_work_that_no_commit_can_hold_is_not_proved(ended: Project) -> None:
-    task = tasks_of(ended)["loose"]
-    assert (task["outcome"], task["reason_class"], task["proof"]) == ("failed", "not_parked", None)
-    assert "HEAD is on no branch" in task["reason"]
-
-
-def test_a_check_that_never_ends_in_the_room(ended: Project) -> None:
-    """Its time is that of the check, and nothing of it is left."""
-    task = tasks_of(ended)["endless"]
-    assert outcome(task) == ("failed", "unproved")
-    assert "not done after 1 s" in task["reason"]
 
 
 @pytest.mark.slow
@@ -490,7 +443,6 @@ def test_a_proof_that_is_killed(project: Project, monkeypatch: pytest.MonkeyPatc
 
 def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> None:
     """It has a git of its own: commits, branches and settings stay there."""
-    assert outcome(tasks_of(ended)["reaches"]) == ("succeeded", "proved")
     assert "evil" not in ended.branches()
     assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
 
@@ -512,21 +464,10 @@ def test_a_room_has_the_links_and_copied_files_of_the_worktree(project: Project)
     plan = [
         {"id": "a", "prompt": FIX, "links": links, "check": check, "prove": True},
         {"id": "b", "prompt": f"{FIX}; {own}", "links": links, "check": check, "prove": True},
-        {
-            "id": "c",
-            "prompt": f"{FIX}; echo good > other.log",
-            "check": f"{check} && test -e other.log",
-            "prove": True,
-        },
     ]
-    plan[2]["links"] = links
     session = project.finish(plan)
     view = project.status(session)
-    assert verdicts(view) == {
-        "a": ("succeeded", "proved"),
-        "b": ("succeeded", "proved"),
-        "c": ("failed", "unproved"),
-    }
+    assert verdicts(view) == dict.fromkeys("ab", ("succeeded", "proved"))
     assert project.git("show", f"{view['tasks'][1]['commit']}:shared/tool") == "good"
     assert (project.cwd / "shared" / "tool").read_text() == "good\n"
 

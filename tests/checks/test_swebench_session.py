@@ -1,4 +1,4 @@
-"""SWE-bench instances run to their end: who is resolved, what the files say, and what an agent can see."""
+"""SWE-bench instances run to their end: who is resolved, what an agent can see, and the files of a run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from conftest import Command
-from stages import make_repository_of
+from stages import commit_all, git, make_repository_of
 from walled import why_no_walls
+
+from sessionrun.checks.swebench_results import InstanceResults
+from sessionrun.model.errors import InputError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.reports import JudgedTests, ProveReport
+from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.session.exports import ExportWriter, Shown, find_behind
+from sessionrun.store.jobfiles import ANSWER
+from sessionrun.store.session import SessionDir
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "swebench"
@@ -42,21 +52,12 @@ class Bench(Command):
         folder = self.artifacts("results", run)
         return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
-    def run(self, script: str, *words: str, name: str = "r") -> subprocess.CompletedProcess[str]:
-        """Run all instances by a script in the agent's place, which looks around: without walls, to their end."""
+    def run(self, script: str, *words: str, walls: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run instances to their end by a script in the agent's place, with walls as the configuration says."""
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-        words = (
-            "--run-name",
-            name,
-            "--prompt-template",
-            str(template),
-            "--agent",
-            "shell",
-            "--sandbox",
-            "none",
-            *words,
-        )
+        common = ("--run-name", "r", "--prompt-template", str(template), "--agent", "shell")
+        words = (*common, *(() if walls else ("--sandbox", "none")), *words)
         if "--no-environment" in words:
             return self.to_end("run", "--from", "swebench", "--sync", *words)
         done = self("run", "--from", "swebench", "-q", *words)
@@ -66,13 +67,6 @@ class Bench(Command):
             pass  # an environment takes long to build
         waited.stderr = done.stderr + waited.stderr
         return waited
-
-
-def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:
-    gold = bench.cwd / "gold"
-    gold.mkdir()
-    for instance in instances:
-        (gold / f"{instance['instance_id']}.patch").write_text(instance["patch"])
 
 
 @pytest.fixture
@@ -90,7 +84,9 @@ def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     (own_place / ".claude" / "settings.json").write_text("{}")
     subprocess.run(["./bootstrap.sh"], cwd=own_place, check=True, capture_output=True)
     bench = Bench(own_place, sessions)
-    lay_out(bench, read_instances(bench))
+    (own_place / "gold").mkdir()
+    for instance in read_instances(bench):
+        (own_place / "gold" / f"{instance['instance_id']}.patch").write_text(instance["patch"])
     return bench
 
 
@@ -98,15 +94,11 @@ def read_instances(bench: Bench) -> list[dict[str, Any]]:
     return [json.loads(line) for line in bench.artifacts("instances.jsonl").read_text().splitlines()]
 
 
-LOOK = (
-    "git log --all --format=%s > ../../../log; git cat-file --batch-all-objects --batch-check > ../../../objects"
-)
-
-
 @pytest.mark.slow
 def test_a_run_of_the_example(bench: Bench) -> None:
     """One agent mends, one bends the tests and breaks off; the files, and what the first agent saw."""
-    looks = f"{GOLD}; {LOOK}; cp .claude/settings.json ../../../seen"
+    objects = "git cat-file --batch-all-objects --batch-check > ../../../objects"
+    looks = f"{GOLD}; git log --all --format=%s > ../../../log; {objects}; cp .claude/settings.json ../../../seen"
     bends = "echo '# bent' >> tests/test_words.py; exit 3"
     script = f"case $SESSIONRUN_TASK in *-1) {looks};; *) {bends};; esac"
     done = bench.run(script, "--no-environment", "--sample", "2")
@@ -140,15 +132,8 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     # nothing later than the base
     assert (bench.cwd / "log").read_text().split("\n")[-2:] == ["Three functions about words", ""]
     assert "Fix count" not in (bench.cwd / "log").read_text()
-    fixed = subprocess.run(
-        ["git", "-C", "artifacts/repo", "rev-parse", "HEAD:wordtool/__init__.py", "HEAD"],
-        cwd=bench.cwd,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    objects = (bench.cwd / "objects").read_text()
-    assert fixed[1] not in objects
+    fixed = git(bench.artifacts("repo"), "rev-parse", "HEAD:wordtool/__init__.py", "HEAD").split()
+    assert fixed[1] not in (bench.cwd / "objects").read_text()
     (spec,) = bench.cwd.glob("sessions/session-*/spec.json")
     assert "text.split()" not in spec.read_text(), "the fix is kept nowhere"
     # its own repository goes with `clean --worktrees`, for the session has the patch
@@ -160,22 +145,8 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert "test_count_with_gaps" not in prompt.read_text()
 
 
-@pytest.mark.slow
-def test_a_second_run_of_the_same_name(bench: Bench) -> None:
-    """It runs only what has not ended, and each instance stands in each file once."""
-    bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
-    done = bench.run("true", "--no-environment")
-    assert "skipped: 2 that ended before (--rerun runs them again)" in done.stderr
-    assert bench.run("true", "--no-environment").stderr.endswith("nothing to do: all runs ended before\n")
-    predictions = read_predictions(bench)
-    assert [prediction["instance_id"][-1] for prediction in predictions] == ["1", "2", "3"]
-    assert json.loads(bench.artifacts("results", "r", "predictions.json").read_text()) == predictions
-    summary = bench.documents("r")["summary.json"]
-    assert (summary["total_instances"], summary["successful"]) == (3, 1)
-
-
-def read_predictions(bench: Bench, run: str = "r") -> list[dict[str, Any]]:
-    text = bench.artifacts("results", run, "predictions.jsonl").read_text()
+def read_predictions(bench: Bench) -> list[dict[str, Any]]:
+    text = bench.artifacts("results", "r", "predictions.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -203,27 +174,9 @@ def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
     assert (summary["judged"], summary["infrastructure"]) == (0, 0)
     (prediction,) = read_predictions(bench)
     assert changed(prediction["model_patch"]) == changed(first["patch"])
-    assert "skipped: 1" in bench.run(GOLD, "--no-environment").stderr
-
-
-@pytest.mark.slow
-def test_a_test_that_fails_without_the_work_too_is_named(bench: Bench) -> None:
-    """The agent breaks one test; another one, which the instance says passes, fails on the base as well."""
-    (first, *_) = read_instances(bench)
-    known = json.loads(first["PASS_TO_PASS"])
-    new = "tests/test_words.py::test_count_of_nothing"
-    first |= {"FAIL_TO_PASS": [], "PASS_TO_PASS": [*known, new]}
-    bench.artifacts("instances.jsonl").write_text(json.dumps(first))
-    done = bench.run(
-        "sed -i.bak s/capitalize/upper/ wordtool/__init__.py", "--no-environment", "--iterations", "1"
-    )
-    assert done.returncode == 1
-    document = bench.documents("r")["example__wordtool-1.json"]
-    assert document["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
-    assert document["PASS_TO_PASS_failed_before"] == [new]
-    assert (document["resolved"], document["infrastructure"]) == (False, False)
-    before = list(bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-prove/before/junit.xml"))
-    assert len(before) == 1
+    again = bench.run(GOLD, "--no-environment").stderr
+    assert "skipped: 1 that ended before (--rerun runs them again)" in again
+    assert again.endswith("nothing to do: all runs ended before\n")
 
 
 @pytest.mark.slow
@@ -262,25 +215,30 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     first = "sed -i.bak s/capitalize/upper/ wordtool/__init__.py; rm wordtool/*.bak"
     worse = f'case $SESSIONRUN_ROUND in 1) {first};; *) echo "x = (" >> wordtool/__init__.py;; esac'
     script = f"case $SESSIONRUN_TASK in *-1) {bent};; *) {worse};; esac"
+    (gold, second, *_) = read_instances(bench)
+    new = "tests/test_words.py::test_count_of_nothing"  # which fails on the base as well
+    second["PASS_TO_PASS"] = [*json.loads(second["PASS_TO_PASS"]), new]
+    bench.artifacts("instances.jsonl").write_text(f"{json.dumps(gold)}\n{json.dumps(second)}\n")
     done = bench.run(script, "--no-environment", "--sample", "2", "--iterations", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")
     right, wrong = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
     assert (right["success"], right["resolved"], right["iterations"]) == (True, True, 2), right["error"]
     assert right["final_test_results"]["passed"] == 6
-    (gold, *_) = read_instances(bench)
     assert changed(right["prediction"]) == changed(gold["patch"])
     assert (wrong["success"], wrong["resolved"], wrong["reason_class"]) == (False, False, "check_failed")
     assert changed(wrong["prediction"])[1].endswith("(word.upper() for word in text.split())"), (
         "of the first round"
     )
-    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline"]
-    assert wrong["final_test_results"] == {"passed": 3, "failed": 2, "errors": 0, "total": 5}
+    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
+    assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([new], False)
+    assert wrong["final_test_results"] == {"passed": 3, "failed": 3, "errors": 0, "total": 6}
+    assert len(list(bench.cwd.glob("sessions/session-*/jobs/*-2/a1-r2-prove/before/junit.xml"))) == 1
     predictions = {one["instance_id"]: one["model_patch"] for one in read_predictions(bench)}
     assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
 
 
-# --- the environment, the Makefile, and a package that is installed here ---
+# --- the environment and the Makefile ---
 
 
 @pytest.mark.slow
@@ -288,14 +246,14 @@ def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None
     """This machine lacks something: the agent is not sent back for it, and the instance says whose fault it is."""
     repo = bench.artifacts("repo")
     (first, *_) = read_instances(bench)
-    named = ("-c", "user.name=t", "-c", "user.email=t@localhost")
-    for words in (["checkout", "-q", first["base_commit"]], ["add", "."], ["commit", "-qm", "Lacking"]):
-        if words[0] == "add":
-            (repo / "tests" / "test_lacking.py").write_text("def test_it():\n    import not_here\n")
-        subprocess.run(["git", *named, *words], cwd=repo, check=True, capture_output=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repo, check=True, capture_output=True, text=True)
+    git(repo, "checkout", "-q", first["base_commit"])
+    (repo / "tests" / "test_lacking.py").write_text("def test_it():\n    import not_here\n")
+    commit_all(repo, "Lacking")
     lacking = "tests/test_lacking.py::test_it"
-    first |= {"base_commit": head.stdout.strip(), "PASS_TO_PASS": [*json.loads(first["PASS_TO_PASS"]), lacking]}
+    first |= {
+        "base_commit": git(repo, "rev-parse", "HEAD"),
+        "PASS_TO_PASS": [*json.loads(first["PASS_TO_PASS"]), lacking],
+    }
     bench.artifacts("instances.jsonl").write_text(json.dumps(first))
     assert bench.run(GOLD, "--iterations", "3").returncode == 1
     document = bench.documents("r")["example__wordtool-1.json"]
@@ -320,106 +278,6 @@ def test_the_makefile_of_the_example(bench: Bench) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     summary = bench.documents("made")["summary.json"]
     assert (summary["successful"], summary["success_rate"]) == (3, 1.0)
-
-
-BUGS = (
-    ("def _isnumber(string):", "def _isnumber(string):\n    if string == '0':\n        return False", "number_0"),
-    ("def _isint(string", "def _isint_(string", "no_isint"),
-)
-"""What is changed in an installed module (`tabulate`), and the name of the test that shows it."""
-
-TESTS = {
-    "kept": "from tabulate import tabulate\n\ndef test_kept():\n    assert 'a' in tabulate([['a', 1]])\n",
-    "number_0": "\n\ndef test_number_0():\n    from tabulate import _isnumber\n    assert _isnumber('0')\n",
-    "no_isint": "\n\ndef test_no_isint():\n    from tabulate import _isint\n    assert _isint('1')\n",
-}
-
-
-def make_package_repository(bench: Bench) -> list[dict[str, Any]]:
-    """A repository of an installed package, a commit with each bug and one that mends it; instances of these."""
-    top = bench.cwd / "package"
-    spec = find_spec("tabulate")
-    assert spec is not None and spec.origin is not None
-    shutil.copytree(Path(spec.origin).parent, top / "tabulate", ignore=shutil.ignore_patterns("__pycache__"))
-    source, test = top / "tabulate" / "__init__.py", top / "tests" / "test_it.py"
-    test.parent.mkdir()
-    whole = source.read_text()
-
-    def git(*argv: str) -> str:
-        words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
-        return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    instances = []
-    for old, new, name in BUGS:
-        assert old in whole
-        source.write_text(whole.replace(old, new, 1))
-        test.write_text(TESTS["kept"])
-        git("add", "-A")
-        git("commit", "-qm", f"Bug {name}")
-        base = git("rev-parse", "HEAD").strip()
-        source.write_text(whole)
-        patch = git("diff", "--", "tabulate")
-        test.write_text(TESTS["kept"] + TESTS[name])
-        test_patch = git("diff", "--", "tests")
-        git("commit", "-qam", f"Mend {name}")
-        instances.append(
-            {
-                "instance_id": f"package-{name}",
-                "repo": "../package",
-                "base_commit": base,
-                "problem_statement": f"It is broken: {name}.",
-                "patch": patch,
-                "test_patch": test_patch,
-                "FAIL_TO_PASS": [f"tests/test_it.py::test_{name}"],
-                "PASS_TO_PASS": ["tests/test_it.py::test_kept"] if name != "no_isint" else [],
-            }
-        )
-    return instances
-
-
-@pytest.mark.slow
-def test_gold_and_empty_patches_of_a_real_package(bench: Bench) -> None:
-    instances = make_package_repository(bench)
-    shutil.rmtree(bench.cwd / "gold")
-    lay_out(bench, instances)
-    bench.artifacts("instances.jsonl").write_text("\n".join(map(json.dumps, instances)) + "\n")
-    assert bench.run(GOLD, name="gold").returncode == 0
-    assert bench.run("true", name="empty").returncode == 1
-    assert bench.documents("gold")["summary.json"]["success_rate"] == 1.0
-    summary = bench.documents("empty")["summary.json"]
-    assert (summary["success_rate"], summary["infrastructure"]) == (0.0, 0)
-    assert {prediction["model_patch"] for prediction in read_predictions(bench, "empty")} == {""}
-
-
-READER = """
-import sys
-from swebench.harness.utils import get_predictions_from_file
-for path in sys.argv[1:]:
-    found = get_predictions_from_file(path, "none", "test")
-    print(sorted((one["instance_id"], one["model_name_or_path"], bool(one["model_patch"])) for one in found))
-"""
-
-
-@pytest.mark.slow
-def test_the_official_package_reads_the_predictions(bench: Bench, tmp_path: Path) -> None:
-    """Its own reader; the package `datasets`, which that imports and does not use here, is a stand-in."""
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    needed = ("docker", "modal", "python-dotenv", "tenacity", "tqdm", "unidiff")  # what its reader imports
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    for words in (("--no-deps", "swebench"), needed):
-        pip = [python, "-m", "pip", "install", "-q", *words]
-        installed = subprocess.run(pip, capture_output=True, text=True, env=environ)
-        if installed.returncode != 0:
-            pytest.skip(f"swebench cannot be installed: {installed.stderr.strip()[-200:]}")
-    (tmp_path / "datasets.py").write_text("Dataset = load_dataset = load_from_disk = None\n")
-    bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
-    files = [str(bench.artifacts("results", "r", f"predictions.{kind}")) for kind in ("json", "jsonl")]
-    done = subprocess.run([python, "-c", READER, *files], capture_output=True, text=True, env=environ)
-    assert done.returncode == 0, done.stderr
-    expected = [("example__wordtool-1", "shell", True), ("example__wordtool-2", "shell", False)]
-    assert done.stdout.splitlines() == [str(expected)] * 2
 
 
 BROKEN = "diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-not there\n+def test_a(): pass\n"
@@ -476,3 +334,204 @@ def test_what_says_nothing_about_the_agent_is_run_again(own_place: Path) -> None
     done = bench.run("echo > made", *words)
     assert done.returncode == 0, done.stderr
     assert [prediction["instance_id"] for prediction in read_predictions(bench)] == ["o__r-1"]
+
+
+# --- the files of a run: live and whole, each instance once, and those of a later session ---
+
+SOURCE = b"diff --git a/s.py b/s.py\n--- a/s.py\n+++ b/s.py\n@@ -1 +1 @@\n-a\n+b\n"
+BENT = b"diff --git a/test_s.py b/test_s.py\n--- a/test_s.py\n+++ b/test_s.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+class Files:
+    """A session of a run, without processes: what its status says is written at once."""
+
+    def __init__(self, place: Path, name: str, ids: str) -> None:
+        self.session = SessionDir(place / f"session-{name}")
+        self.session.path.mkdir()
+        settings = {
+            "run_name": "r",
+            "outputs_dir": str(place / "results" / "r"),
+            "runs_dir": str(place / "runs"),
+            "model": "claude-x",
+            "with_mcp": True,
+            "max_workers": 4,
+            "max_iterations": 5,
+            "instances": {task: {"repo": "o/r", "base_commit": "HEAD", "problem_statement": "p"} for task in ids},
+        }
+        self.export = Export(INSTANCE_RESULTS, settings)
+        tasks = tuple(TaskSpec(task, ("p",)) for task in ids)
+        self.spec = SessionSpec(
+            name, "2026-01-01T00:00:00Z", "swebench", "i", "/", "x", {}, tasks, exports=(self.export,)
+        )
+        self.tasks = {task: make_task(task) for task in ids}
+        self.folder = Path(settings["outputs_dir"])  # type: ignore[arg-type]
+
+    def status(self, ended_at: str | None = None) -> dict[str, Any]:
+        return {
+            "session_id": self.spec.session_id,
+            "tasks": list(self.tasks.values()),
+            "started_at": "2026-01-01T00:00:00.000Z",
+            "ended_at": ended_at,
+        }
+
+    def claim(self) -> ExportWriter:
+        InstanceResults(self.spec.exports[0]).claim(Shown(self.session, self.spec, self.status()))
+        return ExportWriter(self.session, self.spec)
+
+    def end(self, task: str, outcome: str = "succeeded", reason_class: str | None = None, **more: Any) -> None:
+        reason = reason_class and f"{reason_class}: so it was"
+        ended = {"status": "completed", "outcome": outcome, "reason_class": reason_class, "reason": reason}
+        self.tasks[task] |= {**ended, "ended_at": "2026-01-01T00:01:00.000Z", "duration_s": 60.0, **more}
+
+    def leave_proof(self, task: str, tests: JudgedTests | None, patch: bytes = SOURCE) -> None:
+        folder = self.session.make_job_path(JobKey(task, 1, 1, "prove", 1))
+        (folder / ANSWER).write_bytes(orjson.dumps(ProveReport("proved", None, tests=tests)))
+        (folder / "source.patch").write_bytes(patch)
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    def predictions(self) -> list[str]:
+        lines = (self.folder / "predictions.jsonl").read_text().splitlines()
+        predictions = [json.loads(line) for line in lines]
+        assert self.read("predictions.json") == predictions
+        assert all(set(one) == {"instance_id", "model_name_or_path", "model_patch"} for one in predictions)
+        return [prediction["instance_id"] for prediction in predictions]
+
+
+def make_task(task: str) -> dict[str, Any]:
+    values = dict.fromkeys(("outcome", "reason_class", "reason", "ended_at", "duration_s", "base_commit", "usage"))
+    return {"id": task, "status": "pending", "round": 1, "attempt": 1, **values}
+
+
+def test_a_run_while_it_runs(tmp_path: Path) -> None:
+    run = Files(tmp_path, "1", "abc")
+    writer = run.claim()
+    assert run.read("summary.json")["pending"] == 3
+    run.leave_proof("a", JudgedTests(total=3))
+    run.end("a")
+    run.tasks["b"]["status"] = "running"
+    assert writer.write(run.status(), durable=False) is None
+    assert run.predictions() == ["a"]
+    document = run.read("a.json")
+    assert document["prediction"] == SOURCE.decode()
+    assert document["final_test_results"] == {"passed": 3, "failed": 0, "errors": 0, "total": 3}
+    summary = run.read("summary.json")
+    assert (summary["running"], summary["pending"], summary["total_instances"]) == (1, 1, 3)
+    assert find_behind(run.session, run.spec) == [str(run.folder / "summary.json")]
+    # b fails without having been judged: what the attempt left, without its tests; c says nothing about the agent
+    folder = run.session.make_job_path(JobKey("b", 1, 1, "work", 1)).parent
+    (folder / "a1-diff.patch").write_bytes(BENT + SOURCE)
+    run.end("b", "failed", "check_failed", round=5)
+    run.end("c", "failed", "repository_failed")
+    assert writer.write(run.status("2026-01-01T01:00:00.000Z"), durable=True) is None
+    assert run.predictions() == ["a", "b"]
+    assert run.read("b.json")["prediction"] == SOURCE.decode()
+    summary = run.read("summary.json")
+    assert (summary["successful"], summary["failed"], summary["infrastructure"], summary["judged"]) == (1, 2, 1, 2)
+    assert [(one["instance_id"], one["iterations"]) for one in summary["instances"]] == [
+        ("a", 1),
+        ("b", 5),
+        ("c", 1),
+    ]
+    assert find_behind(run.session, run.spec) == []
+    assert (tmp_path / "runs" / "r").resolve() == run.session.path
+    assert InstanceResults(run.export).find_outputs(run.session) == str(tmp_path / "runs")
+
+
+def test_the_tests_say_whether_an_instance_is_resolved(tmp_path: Path) -> None:
+    """Not the outcome: a task whose check failed is judged, and one may lose its success after that."""
+    run, red = Files(tmp_path, "1", "abcd"), JudgedTests(5, ("t::x",), ("t::y", "t::z"), 1)
+    writer = run.claim()
+    for task, tests in zip("abc", (JudgedTests(2), red, JudgedTests(0)), strict=True):
+        run.leave_proof(task, tests, b"" if tests is red else SOURCE)
+        run.end(task, "failed", "check_failed")
+    run.end("d", "failed", "check_failed")
+    writer.write(run.status(), durable=False)
+    found = {task: run.read(f"{task}.json") for task in "abcd"}
+    resolved = {task: document["resolved"] for task, document in found.items()}
+    assert resolved == {"a": True, "b": False, "c": False, "d": None}
+    assert [document["prediction"] for document in found.values()] == [SOURCE.decode(), "", SOURCE.decode(), ""]
+    assert found["b"]["final_test_results"] == {"passed": 2, "failed": 2, "errors": 1, "total": 5}
+    assert (found["b"]["FAIL_TO_PASS_failed"], found["b"]["PASS_TO_PASS_failed"]) == (["t::x"], ["t::y", "t::z"])
+    assert not any(document["success"] or document["infrastructure"] for document in found.values())
+    assert "b" in run.predictions(), "an empty patch is a prediction, too"
+
+
+def test_an_instance_that_is_tried_again_has_not_ended(tmp_path: Path) -> None:
+    run = Files(tmp_path, "1", "a")
+    writer = run.claim()
+    run.end("a", "failed", "check_failed")
+    writer.write(run.status(), durable=False)
+    run.tasks["a"] = {**make_task("a"), "status": "running", "attempt": 2}
+    writer.write(run.status(), durable=False)
+    assert run.predictions() == []
+    run.end("a")
+    writer.write(run.status(), durable=False)
+    assert run.predictions() == ["a"]
+    assert run.read("a.json")["attempt"] == 2
+    run.end("a", attempt=3)  # begun and ended between two writes
+    writer.write(run.status(), durable=False)
+    assert run.read("a.json")["attempt"] == 3
+
+
+def test_a_second_session_of_the_run(tmp_path: Path) -> None:
+    """What has ended is not run again, and stands in each file once; other files in the directory do no harm."""
+    first = Files(tmp_path, "1", "abc")
+    writer = first.claim()
+    first.end("a")
+    first.end("b", "failed", "auth")
+    first.end("c", "cancelled", "cancelled")
+    writer.write(first.status("2026-01-01T01:00:00.000Z"), durable=True)
+    (first.folder / "notes.json").write_text("{}")
+    (first.folder / "torn.json").write_text("{")
+    second = Files(tmp_path, "2", "abcd")
+    assert InstanceResults(second.export).carry_over(second.spec.tasks)[1] == {"a"}
+    second.spec = replace(second.spec, tasks=second.spec.tasks[1:])
+    del second.tasks["a"]
+    later = second.claim()
+    assert second.read("summary.json")["total_instances"] == 4
+    for task in "bcd":
+        second.end(task)
+        later.write(second.status(), durable=False)
+    assert second.predictions() == ["a", "b", "c", "d"]
+    assert second.read("a.json")["session"] == str(first.session.path)
+    # the first one, resumed, leaves alone what is the second one's
+    problem = writer.write(first.status(), durable=False)
+    assert problem == f"{first.folder} does not show all results: it belongs to a later session, and is left alone"
+    assert (tmp_path / "runs" / "r").resolve() == second.session.path
+    assert second.predictions() == ["a", "b", "c", "d"]
+    assert find_behind(first.session, first.spec) == []
+
+
+def test_the_directory_of_a_session_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Files(tmp_path, "1", "a"), Files(tmp_path, "2", "a")
+    first.claim()
+    lock = first.session.hold_lock("lock")
+    try:
+        with pytest.raises(InputError, match="is being written by session 1"):
+            second.claim()
+    finally:
+        os.close(lock)
+    second.claim()
+    assert InstanceResults(second.export).find_owner().path == second.session.path  # type: ignore[union-attr]
+
+
+def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
+    """Not a directory with files of the user's, nor against what the user says there."""
+    ours, users, said = (tmp_path / name for name in ("ours", "users", "said"))
+    for place, files in ((ours, {"instances.jsonl": ""}), (users, {"main.c": ""}), (said, {".gitignore": "x\n"})):
+        place.mkdir()
+        for name, content in files.items():
+            (place / name).write_text(content)
+        run = Files(tmp_path, place.name, "a")
+        settings = {
+            **run.export.settings,
+            "runs_dir": str(place / "runs"),
+            "outputs_dir": str(place / "results/r"),
+        }
+        run.spec = replace(run.spec, exports=(Export(INSTANCE_RESULTS, settings),))
+        run.claim()
+    assert (ours / ".gitignore").read_text() == "*\n"
+    assert not (users / ".gitignore").exists()
+    assert (said / ".gitignore").read_text() == "x\n"

@@ -157,15 +157,6 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)
 
 
-def find_node(command: Command, session_id: str) -> str:
-    """The node of the first task, once its status says it."""
-    return str(eventually(lambda: command.status(session_id)["tasks"][0]["node"]))
-
-
-def find_silences(command: Command, session_id: str) -> list[str | None]:
-    return [silence["node"] for silence in command.status(session_id)["no_contact"]]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["dask_worker", "dask_scheduler"])
 def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_happens(
@@ -175,10 +166,11 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
         session_id = start(cluster, cluster.command.waiting("a"))
         eventually(lambda: cluster.command.is_up(session_id, "a"))
         (process,), loop = cluster.find(what), cluster.programs["n0" if what == "dask_worker" else "head"]
-        node = find_node(sessionrun, session_id) if what == "dask_worker" else None
+        seen = eventually(lambda: sessionrun.status(session_id)["tasks"][0]["node"])
+        node = seen if what == "dask_worker" else None
         for one in (loop, process):
             one.send_signal(signal.SIGSTOP)
-        eventually(lambda: find_silences(sessionrun, session_id) == [node])
+        eventually(lambda: [one["node"] for one in sessionrun.status(session_id)["no_contact"]] == [node])
         said = f"No contact with {'the cluster' if node is None else f'node {node}'}"
         for words in (("status", session_id), ("list",), ("explain", session_id)):
             assert said in sessionrun(*words).stdout, words

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from clusters import marker_of
 from conftest import Command, eventually, slow_seed
-from slurms import RealSlurm, find_missing, real_slurm
+from slurms import RealSlurm, real_slurm
 
 from sessionrun.cli.start import Word
 from sessionrun.cluster import slurm_programs
@@ -470,8 +470,6 @@ real = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shared_slurm() -> Iterator[RealSlurm]:
-    if (missing := find_missing()) is not None:
-        pytest.skip(missing)
     with real_slurm() as slurm:
         yield slurm
 
@@ -492,8 +490,6 @@ def slurm(shared_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> RealSlurm
 @pytest.fixture
 def own_slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
     """One node of the test's own."""
-    if (missing := find_missing()) is not None:
-        pytest.skip(missing)
     with real_slurm(nodes=1) as made:
         yield use(made, monkeypatch)
 

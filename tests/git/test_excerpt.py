@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from calls import each_call, needs_calls, run_program
 
-from sessionrun.git.clone import drop_excerpt, make_excerpt
+from sessionrun.git.clone import drop_excerpt, list_alternates, make_excerpt
 from sessionrun.model.errors import SessionrunError
 from sessionrun.worktrees.mirrors import fetch_mirror, locate_mirror
 
@@ -141,3 +141,11 @@ def test_it_goes_when_it_holds_no_branch(upstream: Upstream, tmp_path: Path) -> 
     drop_excerpt(own)
     assert not own.exists()
     drop_excerpt(own)
+
+
+def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
+    for name, line in (("a", "../../b/objects"), ("b", f"{tmp_path}/c/objects"), ("c", "../../a/objects")):
+        (tmp_path / name / "objects" / "info").mkdir(parents=True)
+        (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
+    found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
+    assert list(list_alternates(tmp_path / "a")) == found

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually, slow
+from conftest import Command, eventually, kill_sessions
 from test_workspaces import Project
-from test_worktrees import by_id, project, start, wait
+from test_worktrees import by_id, finish, project, start, wait
 
-from sessionrun.git.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
+from sessionrun.git.git import ENVIRONMENT, Git, GitError
+from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import furnish, open_fence, read_settings
-from sessionrun.git.repository import find_repository
+from sessionrun.git.repository import find_repository, ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 
@@ -56,25 +58,15 @@ git config core.attributesFile "$C/info/attributes"
 git config core.splitIndex true
 """
 
-LAZY = """
-git config protocol.ext.allow always
-git config protocol.allow always
-git config extensions.partialClone evil
-git config remote.evil.promisor true
-git config remote.evil.url "ext::sh $X"
-git config remote.evil.uploadpack "$X"
-"""
-
-
 WAIT_FOR = "until [ -e {} ]; do sleep 0.05; done\n"
 
 
-def _plant(project: Project, steps: str) -> tuple[str, Path]:
+def _plant(project: Project) -> tuple[str, Path]:
     """A script that plants settings which run a program, and the file that this program makes."""
     ran, program = project.root / "ran", project.root / "program"
     program.write_text(f'#!/bin/sh\necho "$0 $*" >> {ran}\nexit 0\n')
     program.chmod(0o755)
-    return f"X={program}\n{SHARED}{steps}", ran
+    return f"X={program}\n{SHARED}{PROGRAMS}", ran
 
 
 WORK = """
@@ -95,112 +87,58 @@ def _check_work(project: Project, branch: str) -> None:
     assert [entry[:6] for entry in modes] == ["120000", "100755"]
 
 
-def _run_every_verb(sessionrun: Command, session_id: str, codes: tuple[int, ...] = (0, 1)) -> None:
-    for words in (
-        ("status", session_id),
-        ("results", session_id),
-        ("diff", session_id),
-        ("diff", "--stat", session_id),
-        ("diff", "--json", session_id),
-        ("explain", session_id),
-        ("logs", session_id),
-        ("cost", session_id),
-        ("list",),
-        ("overview",),
-        ("doctor", session_id),
-        ("clean", "--worktrees", "--dry-run", session_id),
-    ):
-        done = sessionrun(*words)
-        assert "Traceback" not in done.stderr and done.returncode in codes, (words, done.stderr)
+def _run(sessionrun: Command, *words: str) -> None:
+    done = sessionrun(*words)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), (words, done.stderr)
 
 
-@pytest.mark.parametrize(
-    "steps", [PROGRAMS, pytest.param(LAZY, marks=pytest.mark.slow)], ids=["programs", "lazy fetch"]
-)
-def test_what_a_task_plants_runs_nothing_and_changes_no_work(
-    sessionrun: Command, project: Project, steps: str
-) -> None:
-    script, ran = _plant(project, steps)
+def _run_every_verb(sessionrun: Command, session_id: str) -> None:
+    for verb in ("status", "results", "diff", "diff --stat", "diff --json", "explain", "logs", "cost", "doctor"):
+        _run(sessionrun, *verb.split(), session_id)
+    _run(sessionrun, "clean", "--worktrees", "--dry-run", session_id)
+    for verb in ("list", "overview"):
+        _run(sessionrun, verb)
+
+
+def test_what_a_task_plants_runs_nothing_and_changes_no_work(sessionrun: Command, project: Project) -> None:
+    script, ran = _plant(project)
     begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
-    lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
-    take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
-    bad = f"{script}{take}echo b > a.txt\ntouch {planted}\n"
+    bad = f"{script}echo b > a.txt\ntouch {planted}\n"
     plan = [
         {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{bad}{WAIT_FOR.format(go)}"},
         {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}{WAIT_FOR.format(go)}"},
-        {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
+        {"id": "later", "prompt": WORK, "needs": ["bad"]},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
     eventually(planted.exists)
-    _run_every_verb(sessionrun, session_id, (0, 1, 3) if lost else (0, 1))  # 3: the diff wants what is missing
+    _run_every_verb(sessionrun, session_id)
     go.touch()
     tasks = by_id(wait(sessionrun, session_id))
-    assert tasks["good"]["outcome"] == "succeeded", tasks["good"]
-    if lost:  # a commit without a file that it has cannot be made: the work stays where it is
-        assert (Path(tasks["good"]["worktree"]) / "hello.py").read_text() == "print(1)\n"
-        os.rename(project.root / "blob", project.top / ".git/objects" / lost[:2] / lost[2:])
-    else:
-        _check_work(project, "main-task-good")
-        assert tasks["later"]["outcome"] == "succeeded", tasks["later"]
-        _check_work(project, "main-task-later")
+    for name in ("good", "later"):
+        assert tasks[name]["outcome"] == "succeeded", tasks[name]
+        _check_work(project, f"main-task-{name}")
     _run_every_verb(sessionrun, session_id)
     plan_file = project.root / "again.json"
     plan_file.write_text('["true"]')
-    for words in (
-        ("wait", session_id),
-        ("resume", session_id),
-        ("retry", session_id),
-        ("hold", session_id),
-        ("release", session_id),
-        ("cancel", session_id),
-        ("run", "--dry-run", "--worktree", "--agent", "shell", str(plan_file)),
-    ):
-        done = sessionrun(*words)
-        assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), (words, done.stderr)
+    for verb in ("wait", "resume", "retry", "hold", "release", "cancel"):
+        _run(sessionrun, verb, session_id)
+    _run(sessionrun, "run", "--dry-run", "--worktree", "--agent", "shell", str(plan_file))
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()
-    if not lost:
-        assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
+    assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
     _launch_anew(sessionrun, project, ran)
 
 
 def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
     """A new launch takes over the filters of that moment; nothing else that is planted runs."""
-    first = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
-    assert by_id(wait(sessionrun, first))["a"]["reason_class"] == "exit_code"
-    second = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
-    assert by_id(wait(sessionrun, second))["a"]["reason_class"] == "exit_code"
-    for session_id in (first, second):
+    for _ in range(2):
+        session_id = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
+        assert by_id(wait(sessionrun, session_id))["a"]["reason_class"] == "exit_code"
         _run_every_verb(sessionrun, session_id)
         assert sessionrun("clean", "--worktrees", session_id).returncode in (0, 1)
     lines = ran.read_text().splitlines() if ran.exists() else []
     assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
-
-
-@pytest.mark.slow
-def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
-    """Git waits for ever at a FIFO that is included; ours does not read it."""
-    begun, planted = project.root / "begun", project.root / "planted"
-    include = '[includeIf "gitdir:/"]\\n\\tpath = pipe\\n[include]\\n\\tpath = pipe\\n'
-    plant = f"{SHARED}mkfifo $C/pipe; printf '{include}' >> $C/config; touch {planted}; exec sleep 600"
-    plan = [
-        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{plant}"},
-        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}"},
-        {"id": "later", "prompt": "echo later > later.txt", "needs": ["good"]},
-    ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    assert sessionrun("wait", session_id, "good", "later").returncode == 0
-    _run_every_verb(sessionrun, session_id)
-    assert sessionrun("cancel", session_id, "--now").returncode == 0
-    tasks = by_id(wait(sessionrun, session_id))
-    assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
-    assert all(task["worktree_kept"] is None for task in tasks.values())
-    assert sessionrun("clean", "--worktrees", session_id).returncode == 0
-    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include")[0])
-    for branch in ("main-task-good", "main-task-later"):
-        _check_work(project, branch)
-    assert project.show("main-task-later", "later.txt") == b"later\n"
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:
@@ -245,6 +183,10 @@ def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest
     eventually(lambda: pid.exists() and not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
+def test_two_variables_forbid_to_fetch_of_which_an_older_git_knows_one() -> None:
+    assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
+
+
 def test_every_kind_of_value_survives_the_copy(project: Project) -> None:
     values = {
         "filter.a b.clean": 'say "x" \\ # ; \t end ',
@@ -261,17 +203,6 @@ def test_every_kind_of_value_survives_the_copy(project: Project) -> None:
             assert fence.main()("config", "--get", key) == value.encode() + b"\n", key
         listed = fence.main()("config", "--list").decode()
         assert "user.name" not in listed and "core.hookspath=/dev/null" in listed
-
-
-def test_nothing_but_the_settings_of_the_launch_is_in_force(project: Project, tmp_path: Path) -> None:
-    _, settings = read_settings(project.top, project.top / ".git", project.top / ".git")
-    made = tmp_path / "made"
-    made.mkdir()
-    furnish(made, project.top / ".git", settings)
-    own = {path.name for path in made.iterdir() if not path.is_symlink()}
-    assert own == {"config", "HEAD", "info", "user-attributes"}
-    linked = {path.name for path in made.iterdir() if path.is_symlink()}
-    assert linked.isdisjoint({"config", "hooks", "info", "config.worktree"}) and {"refs", "objects"} <= linked
 
 
 def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: Path) -> None:
@@ -333,58 +264,158 @@ def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> No
         Git(project.top).line("for-each-ref", "--merged=refs/heads/a\0b")
 
 
-def test_the_tables_have_a_reason_for_each_row() -> None:
-    rows = {**OVERRIDES, **ENVIRONMENT}
-    assert all(reason for _, reason in rows.values()) and READER_LIMIT_S <= 60
-    assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
+# What git ignores is settled at launch: no task can make it overlook the work of another, or its own.
+
+POISON = """
+echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"
+echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"
+mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
+"""
+"""If one of the three is believed, the files of all tasks are missing."""
 
 
-LAYOUTS = {
-    "sha256": "git init -q --object-format=sha256 top",
-    "a separate git directory": "git init -q --separate-git-dir ../gitdir top",
-    "a checkout of a bare repository": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && "
-    "git clone -q --bare lib bare && git -C bare worktree add -q ../top main",
-    "a submodule": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && git init -q outer && "
-    "git -C outer -c protocol.file.allow=always submodule add -q ../lib top && ln -s outer/top top",
-    "shared with a group": "git init -q --shared=group top",
-    "settings of each worktree": "git init -q top && git -C top config extensions.worktreeConfig true && "
-    "git -C top config --worktree core.sparseCheckout false",
-    "packed refs": "git init -q top && git -C top commit -q --allow-empty -m 0 && git -C top pack-refs --all",
-}
+def test_what_a_task_makes_git_ignore_is_committed_all_the_same(sessionrun: Command, project: Project) -> None:
+    """For the task itself, one that runs at the same time, one that starts later, and another attempt."""
+    poisoned = project.root / "poisoned"
+    plan = [
+        {"id": "bad", "prompt": f"{POISON}echo bad > bad.txt; touch {poisoned}"},
+        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
+        {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
+        {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
+    ]
+    tasks = by_id(finish(sessionrun, project, plan))
+    for name, task in tasks.items():
+        assert task["outcome"] == "succeeded", task["reason"]
+        assert project.show(task["branch"], f"{name}.txt") == f"{name}\n".encode()
+        assert task["diff_stat"]["files"] == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*list(LAYOUTS)[1:4], *slow(*list(LAYOUTS)[:1], *list(LAYOUTS)[4:])])
-def test_kinds_of_repositories(own_place: Path, name: str) -> None:
-    for words in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("init.defaultBranch", "main")):
-        subprocess.run(["git", "config", "--global", *words], check=True)
-    subprocess.run(["sh", "-c", LAYOUTS[name]], cwd=own_place, check=True, capture_output=True)
-    top = (own_place / "top").resolve()
-    (top / "a.txt").write_text("a\n")
-    for line in ("git add -A", "git commit -qm first"):
-        subprocess.run(line.split(), cwd=top, check=True, capture_output=True)
-    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "trees", keep="never")
-    request = WorkspaceRequest(repository, "s1", "t", "do it", patch=str(own_place / "patch"))
-    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    place = prepare(request, folders[0])
-    path = Path(place.worktree or "")
-    (path / "own").write_text("own\n")
-    subprocess.run(["sh", "-c", "git add own && git commit -qm own"], cwd=path, check=True, capture_output=True)
-    (path / "new").write_text("new\n")
-    released = release(replace(request, place=place), folders[1])
-    assert (released.kept, released.branch, path.exists()) == (None, "main-task-t", False)
-    assert released.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
-    listed = subprocess.run(
-        ["git", "ls-tree", "--name-only", "main-task-t"], cwd=top, check=True, capture_output=True, text=True
-    )
-    assert {"a.txt", "own", "new"} <= set(listed.stdout.split())
-    subprocess.run(["git", "fsck", "--no-progress"], cwd=top, check=True, capture_output=True)
-    assert find_changes(top) == ""
+def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project) -> None:
+    ready = project.root / "ready"
+    prompt = f"{POISON}echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
+    eventually(ready.exists)
+    eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
+    kill_sessions(sessionrun.results)
+    assert "+work" in sessionrun("diff", session_id).stdout
+    removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
+    assert [finding["removed"] for finding in removed] == [True, False]
+    assert project.files("main-task-t") - project.files("main") == {"work.txt"}
 
 
-def find_changes(top: Path) -> str:
-    return subprocess.run(
-        ["git", "status", "--porcelain"], cwd=top, check=True, capture_output=True, text=True
-    ).stdout
+def test_rules_of_the_user_still_count(project: Project) -> None:
+    (project.top / ".git/info/exclude").write_text("*.tmp\n!kept.tmp\n")
+    (project.root / "rules").write_bytes(b"\xef\xbb\xbf*.bak\nkept.tmp\n!caf\xe9\n# comment\n")
+    project.run("config", "core.excludesFile", str(project.root / "rules"))
+    names = ("a.tmp", "kept.tmp", "b.bak", "c")
+    place, _ = project.cycle(lambda path: [(path / name).write_text(name) for name in names])
+    assert project.files(place.commit or "") - project.files("main") == {"kept.tmp", "c"}
+
+
+def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(os.environ["HOME"])
+    for folder, text in ((home / ".config", "home"), (home / "config", "xdg")):
+        (folder / "git").mkdir(parents=True)
+        (folder / "git" / "ignore").write_text(text)
+    common = project.top / ".git"
+    shutil.rmtree(common / "info")
+    assert read_settings(project.top, common, common)[0] == "xdg\n"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    assert read_settings(project.top, common, common)[0] == "home\n"
+    (home / "mine").write_text("mine")
+    project.run("config", "--global", "core.excludesFile", "~/mine")
+    assert read_settings(project.top, common, common)[0] == "mine\n"
+    project.run("config", "core.excludesFile", "")
+    assert read_settings(project.top, common, common)[0] == "\n"
+
+
+def test_the_copy_ignores_what_git_ignores(project: Project) -> None:
+    """One list out of two files must not change which rule has the last word."""
+    (project.root / "rules").write_text("*.o\n!keep.o\n/build/\n\\#odd\nsub/*.c\nspace\\ \n")
+    project.run("config", "core.excludesFile", str(project.root / "rules"))
+    (project.top / ".git/info/exclude").write_text("!sub/b.c\n*.x\r\nkeep.o\n")
+    (project.top / "sub/.gitignore").write_text("!a.x\n")
+    for name in ("a.o", "keep.o", "build/z", "#odd", "sub/a.c", "sub/b.c", "sub/a.x", "b.x", "space ", "plain"):
+        (project.top / name).parent.mkdir(exist_ok=True)
+        (project.top / name).write_text("")
+    words = ignore_words(project.repository(), project.folder())
+    git = Git(project.top)
+    listed = git.names("ls-files", "-z", "--others", *words)
+    assert listed == git.names("ls-files", "-z", "--others", "--exclude-standard")
+    assert {"sub/b.c", "sub/a.x", "plain"} <= set(listed) and "keep.o" not in listed
+
+
+def test_a_file_that_came_along_is_known_again_when_the_rules_were_changed(project: Project) -> None:
+    exclude = project.top / ".git/info/exclude"
+    exclude.write_text("secret\n")
+    (project.top / ".worktreeinclude").write_text("secret\n*.log\n")
+    (project.top / "secret").write_text("secret")
+    (project.top / "env.log").write_text("env")
+
+    def work(path: Path) -> None:
+        assert (path / "secret").exists() and (path / "env.log").exists()
+        exclude.unlink()
+        (path / ".gitignore").unlink()
+
+    place, _ = project.cycle(work)
+    assert project.files(place.commit or "") == {"a.txt", "sub/b.txt"}
+
+
+# Large files that tasks bring out of their walls.
+
+
+def test_only_files_with_the_digest_of_their_content_come_out(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
+    view, common_dir = own_place / "view", own_place / "repo"
+    names = {}
+    for kind in ("good", "forged", "linked", "there"):
+        name = hashlib.sha256(kind.encode()).hexdigest()
+        names[kind] = Path("lfs", "objects", name[:2], name[2:4], name)
+        (view / names[kind]).parent.mkdir(parents=True)
+        (view / names[kind]).write_text(kind)
+    (view / names["forged"]).write_text("other")
+    (view / names["linked"]).unlink()
+    (own_place / "outside").write_text("linked")
+    (view / names["linked"]).symlink_to(own_place / "outside")
+    (view / "lfs" / "objects" / "note").write_text("x")
+    make_deep(view / "lfs" / "objects", 1500)
+    common_dir.mkdir()
+    take_large_files(view, common_dir)
+    assert os.listdir(common_dir) == [], "the repository has no large files"
+    (common_dir / names["there"]).parent.mkdir(parents=True)
+    (common_dir / names["there"]).write_text("as it was")
+    take_large_files(view, common_dir)
+    found = [path for path in common_dir.rglob("*") if not path.is_dir()]
+    assert sorted(found) == sorted(common_dir / names[kind] for kind in ("good", "there"))
+    assert (common_dir / names["there"]).read_text() == "as it was"
+    (view / "lfs").rename(own_place / "elsewhere")
+    (view / "lfs").symlink_to(own_place / "elsewhere")
+    (common_dir / names["good"]).unlink()
+    take_large_files(view, common_dir)
+    assert not (common_dir / names["good"]).exists()
+
+
+def test_two_tasks_may_bring_out_the_same_large_file_at_once(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hashlib.sha256(b"large").hexdigest()
+    place = Path("lfs", "objects", name[:2], name[2:4], name)
+    for view in ("one", "two"):
+        (own_place / view / place).parent.mkdir(parents=True)
+        (own_place / view / place).write_text("large")
+    common_dir = own_place / "repo"
+    (common_dir / "lfs").mkdir(parents=True)
+    rename, pid = os.rename, os.getpid()
+
+    def rename_late(draft: Path, copy: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        take_large_files(own_place / "two", common_dir)
+        rename(draft, copy)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    take_large_files(own_place / "one", common_dir)
+    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
+    assert (common_dir / place).read_text() == "large"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,7 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
     before = ended.snapshot()
     forecast = ended.load("merge", session, "--dry-run", "--gate", GATE)
     assert ended.snapshot() == before, "a dry run changes nothing"
-    assert ends_of(forecast) == ENDS | {
-        "one": ("ready", None),
-        "two": ("ready", None),
-        "bad": ("ready", None),
-        "after": ("ready", None),
-    }
+    assert ends_of(forecast) == ENDS | dict.fromkeys(("one", "two", "bad", "after"), ("ready", None))
     assert forecast["tasks"][3]["against"] == ["one"] and forecast["gate_runs"] == 0
     assert forecast["choose"] is None
     shown = ended("merge", session, "--dry-run", "--gate", GATE)
@@ -97,15 +93,8 @@ def test_all_verbs_tell_the_same_counts_and_words(ended: Project) -> None:
     assert ended("merge", session, "--gate", GATE).returncode == 1
     view = ended.load("status", session)
     words = {task["id"]: task["word"] for task in view["tasks"]}
-    assert words == {
-        "one": "landed",
-        "two": "landed",
-        "bad": "bounced",
-        "clash": "bounced",
-        "after": "succeeded",
-        "idle": "changed_nothing",
-        "fails": "failed",
-    }
+    landed = {name: status for name, (status, _) in ENDS.items()}
+    assert words == {**landed, "after": "succeeded", "idle": "changed_nothing", "fails": "failed"}
     waited = json.loads(ended("wait", session, "--json").stdout)
     ends = json.loads(ended("wait", session, "--any", "--json").stdout)
     overview = ended.load("list", "--totals")
@@ -163,8 +152,6 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     for task in (*tasks.values(), *before):
         task["landing"] = task["word"] = None  # a reader makes them with what the merge did
     assert list(tasks.values()) == before, "status.json is as it was"
-    contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source + part("sessionrun-files.5", "STATUS").source)
-    assert [key for key in iterate_keys(json.loads(done.stdout)) if not is_bold(contract, key)] == []
 
     assert ended.load("explain", session)["landings"] == {"bounced": 2, "landed": 2}
     explained = ended.load("explain", session, "clash", "idle")["tasks"]
@@ -231,10 +218,8 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
     log.unlink()
     log.mkdir()
     assert ended("status", session).returncode == 0
-    log.rmdir()
-    log.parent.rmdir()
-    log.parent.parent.rmdir()
-    log.parent.parent.write_text("")
+    shutil.rmtree(ended.directory(session) / "landing")
+    (ended.directory(session) / "landing").write_text("")
     done = ended("status", session)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
 
@@ -255,24 +240,12 @@ def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     ended.git("checkout", "-q", "main-task-clash")
     ended.git("merge", "-q", "-X", "ours", "main")
     ended.git("checkout", "-q", "main")
-    done = ended("merge", session, "clash", "--no-trailers")
-    assert (done.returncode, ended.git("show", "main:one.txt")) == (0, "clash")
-    assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
-
-
-@pytest.mark.slow
-def test_the_configuration_can_leave_out_trailers(ended: Project) -> None:
-    session = ended.sessions[0]
-    file = ended.cwd / "sessionrun.toml"
-    with (ended.cwd / ".git" / "info" / "exclude").open("a") as rules:
-        rules.write("sessionrun.toml\n")
-    file.write_text("merge_trailers = 1\n")
-    done = ended("merge", session, "one")
-    assert (done.returncode, "merge_trailers: must be true or false" in done.stderr) == (2, True)
-    for setting, trailed in {"false": False, "true": True}.items():
-        file.write_text(f"merge_trailers = {setting}\n")
-        assert ended("merge", session, "one").returncode == 0
-        assert ("Sessionrun-Task: one" in ended.git("log", "-1", "--format=%B", "main")) == trailed
+    (ended.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n")
+    for words, setting in (("--no-trailers",), "true"), ((), "false"):
+        (ended.cwd / "sessionrun.toml").write_text(f"merge_trailers = {setting}\n")
+        done = ended("merge", session, "clash", *words)
+        assert (done.returncode, ended.git("show", "main:one.txt")) == (0, "clash")
+        assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
         ended.git("reset", "-q", "--hard", "main^1")
 
 
@@ -311,8 +284,6 @@ def test_of_several_attempts_at_a_task_one_lands(finished: Finished) -> None:
     }
     assert [task["group"] for task in record["tasks"]] == ["x", "x", "x", "y", "y", "alone"]
     assert (record["choose"], record["old"], record["new"]) == ("best", before, project.git("rev-parse", "main"))
-    contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source)
-    assert [key for key in iterate_keys(record) if not is_bold(contract, key)] == []
     again = project("merge", session, "--choose", "best", "x1", "y1")
     assert (again.returncode, again.stdout.split("\n")[:2]) == (
         0,
@@ -321,23 +292,13 @@ def test_of_several_attempts_at_a_task_one_lands(finished: Finished) -> None:
     assert project.git("rev-parse", "main") == record["new"]
 
 
-def test_where_there_is_no_choice_none_can_be_made(ended: Project) -> None:
-    done = ended("merge", ended.sessions[0], "--choose", "best")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.endswith(" has one attempt at each task: leave out --choose\n")
-
-
 def list_rooms(project: Project) -> list[Path]:
     return sorted((project.cwd.parent / "repo-worktrees").glob(".gate-*"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [("--worktrees",), pytest.param(("ID", "--worktrees", "--keep", "0"), marks=pytest.mark.slow)]
-)
-def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project, words: tuple[str, ...]) -> None:
-    session = ended.sessions[0]
-    words = tuple(session if word == "ID" else word for word in words)
+def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project) -> None:
+    session, words = ended.sessions[0], ("--worktrees", "--keep", "0")
     assert ended("merge", session, "one", "--gate", "true").returncode == 0
     tip = ended.git("rev-parse", "main")
     for number in (1, 2):
@@ -368,22 +329,6 @@ def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project, words: t
     ended.git("merge-base", "--is-ancestor", tip, "main")
 
 
-@pytest.mark.slow
-def test_the_room_of_gates_goes_with_the_session(ended: Project) -> None:
-    session = ended.sessions[0]
-    assert ended("merge", session, "one", "--gate", "true").returncode == 0
-    (room,) = list_rooms(ended)
-    assert "room" not in {record["what"] for record in ended.load("clean", session)["findings"]}, (
-        "its branches are needed"
-    )
-    assert list_rooms(ended) == [room]
-    for branch in ended.branches():
-        if branch != "main":
-            ended.git("branch", "-q", "-D", branch)
-    records = {record["what"]: record for record in ended.load("clean", session)["findings"]}
-    assert records["session"]["removed"] and records["room"]["removed"] and list_rooms(ended) == []
-
-
 def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> None:
     session = ended.sessions[0]
     ended.git("branch", "-q", "other")
@@ -395,6 +340,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         (session, "--gate", " "): "Invalid value for '--gate': must not be empty",
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID [TASK]...'",
+        (session, "--choose", "best"): " has one attempt at each task: leave out --choose\n",
     }.items():
         done = ended("merge", *words)
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr

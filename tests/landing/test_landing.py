@@ -1,22 +1,24 @@
-"""Landing work on a branch: batches, gates, conflicts, and a target that is checked out; on real git."""
+"""Landing work on a branch: batches, gates, conflicts, one of several attempts, and the forecast; on real git."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from conftest import eventually
-from landings import CHECK, MAIN, Yard, make_yard
+from landings import CHECK, MAIN, Yard, make_yard, wrap_git
 
+from sessionrun.client.reading.comparison import rank_attempts
 from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
-from sessionrun.landing.records import Entry, Gates
+from sessionrun.landing.queue import forecast
+from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 from sessionrun.model.errors import SessionrunError
@@ -86,23 +88,17 @@ def test_of_two_that_are_red_only_together_the_first_in_the_queue_wins(yard: Yar
     assert yard.statuses(report) == {order[0]: "landed", order[1]: "bounced"}
 
 
-def test_a_red_target_holds_and_blames_no_task(yard: Yard) -> None:
+@pytest.mark.parametrize(("tasks", "runs"), [(1, 4), (8, 3)])
+def test_a_red_target_holds_and_blames_no_task(yard: Yard, tasks: int, runs: int) -> None:
+    """Before a search for the culprit it is asked."""
     yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
-    yard.add("one", {"one.txt": "1"})
-    report = yard.land(CHECK)
-    assert report.hold is not None and report.hold.reason_class == "target_red"
-    assert yard.statuses(report) == {"one": "held"}
-    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
-    assert yard.statuses(yard.land(CHECK)) == {"one": "landed"}
-
-
-def test_the_target_is_asked_before_a_search(yard: Yard) -> None:
-    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
-    for number in range(8):
-        yard.add(f"t{number}", {f"t{number}.txt": "good"})
+    names = [yard.add(f"t{number}", {f"t{number}.txt": "good"}).task for number in range(tasks)]
     report = yard.land(CHECK, batch=8)
     assert report.hold is not None and report.hold.reason_class == "target_red"
-    assert report.gate_runs == 3, "8 red, and the target twice"
+    assert yard.statuses(report) == dict.fromkeys(names, "held")
+    assert report.gate_runs == runs, "those of the tasks are red, and the target is twice"
+    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
+    assert yard.statuses(yard.land(CHECK)) == dict.fromkeys(names, "landed")
 
 
 @pytest.mark.parametrize(
@@ -229,11 +225,18 @@ def test_a_gate_dies_with_the_landing(yard: Yard) -> None:
 # --- what waits and what is refused ---
 
 
-def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(yard: Yard) -> None:
+@pytest.mark.parametrize("old_git", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(
+    yard: Yard, old_git: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by git before 2.38, which has no `merge-tree --write-tree`: by an index."""
+    if old_git:
+        says = '*" version "*) echo git version 2.37.1; exit;;'
+        wrap_git(yard, monkeypatch, f'" $* " in {says} *" merge-tree "*) exit 129;;')
     yard.add("first", {"a.txt": "first\n", "other.txt": "x"})
     yard.add("second", {"a.txt": "second\n", "d/c.txt": "also\n"})
     yard.add("third", {"third.txt": "3"})
-    report = yard.land()
+    report = yard.land(CHECK)
     assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
     fate = report.fates[1]
     assert (fate.reason_class, fate.files, fate.against) == ("conflict", ("a.txt",), ("first",))
@@ -281,6 +284,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     names = ("lost", "amended", "ahead", "none")
     entries = [landed, *(yard.add(name, {f"{name}.txt": "1"}) for name in names)]
     needs = yard.add("needs", {"needs.txt": "1"}, entries[1].tip, needs=("lost",))
+    gone = Entry("gone", "f" * 40, landed.base)
     yard.git("branch", "-qD", "main-task-lost", "main-task-landed")
     yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
     more = yard.commit({"more.txt": "1"}, entries[3].tip)
@@ -289,6 +293,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
         replace(entry, branch="" if entry.task == "none" else f"main-task-{entry.task}")
         for entry in (*entries, needs)
     ]
+    yard.entries.append(gone)
     report = yard.land()
     assert yard.statuses(report) == {
         "landed": "landed",
@@ -297,7 +302,10 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
         "ahead": "landed",
         "none": "landed",
         "needs": "waiting",
+        "gone": "bounced",
     }
+    assert report.fates[-1].reason_class == "work_gone"
+    yard.entries.remove(gone)
     reasons = {fate.task: fate.reason for fate in report.fates}
     assert f"git branch main-task-lost {entries[1].tip[:12]}" in reasons["lost"]
     assert "sessionrun merge 5e551011 amended --take-branches" in reasons["amended"]
@@ -316,40 +324,16 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
 
 def test_a_new_link_to_another_repository_never_lands(yard: Yard) -> None:
     """A tool made a repository inside of the worktree: its files are in no commit of the task."""
-    link = f"160000,{'a' * 40},fe"
-    index = {"GIT_INDEX_FILE": str(yard.top.parent / "index")}
-    base = yard.git("rev-parse", "main")
-    for words in (("read-tree", base), ("update-index", "--add", "--cacheinfo", link)):
-        subprocess.run(["git", *words], cwd=yard.top, env={**os.environ, **index}, check=True)
-    tree = subprocess.run(
-        ["git", "write-tree"],
-        cwd=yard.top,
-        env={**os.environ, **index},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    tip = yard.git("commit-tree", tree, "-p", base, "-m", "work")
-    yard.entries.append(Entry("hollow", tip, base))
-    later = yard.add("later", {"later.txt": "1"}, tip, needs=("hollow",))
+    hollow = yard.add("hollow", {"fe": f"@{'a' * 40}"})
+    later = yard.add("later", {"later.txt": "1"}, hollow.tip, needs=("hollow",))
     yard.add("other", {"other.txt": "1"})
     report = yard.land()
     assert yard.statuses(report) == {"hollow": "bounced", "later": "waiting", "other": "landed"}
     assert (report.fates[0].reason_class, report.fates[0].files) == ("repository_inside", ("fe",))
-    yard.git("update-ref", MAIN, tip)  # where the target has the link, a task may move it
+    yard.git("update-ref", MAIN, hollow.tip)  # where the target has the link, a task may move it
     moved = yard.commit({"x.txt": "1"}, later.tip)
-    yard.entries[:] = [Entry("moves", moved, tip)]
+    yard.entries[:] = [Entry("moves", moved, hollow.tip)]
     assert yard.statuses(yard.land()) == {"moves": "landed"}
-
-
-def test_work_that_no_branch_holds_lands_and_work_that_is_gone_does_not(yard: Yard) -> None:
-    one = yard.add("one", {"one.txt": "1"})
-    yard.git("update-ref", "-d", "refs/heads/main-task-one")
-    gone = yard.add("gone", {"gone.txt": "2"})
-    yard.entries[1] = type(one)("gone", "f" * 40, gone.base)
-    report = yard.land()
-    assert yard.statuses(report) == {"one": "landed", "gone": "bounced"}
-    assert report.fates[1].reason_class == "work_gone"
 
 
 @pytest.mark.slow
@@ -374,27 +358,6 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
-
-
-@pytest.mark.slow
-def test_an_old_git_lands_by_an_index(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """git before 2.38 has no `merge-tree --write-tree`."""
-    programs = yard.top.parent / "bin"
-    programs.mkdir()
-    real = shutil.which("git")
-    (programs / "git").write_text(
-        f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
-        f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
-    )
-    (programs / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    yard.add("first", {"a.txt": "first\n", "new.txt": "n\n"})
-    yard.add("second", {"a.txt": "second\n"})
-    yard.add("third", {"d/c.txt": "third\n"})
-    report = yard.land(CHECK)
-    assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
-    assert report.fates[1].files == ("a.txt",)
-    assert yard.examine(["first", "third"]) == []
 
 
 # --- choosing, without git ---
@@ -423,3 +386,109 @@ def test_the_longest_green_prefix_is_found(culprits: set[int]) -> None:
 
     assert find_green_prefix(8, passes) == min(culprits, default=9) - 1
     assert len(asked) <= 4 and len(set(asked)) == len(asked)
+
+
+# --- one of several attempts at a task ---
+
+
+def attempt(name: str, group: str = "x", **more: Any) -> dict[str, Any]:
+    usual = {"id": name, "num": 1, "labels": {"task": group}, "check": None, "proof": None, "usage": None}
+    return {**usual, "diff_stat": {"files": 1, "insertions": 5, "deletions": 0}, **more}
+
+
+def stat(insertions: int, deletions: int = 0) -> dict[str, int]:
+    return {"files": 1, "insertions": insertions, "deletions": deletions}
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"check": {"passed": True}, "diff_stat": stat(9)}, {}),
+        ({"proof": "proved", "diff_stat": stat(9)}, {}),
+        ({"diff_stat": stat(9)}, {"check": {"passed": False}}),
+        ({"diff_stat": stat(9)}, {"check": {"passed": True}, "proof": "unproved"}),
+        ({"diff_stat": stat(1, 2)}, {"diff_stat": stat(0, 4)}),
+        ({"num": 2}, {"diff_stat": None}),
+        ({"usage": {"cost_usd": 2.0}, "num": 2}, {"usage": {"cost_usd": 3.0}}),
+        ({"usage": {"cost_usd": 9.0}, "num": 2}, {"usage": {"cost_usd": None}}),
+        ({}, {"num": 2}),
+    ],
+)
+def test_the_better_attempt_comes_first(better: Mapping[str, Any], worse: Mapping[str, Any]) -> None:
+    tasks = [attempt("worse", **worse), attempt("better", **better)]
+    assert rank_attempts(tasks) == rank_attempts(tasks[::-1]) == {"x": ["better", "worse"]}
+
+
+def test_a_task_without_the_label_is_a_group_of_its_own() -> None:
+    tasks = [attempt("a"), {**attempt("b"), "labels": {}}, attempt("c", "y"), attempt("d", num=2)]
+    assert rank_attempts(tasks) == {"x": ["a", "d"], "b": ["b"], "y": ["c"]}
+
+
+# --- on real git ---
+
+
+def choose(yard: Yard, *gates: str, groups: dict[str, list[str]], dry_run: bool = False) -> Report:
+    request = yard.request(*gates, groups=tuple(map(tuple, groups.values())))
+    return forecast(request) if dry_run else land(request)
+
+
+def reasons(report: Report) -> dict[str, tuple[str, str]]:
+    return {fate.task: (fate.status, fate.reason) for fate in report.fates}
+
+
+def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(yard: Yard) -> None:
+    first = yard.add("x1", {"x.txt": "1"}, wanted=False)
+    yard.add("x2", {"x.txt": "2"})
+    yard.git("update-ref", MAIN, first.tip)
+    chosen = choose(yard, groups={"x": ["x2", "x1"]})
+    assert reasons(chosen) == {"x2": ("none", "x1 landed")}
+
+
+def test_a_hold_ends_the_choice(yard: Yard) -> None:
+    yard.git("update-ref", MAIN, yard.commit({"a.txt": "BAD"}))
+    yard.add("x1", {"x.txt": "1"})
+    yard.add("x2", {"x.txt": "2"})
+    chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
+    assert chosen.hold is not None and chosen.hold.reason_class == "target_red"
+    told = reasons(chosen)
+    assert (told["x1"][0], told["x2"]) == ("held", ("none", "x1 was chosen, and is held"))
+
+
+def add_crossing(yard: Yard) -> dict[str, list[str]]:
+    """The best attempts at `x` and `y` conflict; the second best at `y` conflicts with `main`."""
+    yard.add("x1", {"shared.txt": "x1\n"})
+    yard.add("x2", {"x.txt": "x2\n"})
+    yard.add("y1", {"shared.txt": "y1\n"})
+    yard.add("y2", {"b.txt": "y2\n"})
+    yard.git("update-ref", MAIN, yard.commit({"b.txt": "moved\n"}))
+    return {"x": ["x1", "x2"], "y": ["y1", "y2"]}
+
+
+@pytest.mark.slow
+def test_of_the_best_that_conflict_the_next_best_is_tried(yard: Yard) -> None:
+    groups = add_crossing(yard)
+    for dry_run, word in ((True, "ready"), (False, "landed")):
+        told = reasons(choose(yard, CHECK, groups=groups, dry_run=dry_run))
+        assert told["x1"][0] == word and told["x2"] == ("none", f"x1 {'would land' if dry_run else 'landed'}")
+        assert (told["y1"][0], told["y2"][0]) == ("bounced", "bounced"), "x1 was first, and y2 clashes with main"
+
+
+# --- the forecast ---
+
+
+def test_a_forecast_says_what_would_land_and_what_is_in_the_way(yard: Yard) -> None:
+    yard.add("one", {"a.txt": "1\n", "new.txt": "1\n"})
+    yard.add("two", {"a.txt": "2\n"})
+    yard.add("three", {"new.txt": "3\n"})
+    yard.add("alone", {"alone.txt": "4\n"})
+    need = yard.add("need", {"d/c.txt": "need\n"})
+    yard.add("user", {"d/c.txt": "user\n"}, need.tip, needs=("need",))
+    yard.add("both", {"both.txt": "b\n"}, yard.entries[1].tip, needs=("two",))
+    report = forecast(yard.request(CHECK, batch=2))
+    assert yard.statuses(report) == {
+        **dict.fromkeys(("one", "alone", "need", "user"), "ready"),
+        **dict.fromkeys(("two", "three"), "bounced"),
+        "both": "waiting",
+    }
+    told = {fate.task: (fate.files, fate.against) for fate in report.fates}
+    assert (told["two"], told["three"]) == ((("a.txt",), ("one",)), (("new.txt",), ("one",)))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from threading import Thread
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import eventually
-from landings import MAIN, Yard, make_yard
+from conftest import eventually, slow
+from landings import MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.git.private import open_fence
 from sessionrun.landing.moving import begin_record, look_after
@@ -21,12 +20,12 @@ from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
 CHANGES = {
+    "b.txt": None,
+    "b.txt/inside": "was a file\n",
     "a.txt": "new\n",
     "gone.txt": None,
     "d/c.txt": "*c\n",
     "new/deep/file.txt": "n\n",
-    "b.txt/inside": "was a file\n",
-    "b.txt": None,
 }
 
 
@@ -40,36 +39,24 @@ def status(yard: Yard, cwd: Path | None = None) -> str:
     return yard.git("status", "--porcelain", "--ignored", cwd=cwd)
 
 
-def add_changes(yard: Yard) -> None:
-    files = {name: text for name, text in CHANGES.items() if name != "b.txt"}
-    yard.add("one", {"b.txt": None, **files})
-
-
-def test_files_ref_and_index_follow(yard: Yard) -> None:
-    add_changes(yard)
-    (yard.top / "mine.txt").write_text("untracked")
+@pytest.mark.parametrize("linked", [False, True])
+def test_files_ref_and_index_follow(yard: Yard, linked: bool) -> None:
+    top = yard.top
+    if linked:
+        yard.git("checkout", "-q", "--detach")
+        top = yard.top.parent / "linked"
+        yard.git("worktree", "add", "-q", str(top), "main")
+    yard.add("one", CHANGES)
+    (top / "mine.txt").write_text("untracked")
     report = yard.land()
     assert yard.statuses(report) == {"one": "landed"}
-    assert yard.git("rev-parse", "HEAD") == report.new
-    assert status(yard) == "?? mine.txt"
-    assert (yard.top / "new/deep/file.txt").read_text() == "n\n"
-    assert (yard.top / "b.txt/inside").read_text() == "was a file\n"
-    assert os.access(yard.top / "d/c.txt", os.X_OK) and not (yard.top / "gone.txt").exists()
-    assert yard.git("reflog", "-1", "--format=%gs", "HEAD") == f"sessionrun: land {report.new[:12]}"
-    assert yard.git("reflog", "-1", "--format=%gs", "main") == f"sessionrun: land {report.new[:12]}"
-    assert yard.examine(["one"]) == []
-
-
-def test_a_linked_work_tree(yard: Yard) -> None:
-    yard.git("checkout", "-q", "--detach")
-    linked = yard.top.parent / "linked"
-    yard.git("worktree", "add", "-q", str(linked), "main")
-    add_changes(yard)
-    report = yard.land()
-    assert yard.statuses(report) == {"one": "landed"}
-    assert status(yard, linked) == "" and status(yard) == ""
-    assert yard.git("rev-parse", "HEAD", cwd=linked) == report.new
-    assert yard.git("reflog", "-1", "--format=%gs", "HEAD", cwd=linked).startswith("sessionrun: land")
+    assert yard.git("rev-parse", "HEAD", cwd=top) == report.new
+    assert status(yard, top) == "?? mine.txt" and (not linked or status(yard) == "")
+    assert (top / "new/deep/file.txt").read_text() == "n\n"
+    assert (top / "b.txt/inside").read_text() == "was a file\n"
+    assert os.access(top / "d/c.txt", os.X_OK) and not (top / "gone.txt").exists()
+    for ref in ("HEAD", "main"):
+        assert yard.git("reflog", "-1", "--format=%gs", ref, cwd=top) == f"sessionrun: land {report.new[:12]}"
     assert yard.examine(["one"]) == []
 
 
@@ -82,6 +69,8 @@ def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
 
 
 SIDE = "echo mine > a.txt; git commit -qam mine; ! git"
+HIDE = "git update-index --{} a.txt; echo mine > a.txt"
+RESTORE = "{hint}; git -C {top} checkout a.txt"
 HOLDS = {
     "overlap": ("echo mine > a.txt", "checkout_dirty", "{hint}"),
     "staged": ("echo mine > a.txt; git add a.txt", "checkout_dirty", "{hint}"),
@@ -92,16 +81,8 @@ HOLDS = {
         "{hint}",
     ),
     "file for folder": ("rm b.txt; mkdir b.txt; echo mine > b.txt/inside", "checkout_untracked", "{hint}"),
-    "assume-unchanged": (
-        "git update-index --assume-unchanged a.txt; echo mine > a.txt",
-        "checkout_hidden",
-        "{hint}; git -C {top} checkout a.txt",
-    ),
-    "skip-worktree": (
-        "git update-index --skip-worktree a.txt; echo mine > a.txt",
-        "checkout_hidden",
-        "{hint}; git -C {top} checkout a.txt",
-    ),
+    "assume-unchanged": (HIDE.format("assume-unchanged"), "checkout_hidden", RESTORE),
+    "skip-worktree": (HIDE.format("skip-worktree"), "checkout_hidden", RESTORE),
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
     "index.lock": ("touch -d @0 .git/index.lock", "index_locked", "{hint}"),  # a younger one is waited for
@@ -125,21 +106,17 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
     return left
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HOLDS]
-)
+@pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in HOLDS if name not in FAST))])
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
     script, reason_class, mend = HOLDS[name]
     yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
-    changes = dict(CHANGES)
-    del changes["b.txt"]
+    changes: dict[str, str | None] = {"b.txt": "b2\n"} if name in ("merge", "rebase") else {**CHANGES}
     if name == "file for folder":
+        del changes["b.txt"]
         yard.git("rm", "-q", "--cached", "b.txt")
         (yard.top / ".git/info/exclude").write_text("b.txt\n")
         yard.git("commit", "-q", "-m", "no b.txt")
-        yard.add("one", changes)
-    else:
-        yard.add("one", {"b.txt": None, **changes} if name not in ("merge", "rebase") else {"b.txt": "b2\n"})
+    yard.add("one", changes)
     gates = ("true",) if name == "overlap" else ()
     yard.sh(script)
     before = snapshot(yard)
@@ -172,7 +149,7 @@ def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
 @pytest.mark.parametrize("came_later", [False, True])
 def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> None:
     """The target was checked out nowhere, and then it was, before or after it moved."""
-    add_changes(yard)
+    yard.add("one", CHANGES)
     request = yard.request()
     old, new = yard.git("rev-parse", "main"), yard.entries[0].tip
     if came_later:
@@ -200,15 +177,15 @@ def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard, wind
     if "staged" in window:
         (yard.top / "mine.txt").write_text("mine\n")
         yard.git("add", "mine.txt")
-    slow = yard.top / ".git/hooks/post-index-change" if "hook" in window else yard.top.parent / "slow.sh"
-    slow.parent.mkdir(exist_ok=True)
-    slow.write_text(
+    waits = yard.top / ".git/hooks/post-index-change" if "hook" in window else yard.top.parent / "slow.sh"
+    waits.parent.mkdir(exist_ok=True)
+    waits.write_text(
         f"#!/bin/sh\n[ -e {begun} ] || {{ touch {begun}; while [ ! -e {go} ]; do sleep 0.02; done; }}\ncat\n"
     )
-    slow.chmod(0o755)
+    waits.chmod(0o755)
     if window == "smudge":
         (yard.top / ".git/info/attributes").write_text("b.txt filter=slow\n")
-        yard.git("config", "filter.slow.smudge", str(slow))
+        yard.git("config", "filter.slow.smudge", str(waits))
     switch = subprocess.Popen(["git", "switch", "-q", "main"], cwd=yard.top, stdin=subprocess.DEVNULL)
     try:
         eventually(begun.exists)
@@ -330,12 +307,7 @@ def test_a_work_tree_that_goes_while_a_landing_looks_at_it_stops_nothing(
         done = yard.land_apart(environ=calls.environ("land"))
         assert done.returncode == 0 and calls.has_hit() == [True]
     else:
-        program = yard.top.parent / "bin" / "git"
-        program.parent.mkdir()
-        real, gone = shutil.which("git"), f"{other} {yard.top}/.git/worktrees/other"
-        program.write_text(f'#!/bin/sh\ncase "$PWD" in */other) rm -rf {gone} ;; esac\nexec {real} "$@"\n')
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        wrap_git(yard, monkeypatch, f'"$PWD" in */other) rm -rf {other} {yard.top}/.git/worktrees/other;;')
         yard.land()
         assert not other.exists()
     assert yard.read("one.txt") == "1" and yard.examine(["one"]) == []
@@ -366,6 +338,15 @@ def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:
     assert status(yard) == "" and report.gate_runs == 1, "the merge has the same files"
 
 
+def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
+    """With `merge=union` a conflict would vanish."""
+    (yard.top / ".gitattributes").write_text("*.txt merge=union\n")
+    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "theirs\n"}))
+    yard.add("one", {"a.txt": "mine\n"})
+    report = yard.land(target="refs/heads/side")
+    assert yard.statuses(report) == {"one": "bounced"}
+
+
 @pytest.mark.slow
 def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
     """Its branch was deleted while a hold kept it waiting: the pin holds it."""
@@ -377,12 +358,3 @@ def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
     yard.git("gc", "-q", "--prune=now")
     yard.git("checkout", "-q", "a.txt")
     assert yard.statuses(yard.land()) == {"one": "landed"}
-
-
-def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
-    """With `merge=union` a conflict would vanish."""
-    (yard.top / ".gitattributes").write_text("*.txt merge=union\n")
-    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "theirs\n"}))
-    yard.add("one", {"a.txt": "mine\n"})
-    report = yard.land(target="refs/heads/side")
-    assert yard.statuses(report) == {"one": "bounced"}

@@ -167,6 +167,29 @@ def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher
 
 
 @pytest.mark.slow
+def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatcher) -> None:
+    """Work that conflicts leaves its task open; closed without a mend, the task stays closed."""
+    session_id = project.dispatch("--watch", "--workers", "2", "--mends", "0")
+    both = [f"{GONE.format(f'../../{name}')}echo {name} > README; git commit -q -a -m {name}" for name in "ab"]
+    first = project.add(both[0], both[1])
+    project.until_queue(lambda tasks: all(tasks[name].claim for name in first))
+    (project.cwd / "a").touch()
+    project.until_queue(lambda tasks: tasks[first[0]].status == "closed")
+    (project.cwd / "b").touch()
+    project.until_queue(lambda tasks: tasks[first[1]].reason)
+    bounced = project.tasks()[first[1]]
+    assert bounced.status == "open"
+    assert f"mend it on the branch main-task-{first[1]}, then: sessionrun merge" in str(bounced.reason)
+    place = project.cwd.parent / "mending"
+    project.git("worktree", "add", "-q", str(place), f"main-task-{first[1]}")
+    project.git("merge", "-q", "-X", "ours", "main", cwd=place)
+    project("queue", "close", first[1])
+    project.until(session_id, lambda view: view["tasks"][1]["landing"]["status"] == "landed")
+    assert (project.cwd / "README").read_text() == "b\n"
+    assert project.stand() == {first[0]: "closed", first[1]: "closed"}
+
+
+@pytest.mark.slow
 def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None:
     """The user's own change is in the way of the work; and a session that is held does not end."""
     (project.cwd / "README").write_text("the user's\n")

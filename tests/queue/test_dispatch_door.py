@@ -249,7 +249,6 @@ def test_what_answers_may_be_no_ollama(answer: bytes) -> None:
         ({"OLLAMA_HOST": "host:1"}, "http://host:1"),
         ({"OLLAMA_HOST": "http://host/"}, "http://host:11434"),
         ({"OLLAMA_HOST": "https://host:443/v1"}, "https://host:443"),
-        ({"OLLAMA_HOST": "[::1]:5"}, "http://[::1]:5"),
         ({"OLLAMA_HOST": "[::1]"}, "http://[::1]:11434"),
         ({"OLLAMA_HOST": "[::]"}, "http://localhost:11434"),
         ({"OLLAMA_API_BASE": "http://one:1/", "OLLAMA_HOST": "two"}, "http://one:1"),

@@ -35,9 +35,8 @@ def repository(own_place: Path) -> Path:
     return own_place
 
 
-def titles(*, closed: bool = False) -> list[str]:
-    tasks = open_queue().load()
-    return [task.title for task in tasks if not task.is_group and (closed or task.status != "closed")]
+def titles() -> list[str]:
+    return [task.title for task in open_queue().load() if not task.is_group and task.status != "closed"]
 
 
 def added(found: Ingested) -> list[str]:
@@ -55,7 +54,6 @@ def added(found: Ingested) -> list[str]:
         ("3.5 is the version", "3.5 is the version"),
         ("Fix\x1b[2J\0it", "Fix [2J it"),
         ("---", None),
-        ("```", None),
         ("", None),
     ],
 )
@@ -275,9 +273,7 @@ def test_a_good_answer(answer: str) -> None:
         ("Fix a.py. It is broken.\nFix b.py\n", "is talk"),
         ("$ sed -i s/a/b/ a.py\nFix b.py\n", "is code"),
         ("Fix a.py && rm b.py\nFix b.py\n", "is code"),
-        ('{"tasks": ["Fix a.py"]}\nFix b.py\n', "is code"),
         ("git -C . status\nFix b.py\n", "is code"),
-        ("# The tasks\nFix a.py\nFix b.py\n", "is code"),
     ],
 )
 def test_a_bad_answer(answer: str, problem: str) -> None:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import Contents, FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, Worker, find_place
+from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_place
 from sessionrun.store import locks
 
 SEED = {
@@ -370,25 +369,6 @@ def test_the_real_program(real: BeadsFeed) -> None:
     assert real.sync() is True
 
 
-@pytest.mark.slow
-def test_of_many_that_claim_a_real_bead_at_once_one_gets_it(real: BeadsFeed, own_place: Path) -> None:
-    """The program decides, not our lock: each has another one, as on two machines."""
-    first = create(real, "first")
-    workers = [Worker(f"w{number}", "session") for number in range(4)]
-
-    def claim(worker: Worker) -> bool:
-        found = beads.find(QueuePlace(own_place, own_place / f"{worker.name}.lock"))
-        assert found is not None
-        return found.claim(first.id, worker) is not None
-
-    with ThreadPoolExecutor(len(workers)) as pool:
-        got = [*pool.map(claim, workers)]
-    assert got.count(True) == 1
-    task = real.show(first.id)
-    assert task.claim is not None
-    assert task.claim.worker == workers[got.index(True)]
-
-
 @pytest.mark.parametrize(
     ("late", "stand"),
     [
@@ -440,17 +420,19 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
         assert bd.claim(task.id, ANN) is None
 
 
-def test_priorities_that_beads_has_not(bd: BeadsFeed) -> None:
-    with pytest.raises(InputError, match="Beads has priorities from -2 to 2"):
-        bd.create([Draft("urgent", priority=3)])
+@pytest.mark.parametrize(
+    ("draft", "problem"),
+    [
+        (Draft("urgent", priority=3), "Beads has priorities from -2 to 2"),
+        (Draft("long", "x" * 100_001), "bd takes no text of more than 100000 bytes"),
+        (Draft("\udcff"), "a title, text or reason is not UTF-8"),
+    ],
+    ids=["priority", "length", "letters"],
+)
+def test_what_beads_cannot_hold(bd: BeadsFeed, draft: Draft, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        bd.create([draft])
     assert bd.load() == []
-
-
-def test_a_text_that_is_too_long_for_a_command(bd: BeadsFeed) -> None:
-    with pytest.raises(InputError, match="bd takes no text of more than 100000 bytes"):
-        bd.create([Draft("long", "x" * 100_001)])
-    with pytest.raises(InputError, match="a title, text or reason is not UTF-8"):
-        bd.create([Draft("\udcff")])
 
 
 @pytest.mark.slow

@@ -48,14 +48,6 @@ def test_a_results_directory_that_is_not_there(sessionrun: Command) -> None:
     assert sessionrun("wait", "--results-dir", "new").returncode == 0
 
 
-def test_the_default_directory_may_be_missing(away: Command) -> None:
-    assert away("list").stdout == "No sessions.\n"
-    assert away("overview").returncode == 0
-    done = away("status")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "there is no session in results or in your index yet" in done.stderr
-
-
 def test_by_name(sessionrun: Command, away: Command) -> None:
     nightly, weekly = start(sessionrun, "--name", "nightly"), start(sessionrun, "--name", "weekly")
     for command in (sessionrun, away):

@@ -20,7 +20,6 @@ from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.worktrees import env_make
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
-from sessionrun.worktrees.env_inputs import collect_all, collect_inputs
 from sessionrun.worktrees.env_interpreter import find_programs
 from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
 from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
@@ -64,7 +63,7 @@ def find_entries(site: Walled) -> dict[str, Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
 def test_all_phases_work_in_an_environment_that_was_built_inside(site: Walled, policy: str) -> None:
-    """Also git in the room of a proof; and each task has a copy of its own."""
+    """Also git in the room of a proof; each task has a copy of its own, and the gates those of what they try."""
     inside = f"{IS_INSIDE}; demo; pytest; git log -1"
     first = {
         "id": "a",
@@ -75,16 +74,20 @@ def test_all_phases_work_in_an_environment_that_was_built_inside(site: Walled, p
         "rounds": 2,
     }
     second = {"id": "b", "needs": "a", "prompt": f"{inside}; test ! -e $VIRTUAL_ENV/mine; command -v demo > new"}
-    tasks = site.run(make_plan(site, first, second, policy=policy))
+    second["prompt"] += "; echo '# more' >> pyproject.toml"
+    plan = make_plan(site, first, second, policy=policy)
+    plan["land"] = {"into": "main", "gates": [inside], "sandbox": plan["prompts"][0]["sandbox"]}
+    tasks = site.run(plan)
     reasons = {name: (task["outcome"], task["reason"]) for name, task in tasks.items()}
     assert set(reasons.values()) == {("succeeded", None)}, reasons
     assert tasks["a"]["proof"] == "proved"
     copies = [site.git("show", f"main-task-{name}:new") for name in "ab"]
     assert copies[0] != copies[1] and all("/sessionrun/environments/tasks/" in copy for copy in copies)
-    (entry,) = find_entries(site).values()
-    manifest = load_manifest(entry)
-    assert manifest is not None and manifest.packages == ("demo==1.0", "pytest==1.0")
-    assert not (entry / "tmp").exists()
+    assert [task["landing"]["status"] for task in tasks.values()] == ["landed"] * 2
+    entries = find_entries(site).values()
+    manifests = [manifest for entry in entries if (manifest := load_manifest(entry)) is not None]
+    assert [manifest.packages for manifest in manifests] == [("demo==1.0", "pytest==1.0")] * 2
+    assert not any((entry / "tmp").exists() for entry in entries)
 
 
 @pytest.mark.slow
@@ -107,35 +110,16 @@ def test_precache_builds_inside_what_a_task_then_finds(own: Walled, where: dict[
     tell = "open('inside', 'w').write(open('/proc/1/cmdline').read())"
     own.write("repo/build_backend/backend.py", f"{BACKEND}\n{tell}\n")
     own.sh("git commit -qam tells")
-    task = {"id": "t", "prompt": "grep -q bwrap inside", **where}
-    plan = {
-        **make_plan(own, {}),
-        "prompts": [task],
-        "defaults": {"agent": "shell", **make_plan(own, {})["prompts"][0]},
-    }
+    (usual,) = make_plan(own, {"agent": "shell"})["prompts"]
+    plan = {"prompts": [{"id": "t", "prompt": "grep -q bwrap inside", **where}], "defaults": usual}
     file = own.write("plans/ahead.json", orjson.dumps(plan).decode())
-    said = own.command("precache", str(file), code=None)
-    assert said.returncode == 0, said.stderr
+    own.command("precache", str(file))
     (entry,) = find_entries(own)
     words = ("-q", "--agent", "shell", "--require-cache", str(file))
     (session_id,) = own.command(*words).stdout.split()
     ended = own.finish(SessionDir(own.find_results() / f"session-{session_id}"))["t"]
     assert (ended["outcome"], ended["environment"]["cached"]) == ("succeeded", True), ended["reason"]
     assert ended["environment"]["digest"] == entry
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["project", "strict"])
-def test_gates_have_an_environment_that_was_built_inside(own: Walled, policy: str) -> None:
-    plan = make_plan(own, {"id": "t", "prompt": "echo '# more' >> pyproject.toml"}, policy=policy)
-    plan["land"] = {
-        "into": "main",
-        "gates": [f"{IS_INSIDE}; demo; pytest"],
-        "sandbox": plan["prompts"][0]["sandbox"],
-    }
-    tasks = own.run(plan)
-    assert tasks["t"]["landing"]["status"] == "landed", tasks["t"]["landing"]
-    assert len(find_entries(own)) == 2
 
 
 # What tasks might do to environments of others, and by their own.
@@ -208,8 +192,11 @@ def test_what_the_work_of_a_task_built_is_for_the_same_work_alone(own: Walled) -
 
 
 @pytest.mark.slow
-def test_programs_that_a_task_puts_into_its_environment_run_inside_alone(own: Walled) -> None:
-    """Programs of ours beside the walls start git, bubblewrap and more, and do not find them there."""
+def test_what_a_task_puts_into_its_environment_runs_inside_alone_and_shows_nothing(own: Walled) -> None:
+    """Programs of ours beside the walls start git, bubblewrap and more; links lead to what is not there inside."""
+    key = own.write("home/private/key", "secret")
+    steal = f"ln -sf {key} $VIRTUAL_ENV/bin/python; ln -sf {key} $VIRTUAL_ENV/bin/python3; echo new > new"
+    links = {"id": "links", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
     mark = own.root / "escaped"
     names = ("git", "bwrap", "sh", "python3", "env", "uv")
     plant = f"""
@@ -231,18 +218,11 @@ for name in {names!r}:
         "rounds": 2,
         "prove": True,
     }
-    ended = own.run(make_plan(own, task))["t"]
+    (stolen,) = make_plan(own, links, policy="strict")["prompts"]
+    ended = own.run(make_plan(own, task, stolen))
     assert not mark.exists()
-    assert own.git("show", "main-task-t:new") == "2", ended["reason"]
-
-
-@pytest.mark.slow
-def test_links_in_an_environment_show_a_task_nothing(own: Walled) -> None:
-    key = own.write("home/private/key", "secret")
-    steal = f"ln -sf {key} $VIRTUAL_ENV/bin/python; ln -sf {key} $VIRTUAL_ENV/bin/python3; echo new > new"
-    task = {"id": "t", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
-    ended = own.run(make_plan(own, task, policy="strict"))["t"]
-    assert ended["outcome"] == "succeeded", ended["reason"]
+    assert own.git("show", "main-task-t:new") == "2", ended["t"]["reason"]
+    assert ended["links"]["outcome"] == "succeeded", ended["links"]["reason"]
 
 
 def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,16 +259,3 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     monkeypatch.setattr(Builder, "build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]
-
-
-def test_all_files_count_where_a_task_may_have_written_them(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "setup.py").write_text("import tools.helper\n")
-    helper = tmp_path / "tools" / "helper.py"
-    helper.write_text("def run():\n    pass\n")
-    before = collect_inputs(tmp_path), collect_all(tmp_path)
-    helper.write_text("def run():\n    evil\n")
-    (tmp_path / "link").symlink_to("tools")
-    after = collect_inputs(tmp_path), collect_all(tmp_path)
-    assert before[0] == after[0] and before[1] != after[1]
-    assert set(after[1]) == {"setup.py", "tools/helper.py", "link"}

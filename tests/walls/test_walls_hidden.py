@@ -13,6 +13,8 @@ from walled import IS_INSIDE, need_walls
 
 __all__ = ["bench"]
 
+pytestmark = pytest.mark.slow
+
 LOOK = """name=test_count_with
 grep -rsl ${{name}}_gaps {places} /dev/shm /run /tmp
 git cat-file --batch-all-objects --batch | grep -a ${{name}}_gaps
@@ -23,14 +25,8 @@ true"""
 
 
 def run(bench: Bench, script: str, *words: str) -> dict[str, Any]:
-    """Run instances by a script in the agent's place, in processes of their own; the files of the results."""
-    template = bench.cwd / "template"
-    template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-    words = ("--run-name", "r", "--prompt-template", str(template), "--agent", "shell", *words)
-    done = bench("run", "--from", "swebench", "-q", *words)
-    assert done.returncode == 0, done.stderr
-    while bench("wait", done.stdout.strip(), "--timeout", "60").returncode == WAITED_ENOUGH:
-        pass
+    """Run instances as the configuration says; the files of the results."""
+    bench.run(script, *words, walls=True)
     return bench.documents("r")
 
 
@@ -45,7 +41,6 @@ def set_walls(bench: Bench, policy: str) -> None:
     (bench.cwd / "sessionrun.toml").write_text(f"[sandbox]\n{walls}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["project", "strict"])
 def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: str) -> None:
     need_walls()
@@ -74,7 +69,6 @@ def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: st
     }
 
 
-@pytest.mark.slow
 def test_what_is_judged_carries_no_tests_away(bench: Bench) -> None:
     """A source that copies the tests while it is judged finds no place where a later attempt would see them.
 

@@ -134,25 +134,26 @@ def test_a_name_may_not_lead_to_this_machine_or_a_private_network(listed: str, a
     assert find_wrong_address([make_rule(listed)], "example.org", 443, address)
 
 
-def test_an_address_that_is_listed_may_be_led_to() -> None:
-    rules = [make_rule("git.corp"), make_rule("10.0.0.5")]
-    assert find_wrong_address(rules, "git.corp", 443, "10.0.0.5") is None
-    assert find_wrong_address(rules, "git.corp", 443, "::ffff:10.0.0.5") is None
-    assert find_wrong_address(rules, "git.corp", 443, "10.0.0.6") == (
-        "git.corp leads to the private address 10.0.0.6, which is not in the list of this task's network"
-    )
-
-
-def test_localhost_is_this_machine_if_it_is_listed() -> None:
-    assert find_wrong_address([make_rule("localhost")], "localhost", 80, "::1") is None
-    assert find_wrong_address([make_rule("localhost")], "localhost", 80, "10.0.0.5")
-    assert find_wrong_address([make_rule("*.org")], "localhost", 80, "127.0.0.1")
-
-
-def test_the_user_s_own_server_may_be_anywhere_but_at_its_port() -> None:
-    rules = [make_rule("models.corp", (8080,), private=True), make_rule("*.corp")]
-    assert find_wrong_address(rules, "models.corp", 8080, "10.0.0.5") is None
-    assert find_wrong_address(rules, "models.corp", 8081, "10.0.0.5")
+@pytest.mark.parametrize(
+    ("host", "port", "address", "passes"),
+    [
+        ("git.corp", 443, "10.0.0.5", True),
+        ("git.corp", 443, "::ffff:10.0.0.5", True),
+        ("git.corp", 443, "10.0.0.6", False),
+        ("localhost", 80, "::1", True),
+        ("localhost", 80, "10.0.0.6", False),
+        ("other.corp", 80, "127.0.0.1", False),
+        ("models.corp", 8080, "10.0.0.6", True),
+        ("models.corp", 8081, "10.0.0.6", False),
+    ],
+)
+def test_where_names_of_a_list_may_lead(host: str, port: int, address: str, passes: bool) -> None:
+    """To an address that is listed; the user's own server of models may be anywhere, but at its port."""
+    rules = [make_rule(name) for name in ("*.corp", "10.0.0.5", "localhost")]
+    rules.append(make_rule("models.corp", (8080,), private=True))
+    wrong = find_wrong_address(rules, host, port, address)
+    problem = f"{host} leads to the private address {address}, which is not in the list of this task's network"
+    assert wrong == (None if passes else problem)
 
 
 # --- lists ---
@@ -369,11 +370,6 @@ def ask(door: Path, content: bytes) -> bytes:
         return answer
 
 
-def tunnel_and_get(door: Path, port: int, path: str) -> bytes:
-    head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET {path} HTTP/1.0\r\n\r\n"
-    return ask(door, head.encode())
-
-
 def test_what_programs_of_a_job_are_denied_one_after_the_other_is_counted_together(proxied: Proxied) -> None:
     get = b"GET http://127.0.0.1:1/x HTTP/1.1\r\n\r\n"
     for _ in range(2):
@@ -402,7 +398,8 @@ def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) 
     door, other = proxied.open("127.0.0.1"), proxied.open("example.org", "127.1", key=KEY._replace(task="u"))
     get = f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()
     assert ask(door, get).endswith(b"\r\n\r\nfrom the server\n")
-    assert b"from the server\n" in tunnel_and_get(door, server.port, "/x")
+    tunnel = f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET /x HTTP/1.0\r\n\r\n"
+    assert b"from the server\n" in ask(door, tunnel.encode())
     assert server.asked == ["/x", "/x"]
     for _ in range(3):
         answer = ask(other, get)
@@ -499,9 +496,6 @@ class Walled(Project):
     def begin(self, *tasks: dict[str, Any]) -> str:
         return self.start({"prompts": list(tasks)}, "--worktree")
 
-    def answer(self, session_id: str, task: str = "a") -> str:
-        return (self.directory(session_id) / f"task-{task}.txt").read_text()
-
     def processes(self, session_id: str) -> list[psutil.Process]:
         """The processes that are the session's by their command lines."""
         return [
@@ -540,21 +534,22 @@ def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str)
         f"curl -sS {url}; curl -sS {url}; curl -sS https://telemetry.example.org/ 2>&1;"
         f" curl -sS --noproxy '*' {url} 2>&1; true"
     )
-    session_id = walled.begin(walled.plan(prompt=commands, policy=policy))
+    also: dict[str, Any] = {"setup": [f"! curl -sS -f {url}"], "check": [f"! curl -sS -f {url}"]}
+    session_id = walled.begin(walled.plan(prompt=commands, policy=policy, **also))
     assert walled.wait(session_id)["successful"] == 1
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("sessionrun: 127.0.0.1 is not in the list of this task's network\n") == 2
     assert "403" in said
     assert "curl: (7)" in said
     assert walled.server.asked == []
     lines = walled("explain", session_id).stdout.splitlines()
-    assert f"Network: denied 127.0.0.1:{walled.server.port} (2 times), asked for by a" in lines
+    assert f"Network: denied 127.0.0.1:{walled.server.port} (4 times), asked for by a" in lines
     assert "Network: denied telemetry.example.org (1 time), asked for by a" in lines
     story = walled("explain", session_id, "a").stdout
     assert "\nnetwork: denied telemetry.example.org (1 time): telemetry.example.org is not in the list" in story
     denied = walled.load("explain", session_id)["denied"]
     assert [(found["task"], found["host"], found["count"]) for found in denied] == [
-        ("a", "127.0.0.1", 2),
+        ("a", "127.0.0.1", 4),
         ("a", "telemetry.example.org", 1),
     ]
     eventually(lambda: not walled.processes(session_id))
@@ -577,18 +572,24 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
         f"curl -sS -f {base}/x",
         f'place=$(mktemp -d); GIT_SMART_HTTP=0 git clone -q {base}/r.git "$place"; cat "$place/README"',
         python(fetch),
+        f"curl -sS -f {base}/big | sha256sum",
     ]
     if shutil.which("npm") and os.path.realpath(shutil.which("npm") or "").startswith("/usr/"):
         about = {"name": "small", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": {"name": "small"}}}
         walled.server.files["/small"] = json.dumps(about).encode()
         commands.append(f"npm view --registry {base}/ small dist-tags.latest")
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt="set -e; " + "; ".join(commands)))
+    also: dict[str, Any] = {"setup": [commands[0]], "check": [commands[0]]}
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt="set -e; " + "; ".join(commands), **also))
     view = walled.wait(session_id)
     assert view["successful"] == 1, (walled.directory(session_id) / "task-a.err").read_text()
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("from the server\n") == 2
     assert "first\n" in said, (walled.directory(session_id) / "task-a.err").read_text()
-    assert ("1.2.3" in said) == (len(commands) == 4)
+    assert ("1.2.3" in said) == (len(commands) == 5)
+    whole = hashlib.sha256()
+    for _ in range(BIG // len(PIECE)):
+        whole.update(PIECE)
+    assert whole.hexdigest() in said, "100 MB come through as they are"
     assert walled.load("explain", session_id)["denied"] == []
 
 
@@ -617,7 +618,7 @@ print("interfaces", [name for _, name in socket.if_nameindex()])
 """
         session_id = walled.begin(walled.plan("127.0.0.1", prompt=python(script), policy="project"))
         walled.wait(session_id)
-    said = walled.answer(session_id)
+    said = walled.output(session_id, "a")
     assert said.count("stopped") == 4, said
     assert "interfaces ['lo']" in said
 
@@ -640,108 +641,58 @@ for at, _, names in os.walk({str(walled.cwd.parent.parent)!r}):
     walled.until(session_id, lambda view: view["tasks"][1]["ended_at"], timeout_s=60)
     walled.server.gate.set()
     walled.wait(session_id)
-    said = walled.answer(session_id, "b")
+    said = walled.output(session_id, "b")
     assert "seen" in said
     assert "found" not in said
 
 
-@pytest.mark.slow
-def test_100_mb_come_through_as_they_are(walled: Walled) -> None:
-    script = f"curl -sS -f http://127.0.0.1:{walled.server.port}/big | sha256sum"
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt=script))
-    assert walled.wait(session_id)["successful"] == 1
-    expected = hashlib.sha256()
-    for _ in range(BIG // len(PIECE)):
-        expected.update(PIECE)
-    assert walled.answer(session_id).split()[0] == expected.hexdigest()
-
-
-def slow_and_more(walled: Walled) -> str:
+@pytest.fixture
+def download(walled: Walled) -> str:
+    """A session with a task in the middle of a download, which asks for more behind it."""
     base = f"http://127.0.0.1:{walled.server.port}"
-    return f"curl -sS -f {base}/slow | sha256sum; curl -sS {base}/x; curl -sS http://127.0.0.2:1/; true"
-
-
-def check_slow(walled: Walled, session_id: str) -> None:
-    said = walled.answer(session_id)
-    assert said.split()[0] == hashlib.sha256(PIECE * 2).hexdigest()
-    assert "from the server\n" in said
-    assert "sessionrun: 127.0.0.2 is not in the list of this task's network\n" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["supervisor", "keeper", "root"])
-def test_a_download_goes_on_when_one_of_ours_is_killed(walled: Walled, victim: str) -> None:
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
+    more = f"curl -sS {base}/x; curl -sS http://127.0.0.2:1/; true"
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=f"curl -sS -f {base}/slow | sha256sum; {more}"))
     assert walled.server.half_sent.wait(60)
-    chain = dict(zip(("root", "keeper", "supervisor"), walled.chain(session_id), strict=True))
-    (old,) = walled.proxies(session_id)
-    os.kill(chain[victim], signal.SIGKILL)
-    if victim != "root":
-        eventually(lambda: walled.supervisor(session_id) != chain["supervisor"])
-    assert old.is_running()
-    walled.server.gate.set()
-    assert walled.wait(session_id)["successful"] == 1
-    check_slow(walled, session_id)
-    assert [found["host"] for found in walled.load("explain", session_id)["denied"]] == ["127.0.0.2"]
-    eventually(lambda: not walled.processes(session_id))
-
-
-@pytest.mark.slow
-def test_a_download_goes_on_when_all_of_ours_are_killed(walled: Walled) -> None:
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
-    assert walled.server.half_sent.wait(60)
-    walled.kill_chain(session_id)
     assert len(walled.proxies(session_id)) == 1
-    done = walled("resume", session_id)
-    assert done.returncode == 0, done.stderr
-    assert len(walled.proxies(session_id)) == 1
+    return session_id
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["supervisor", "keeper", "root", "all", "all for good"])
+def test_a_download_goes_on_when_ours_are_killed(walled: Walled, download: str, victim: str) -> None:
+    chain = dict(zip(("root", "keeper", "supervisor"), walled.chain(download), strict=True))
+    (old,) = walled.proxies(download)
+    if victim in chain:
+        os.kill(chain[victim], signal.SIGKILL)
+    else:
+        walled.kill_chain(download)
+    if victim in ("supervisor", "keeper"):
+        eventually(lambda: walled.supervisor(download) != chain["supervisor"])
+    if victim == "all":
+        done = walled("resume", download)
+        assert done.returncode == 0, done.stderr
+    assert old.is_running() and len(walled.proxies(download)) == 1
     walled.server.gate.set()
-    walled.wait(session_id)  # how its job ended was seen by nobody
-    check_slow(walled, session_id)
-    eventually(lambda: not walled.processes(session_id))
+    if victim == "all for good":
+        eventually(lambda: not old.is_running())
+    else:  # of all, how its job ended was seen by nobody
+        assert walled.wait(download)["successful"] == (victim != "all")
+        assert [found["host"] for found in walled.load("explain", download)["denied"]] == ["127.0.0.2"]
+    digest = hashlib.sha256(PIECE * 2).hexdigest()
+    denied = "sessionrun: 127.0.0.2 is not in the list of this task's network\n"
+    eventually(lambda: walled.output(download, "a") == f"{digest}  -\nfrom the server\n{denied}")
+    eventually(lambda: not walled.processes(download))
 
 
 @pytest.mark.slow
-def test_a_proxy_whose_session_is_gone_leaves_with_its_job(walled: Walled) -> None:
-    session_id = walled.begin(
-        walled.plan("127.0.0.1", prompt=f"curl -sS http://127.0.0.1:{walled.server.port}/slow | wc -c")
-    )
-    assert walled.server.half_sent.wait(60)
-    walled.kill_chain(session_id)
-    (left,) = walled.proxies(session_id)
-    walled.server.gate.set()
-    eventually(lambda: not left.is_running())
-    eventually(lambda: walled.answer(session_id) == f"{2 * len(PIECE)}\n")
-
-
-@pytest.mark.slow
-def test_a_job_ends_with_its_proxy(walled: Walled) -> None:
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
-    assert walled.server.half_sent.wait(60)
-    (proxy,) = walled.proxies(session_id)
-    proxy.kill()
-    (task,) = walled.wait(session_id)["tasks"]
-    assert (task["outcome"], task["signal"]) == ("failed", 9)
-    eventually(lambda: not walled.processes(session_id))
-
-
-@pytest.mark.slow
-def test_a_cancel_leaves_nothing(walled: Walled) -> None:
-    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
-    assert walled.server.half_sent.wait(60)
-    assert walled.proxies(session_id)
-    assert walled("cancel", session_id).returncode == 0
-    walled.wait(session_id)
-    eventually(lambda: not walled.processes(session_id))
-
-
-@pytest.mark.slow
-def test_setup_and_check_have_the_hosts_of_the_plan(walled: Walled) -> None:
-    fetch = f"curl -sS -f http://127.0.0.1:{walled.server.port}/x"
-    more: dict[str, Any] = {"setup": [fetch], "check": [fetch]}
-    session_id = walled.begin(
-        walled.plan("127.0.0.1", prompt="true", **more), {**walled.plan(prompt="true", **more), "id": "b"}
-    )
-    view = walled.wait(session_id)
-    assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "failed"]
-    assert walled.server.asked == ["/x", "/x"]
+@pytest.mark.parametrize(("by", "end"), [("cancel", "cancelled"), ("its proxy", "failed")])
+def test_of_a_job_that_ends_in_a_download_nothing_is_left(
+    walled: Walled, download: str, by: str, end: str
+) -> None:
+    if by == "cancel":
+        assert walled("cancel", download).returncode == 0
+    else:
+        walled.proxies(download)[0].kill()
+    (task,) = walled.wait(download)["tasks"]
+    assert task["outcome"] == end and (by == "cancel" or task["signal"] == 9)
+    eventually(lambda: not walled.processes(download))

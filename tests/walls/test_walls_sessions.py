@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +13,14 @@ from typing import Any
 
 import pytest
 from conftest import eventually
-from walled import Walled, is_running, make_walled, need_walls
+from walled import Walled, is_running, make_walled
 from walled import site as own
 
-from sessionrun.walls.inner import CALLS
 from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
-from sessionrun.walls.programs import find_python
-from sessionrun.walls.trial import build_trial, find_open_keys
 
 __all__ = ["own"]
+
+pytestmark = pytest.mark.slow
 
 POLICIES = ["project", "strict"]
 KEY = "secret-of-the-user"
@@ -90,7 +88,6 @@ HONEST_GIT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_all_of_git_works_inside_and_nothing_of_it_is_seen_outside(site: Walled, policy: str) -> None:
     site.git("branch", "topic")
@@ -98,6 +95,9 @@ def test_all_of_git_works_inside_and_nothing_of_it_is_seen_outside(site: Walled,
     site.sh(
         "echo stashed >> a.txt; git stash -q; git pack-refs --all; echo mine > untracked; echo edited >> sub/b.txt"
     )
+    signs = "[commit]\n\tgpgsign = true\n[tag]\n\tgpgsign = true\n[gpg]\n\tprogram = false\n"
+    for settings in (site.home / ".gitconfig", site.top / ".git/config"):  # the key is not there inside
+        settings.write_text(settings.read_text() + signs)
     before, refs = site.snapshot(), site.git("for-each-ref")
     head = "C=$(git rev-parse --path-format=absolute --git-common-dir); echo x > told.txt; "
     plan = [
@@ -130,7 +130,6 @@ def test_all_of_git_works_inside_and_nothing_of_it_is_seen_outside(site: Walled,
     ]
 
 
-@pytest.mark.slow
 def test_codes_signals_and_what_is_left_running_in_sessions(site: Walled) -> None:
     codes = [1, 2, 126, 127, 128, 137, 143, 255]
     numbers = [1, 2, 3, 6, 9, 11, 15, 34, 64]
@@ -156,7 +155,6 @@ def test_codes_signals_and_what_is_left_running_in_sessions(site: Walled) -> Non
     assert not is_running(mark)
 
 
-@pytest.mark.slow
 def test_a_cancel_reaches_the_program_inside(own: Walled) -> None:
     script = "trap 'echo bye > bye; exit 5' TERM; touch begun; while :; do sleep 0.1; done"
     session = own.start([{"id": "t", "prompt": script, "sandbox": closed("strict")}])
@@ -168,14 +166,10 @@ def test_a_cancel_reaches_the_program_inside(own: Walled) -> None:
     assert "bye" in own.files("main-task-t")
 
 
-@pytest.mark.slow
 def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
     with make_walled(other=os.geteuid() == 0) as site:
         site.make_repository()
-        script = (
-            "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 "
-            "27 28; do sleep 5 & done; wait"
-        )
+        script = "for n in $(seq 28); do sleep 5 & done; wait"
         sandbox = {**closed("project"), "processes": 20}
         tasks = site.run(
             [
@@ -187,7 +181,6 @@ def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
         assert "fork" in Path(tasks["many"]["session"].error_path("many")).read_text().lower()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, policy: str) -> None:
     states = [state.folder for state in AGENTS.values()]
@@ -199,8 +192,16 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     site.write("elsewhere/keys/id", f"{KEY} linked folder\n")
     site.write("elsewhere/netrc", f"{KEY} linked file\n")
     site.write("home/plain", "readable\n")
+    for name in ("other", "gone"):  # projects with results of their own, of which one is there no more
+        folder = site.write(f"home/{name}/notes", "readable\n").parent
+        env = {"SESSIONRUN_RESULTS_DIR": str(folder / "results")}
+        site.command("--sync", "--agent", "shell", "-p", f"echo {KEY}", cwd=folder, env=env)
+    shutil.rmtree(site.home / "gone")
+    assert KEY in site.sh("cat ~/other/results/*/task-*.txt; grep -c home/other ~/state/sessionrun/sessions")
     (site.home / ".ssh").symlink_to(site.root / "elsewhere" / "keys")
     (site.home / ".netrc").symlink_to("../elsewhere/netrc")
+    shutil.rmtree(site.home / ".aws")
+    (site.home / ".aws").symlink_to("nowhere")
     reads = "; ".join(
         f"cat ~/{shlex.quote(name)} 2>/dev/null" for name in [*files, ".ssh/id", "../elsewhere/keys/id"]
     )
@@ -222,7 +223,10 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
         f"{reads}; "
         f"grep -rs {KEY} ~ / --include='*key*' --include='id' --include='*rc' -l 2>/dev/null | head; {tries}; "
     )
-    script += f"{nested}; cat ~/plain 2>/dev/null; ls {site.results} {site.root}/repo-worktrees; echo end; true"
+    script += (
+        "cat ~/other/results/*/task-*.txt ~/other/results/*/prompts/* ~/state/sessionrun/sessions; ls ~/gone; "
+    )
+    script += f"{nested}; cat ~/plain ~/other/notes; ls {site.results} {site.root}/repo-worktrees; echo end; true"
     plan = [{"id": name, "prompt": script, "sandbox": closed(policy)} for name in ("one",)]
     plan.append({"id": "two", "prompt": "true", "sandbox": closed(policy)})
     env = {"GITHUB_TOKEN": KEY, "SSH_AUTH_SOCK": "/tmp/x", "AWS_SECRET_ACCESS_KEY": KEY}
@@ -233,50 +237,11 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert [line for line in lines if line.startswith("W")] == [], said
     folders = [path for path in (*own, site.find_results(), site.root / "repo-worktrees") if path.is_dir()]
     assert [path for path in folders if "planted" in os.listdir(path)] == []
-    assert ("readable" in lines) is (policy == "project")
+    assert lines.count("readable") == (2 if policy == "project" else 0) and "home/other" not in said
     assert "main-task-two" not in said and "session-" not in said
     assert lines[-1] == "end"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
-def test_no_result_of_another_project_can_be_read_nor_the_index(site: Walled, policy: str) -> None:
-    for name in ("home/other", "home/gone"):
-        folder = site.write(f"{name}/notes", "readable\n").parent
-        env = {"SESSIONRUN_RESULTS_DIR": str(folder / "results")}
-        site.command("--sync", "--agent", "shell", "-p", f"echo {KEY}", cwd=folder, env=env)
-    shutil.rmtree(site.home / "gone")
-    assert KEY in site.sh("cat ~/other/results/*/task-*.txt; cat ~/state/sessionrun/sessions | wc -l")
-    script = "cat ~/other/notes; cat ~/other/results/*/task-*.txt ~/other/results/*/prompts/*; ls ~/gone"
-    script += "; cat ~/state/sessionrun/sessions; true"
-    tasks = site.run([{"id": "t", "prompt": script, "sandbox": closed(policy)}])
-    assert site.printed(tasks["t"]) == ("readable\n" if policy == "project" else "")
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_kernels_keys_of_the_caller_are_closed(tmp_path: Path, policy: Any) -> None:
-    need_walls()
-    calls = CALLS.get(os.uname().machine)
-    if calls is None:
-        pytest.skip("the numbers of these system calls are not known here")
-    add_key = calls[0][1]
-    asks = (
-        "import ctypes, os, sys\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
-        f"key = library.syscall({add_key + 2}, 10, -3, b'user', b'sessionrun-test', 0)\n"
-    )
-    look = f"{asks}print(key, os.strerror(ctypes.get_errno()))\n"
-    words = build_trial(policy, str(tmp_path), program=(find_python()[0], "-c", look))
-    caller = (
-        f"import ctypes, os\nctypes.CDLL(None).syscall({add_key + 2}, 1, None)\n"
-        f"assert ctypes.CDLL(None).syscall({add_key}, b'user', b'sessionrun-test', b'x', 1, -3) > 0\n"
-        f"{asks}assert key > 0\nos.execv({words[0]!r}, {words!r})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"-1 {os.strerror(errno.ENOSYS)}\n", done.stderr
-    assert find_open_keys() is None
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", ["files", "folders"])
 def test_no_secret_can_be_read_where_a_variable_says_that_it_is(site: Walled, policy: str, kind: str) -> None:
@@ -298,7 +263,6 @@ def test_no_secret_can_be_read_where_a_variable_says_that_it_is(site: Walled, po
     assert site.git("log", "-1", "--format=%s", "main-task-t") == "new"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_variables_that_name_what_a_task_needs_break_nothing(own: Walled, policy: str) -> None:
     """Nor does one that the plan lets in: it is there to be used."""
@@ -329,7 +293,6 @@ def test_variables_that_name_what_a_task_needs_break_nothing(own: Walled, policy
     assert "n" in own.files("main-task-t") and task["worktree_kept"] is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_devices_that_the_plan_names_are_there_and_no_others(own: Walled, policy: str) -> None:
     named = next(path for path in ("/dev/net", "/dev/dri", "/dev/pts", "/dev/kmsg") if os.path.exists(path))
@@ -348,7 +311,6 @@ def test_devices_that_the_plan_names_are_there_and_no_others(own: Walled, policy
     assert [word for word in own.printed(tasks["without"]).split() if word != "ok" or named != "/dev/pts"] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_task_that_fills_the_disk_is_ended(own: Walled, policy: str) -> None:
     """Where all that it writes can be counted; what fits is let be."""
@@ -373,62 +335,6 @@ def test_a_task_that_fills_the_disk_is_ended(own: Walled, policy: str) -> None:
     assert [path for folder in kept for path in folder.rglob("much*")] == [], "what they wrote is gone"
 
 
-def _layout(site: Walled, kind: str) -> None:
-    """Change the repository, or where it lies."""
-    if kind == "results below the repository":
-        site.environ["SESSIONRUN_RESULTS_DIR"] = str(site.top / "out")
-        site.sh("echo out >> .git/info/exclude")
-    elif kind == "packed refs":
-        site.sh("git branch one; git tag two; git pack-refs --all; git gc -q")
-    elif kind == "alternates":
-        site.sh("mv repo origin; git clone -q --shared origin repo", cwd=site.root)
-    elif kind == "shallow":
-        site.sh("echo 2 >> a.txt; git commit -qam two", cwd=site.top)
-        site.sh(f"mv repo origin; git clone -q --depth 1 file://{site.root}/origin repo", cwd=site.root)
-    elif kind == "partial clone":
-        site.sh("echo 2 >> a.txt; git commit -qam two; git config uploadpack.allowFilter true")
-        site.sh(f"mv repo origin; git clone -q --filter=blob:none file://{site.root}/origin repo", cwd=site.root)
-    elif kind == "reftable":
-        if site.call("git", "init", "-q", "--ref-format=reftable", "../tables", code=None).returncode:
-            pytest.skip(f"{site.git('--version')} has no reftable")
-        site.sh("rm -rf repo", cwd=site.root)
-        site.make_repository("--ref-format=reftable")
-    elif kind == "linked worktree":
-        site.sh(
-            "mv repo origin; cd origin; git switch -q -c other; git worktree add -q ../repo main", cwd=site.root
-        )
-    elif kind == "sha256":
-        site.sh("rm -rf repo", cwd=site.root)
-        site.make_repository("--object-format=sha256")
-    elif kind == "settings of worktrees":
-        site.sh("git config extensions.worktreeConfig true; git config --worktree user.name Wor")
-    elif kind == "in a masked folder":
-        site.sh("mkdir home/.docker; mv repo home/.docker; ln -s home/.docker/repo repo", cwd=site.root)
-    elif kind == "the home directory is that of the system":
-        site.sh("git config user.name Ann; git config user.email ann@example.org")
-        site.environ["HOME"] = "/"
-    elif kind == "submodule":
-        site.sh("git init -q lib; cd lib; echo l > l; git add l; git commit -qm l", cwd=site.root)
-        site.sh("git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm sub")
-
-
-LAYOUTS = [
-    "results below the repository",
-    "packed refs",
-    "alternates",
-    "shallow",
-    "partial clone",
-    "reftable",
-    "linked worktree",
-    "sha256",
-    "settings of worktrees",
-    "submodule",
-    "in a masked folder",
-    "the home directory is that of the system",
-]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_link_to_a_link_of_the_checkout_can_be_read_and_not_written(own: Walled, policy: str) -> None:
     own.sh(
@@ -443,21 +349,175 @@ def test_a_link_to_a_link_of_the_checkout_can_be_read_and_not_written(own: Walle
     assert (own.root / "data" / "f").read_text() == "shared\n"
 
 
-@pytest.mark.slow
+COMMIT_TWO = "cd repo; echo 2 >> a.txt; git commit -qam two; git config uploadpack.allowFilter true; cd ..; "
+LAYOUTS = {
+    "results below the repository": "echo out >> repo/.git/info/exclude",
+    "packed refs": "cd repo; git branch one; git tag two; git pack-refs --all; git gc -q",
+    "alternates": "mv repo origin; git clone -q --shared origin repo",
+    "shallow": f"{COMMIT_TWO} mv repo origin; git clone -q --depth 1 file://$PWD/origin repo",
+    "partial clone": f"{COMMIT_TWO} mv repo origin; git clone -q --filter=blob:none file://$PWD/origin repo",
+    "reftable": "rm -rf repo",
+    "sha256": "rm -rf repo",
+    "linked worktree": "mv repo origin; cd origin; git switch -q -c other; git worktree add -q ../repo main",
+    "a checkout of a bare repository": "mv repo origin; git clone -q --bare origin bare; "
+    "git -C bare worktree add -q ../repo main",
+    "a separate git directory": "cd repo; git init -q --separate-git-dir ../gitdir",
+    "shared with a group": "cd repo; git init -q --shared=group",
+    "settings of worktrees": "cd repo; git config extensions.worktreeConfig true; "
+    "git config --worktree user.name Wor; git config --worktree core.sparseCheckout false",
+    "a submodule": "mv repo origin; git init -q outer; ln -s outer/top repo; cd outer; "
+    "git -c protocol.file.allow=always submodule --quiet add ../origin top",
+    "with a submodule": "git init -q lib; cd lib; echo l > l; git add l; git commit -qm l; cd ../repo; "
+    "git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm sub",
+    "in a masked folder": "mkdir home/.docker; mv repo home/.docker; ln -s home/.docker/repo repo",
+    "the home directory is that of the system": "cd repo; git config user.name Ann; git config user.email a@b",
+}
+FORMATS = {"reftable": "--ref-format=reftable", "sha256": "--object-format=sha256"}
+
+
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
-    _layout(own, kind)
+    """With walls and without."""
+    if kind in FORMATS and own.call("git", "init", "-q", FORMATS[kind], "../other", code=None).returncode:
+        pytest.skip(f"{own.git('--version')} has no {kind}")
+    own.sh(LAYOUTS[kind], own.root)
+    if kind in FORMATS:
+        own.make_repository(FORMATS[kind])
+    if kind == "results below the repository":
+        own.environ["SESSIONRUN_RESULTS_DIR"] = str(own.top / "out")
+    if "home directory" in kind:
+        own.environ["HOME"] = "/"
     refs = own.git("for-each-ref")
-    script = (
-        "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; "
-        "git commit -qm work; git status; git fsck"
-    )
-    plan = [{"id": policy, "prompt": script, "sandbox": closed(policy)} for policy in POLICIES]
+    script = "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; git commit -qm work; git status"
+    policies = ("none", *POLICIES)
+    boxes = {policy: closed(policy) if policy in POLICIES else "none" for policy in policies}
+    plan = [
+        {"id": one, "prompt": f"{script}; git fsck; echo > more", "sandbox": box} for one, box in boxes.items()
+    ]
     tasks = own.run(plan)
     assert reasons(tasks) == {}, [own.printed(task) for task in tasks.values()]
-    for policy in POLICIES:
-        assert "new.txt" in own.files(f"main-task-{policy}")
-        assert own.git("log", "-1", "--format=%s", f"main-task-{policy}") == "work"
-        assert tasks[policy]["worktree_kept"] is None and tasks[policy]["worktree_remark"] is None
+    for policy, task in tasks.items():
+        assert {"new.txt", "more"} <= own.files(f"main-task-{policy}")
+        assert own.git("log", "-1", "--format=%s", f"main-task-{policy}~") == "work"
+        assert (task["worktree_kept"], task["worktree_remark"]) == (None, None)
+        assert task["diff_stat"]["files"] == 3
     assert [line for line in own.git("for-each-ref").splitlines() if "main-task" not in line] == refs.splitlines()
+    own.git("fsck", "--no-progress")
     assert own.git("status", "--porcelain") == ""
+
+
+# What hostile tasks try on results, settings and objects of others, and against limits.
+
+
+@pytest.fixture(params=POLICIES)
+def sandbox(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return closed(request.param)
+
+
+G = "G=$(git rev-parse --path-format=absolute --git-common-dir)"
+
+
+def test_no_planted_remote_is_asked_for_an_object_that_was_taken_away(
+    own: Walled, sandbox: dict[str, Any]
+) -> None:
+    program = own.write("x.sh", f"#!/bin/sh\necho ran > {own.root}/ran\n")
+    program.chmod(0o755)
+    prompt = (
+        f"{G}; echo b > a.txt; git config protocol.ext.allow always; git config extensions.partialClone evil; "
+        f"git config remote.evil.promisor true; git config remote.evil.url 'ext::sh {program}'; "
+        "B=$(git rev-parse HEAD:a.txt); O=$(echo $B | cut -c1-2)/$(echo $B | cut -c3-); "
+        "for d in objects base-objects; do mv $G/$d/$O /tmp/blob; done; "
+        "touch told; while ! test -e go; do sleep 0.1; done"
+    )
+    session = own.start([{"id": "e", "prompt": prompt, "sandbox": sandbox}])
+    tree = own.root / "repo-worktrees" / "main-task-e"
+    eventually((tree / "told").exists)
+    own.command("diff", session.session_id)
+    own.git("fsck", "--no-progress")
+    (tree / "go").touch()
+    assert reasons(own.finish(session)) == {}
+    own.git("show", "main-task-e")
+    assert not (own.root / "ran").exists()
+
+
+def test_nothing_that_is_planted_where_a_variable_leads_is_run_outside(
+    own: Walled, sandbox: dict[str, Any]
+) -> None:
+    """A module where one of the plan leads, and a program in a relative folder of the path."""
+    planted = f"open('{own.root}/ran-module', 'w')"
+    program = f"printf '#!/bin/sh\\ntouch {own.root}/ran-program\\n'"
+    plant = f"mkdir -p bin; {program} > bin/git; chmod +x bin/git; cp bin/git bin/bwrap"
+    twice = {"sandbox": sandbox, "check": ["false"], "rounds": 2}
+    plan = [
+        {"id": "module", "prompt": f'echo "{planted}" > orjson.py', "env": {"PYTHONPATH": "."}, **twice},
+        {"id": "program", "prompt": f'{plant}; touch "$$"', **twice},
+    ]
+    own.finish(own.start(plan, env={"PATH": f"bin:{own.environ['PATH']}"}))
+    assert list(own.root.glob("ran-*")) == []
+
+
+def test_a_pipe_among_the_settings_stops_no_git_of_ours(own: Walled, sandbox: dict[str, Any]) -> None:
+    os.mkfifo(own.top / "pipe")
+    outer, inner = f"git config include.path {own.top}/pipe", "mkfifo inner; git config include.path $PWD/inner"
+    plan = [
+        {"id": "outer", "prompt": f"{outer}; echo w > w", "sandbox": sandbox},
+        {"id": "inner", "prompt": f"{inner}; echo w > w", "sandbox": sandbox},
+    ]
+    tasks = own.run(plan)
+    assert reasons(tasks) == {} and "w" in own.files("main-task-outer")
+    hangs = f"{inner}; touch told; git status"
+    session = own.start([{"id": "hang", "prompt": hangs, "sandbox": sandbox}])
+    eventually((own.root / "repo-worktrees" / "main-task-hang" / "told").exists)
+    own.command("cancel", session.session_id, "--now")
+    assert own.finish(session)["hang"]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("place", ["results.json", "out/results.json"])
+def test_no_planted_link_takes_the_place_of_results(own: Walled, sandbox: dict[str, Any], place: str) -> None:
+    notes, results = own.write("notes", "precious"), own.top / place
+    results.parent.mkdir(exist_ok=True)
+    folder = results.parent
+    prompt = f"rm -f {results}; ln -s {notes} {results}; mv {folder} {folder}-gone; ln -s {own.root} {folder}"
+    plan = {
+        "agents": ["shell"],
+        "models": ["m"],
+        "worktree_base": "../repo-worktrees",
+        **({} if place == "results.json" else {"output": place}),
+        "tasks": [{"id": "a", "name": "A", "prompts": [f"{prompt}; true"], "sandbox": sandbox["policy"]}],
+    }
+    file = own.write("matrix.json", json.dumps(plan))
+    own.command("--sync", "--sandbox", sandbox["policy"], str(file))
+    assert notes.read_text() == "precious"
+    assert not results.is_symlink() and not folder.is_symlink()
+    assert json.loads((own.top / "results.json").read_text())
+
+
+@pytest.mark.parametrize("who", ["$$", "$PPID"], ids=["itself", "inner"])
+def test_a_stopped_process_is_ended_when_its_time_is_up(own: Walled, sandbox: dict[str, Any], who: str) -> None:
+    mark = f"{os.getpid()}.77"
+    prompt = f"(setsid sleep {mark} &); touch told; kill -STOP {who}; exit 0"
+    for seconds in (3, 10, 30, 90):  # of which the first in which it comes so far is enough
+        plan = [{"id": f"t{seconds}", "prompt": prompt, "sandbox": sandbox, "timeout": f"{seconds}s"}]
+        (task,) = own.run(plan).values()
+        assert (task["outcome"], task["reason_class"]) == ("timed_out", "timeout")
+        assert not is_running(mark)
+        if has_told := task["branch"] is not None and "told" in own.files(task["branch"]):
+            break
+    assert has_told
+
+
+def test_a_home_that_is_a_link_hides_the_same(own: Walled, sandbox: dict[str, Any]) -> None:
+    real = own.root / "disk" / "ann"
+    real.parent.mkdir()
+    own.home.rename(real)
+    own.home.symlink_to(real)
+    (real / ".ssh").mkdir()
+    (real / ".ssh" / "id").write_text("KEY")
+    (real / ".netrc").write_text("KEY")
+    (real / "plain").write_text("readable\n")
+    reads = " ".join(f"{home}/{name}" for home in (real, own.home, "~") for name in (".ssh/id", ".netrc"))
+    prompt = f"cat {reads}; cat ~/plain; git log -1 --format=%an; echo n > n; touch ~/planted"
+    tasks = own.run([{"id": "t", "prompt": f"{prompt}; true", "sandbox": sandbox}])
+    assert reasons(tasks) == {}
+    assert own.printed(tasks["t"]).split() == (["readable"] if sandbox["policy"] == "project" else []) + ["Ann"]
+    assert "n" in own.files("main-task-t") and not (real / "planted").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,10 +15,9 @@ import pytest
 from calls import needs_calls
 from test_workspaces import Project
 from test_workspaces_killed import Bench
-from walled import need_walls
+from walled import Walled, make_walled, need_walls
 
 from sessionrun.client.findings import Leftover
-from sessionrun.git.clone import list_alternates
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
@@ -25,6 +25,8 @@ from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
+
+pytestmark = pytest.mark.slow
 
 
 class WalledProject(Project):
@@ -75,16 +77,23 @@ def project(own_place: Path) -> Iterator[WalledProject]:
 COMMIT = "echo 1 > one; git add one; git commit -qm one"
 
 
-@pytest.mark.slow
-def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledProject) -> None:
+@pytest.mark.parametrize("before", ["nothing", "its work was parked", "the worktree was deleted"])
+def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledProject, before: str) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
     (worktree / "two").write_text("2")
-    assert project.run("branch", "--format=%(refname:short)").split() == ["main", "main-task-t"]
+    assert project.list_branches().keys() == {"main", "main-task-t"}
+    parked = None
+    if before == "its work was parked":
+        parked = park_work(request, project.folder()).commit
+    elif before == "the worktree was deleted":
+        shutil.rmtree(worktree)
     place = release(request, project.folder())
-    assert place.worktree is None and place.remark is None and not project.view.exists()
-    assert place.commit is not None and {"one", "two"} <= project.files(place.commit)
-    assert project.run("log", "-1", "--format=%s", "main-task-t~").strip() == "one"
+    assert (place.worktree, place.remark) == (None, None) and not project.view.exists()
+    assert project.run("worktree", "list").count("\n") == 0
+    assert place.commit == project.list_branches()["main-task-t"] and place.commit == (parked or place.commit)
+    assert project.files(place.commit) >= ({"one"} if "deleted" in before else {"one", "two"})
+    assert "one" in project.run("log", "--format=%s", place.commit).split()
 
 
 @pytest.fixture
@@ -96,7 +105,6 @@ def bench(project: WalledProject) -> Bench:
 
 
 @needs_calls
-@pytest.mark.slow
 def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
     """The task can commit, and the commit comes out."""
 
@@ -109,7 +117,6 @@ def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[
 
 
 @needs_calls
-@pytest.mark.slow
 def test_release_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
     """The commit came out once, and worktree and view are gone."""
 
@@ -127,46 +134,20 @@ def test_release_is_killed(project: WalledProject, bench: Bench, say: Callable[[
     say(f"{bench.sweep('release', begin, examine)} kills")
 
 
-@pytest.mark.slow
-def test_commits_come_out_of_a_task_whose_worktree_was_deleted(project: WalledProject) -> None:
-    request, _, worktree = project.begin()
-    project.inside(worktree, COMMIT)
-    shutil.rmtree(worktree)
-    place = release(request, project.folder())
-    assert place.commit is not None and "one" in project.files("main-task-t")
-    assert project.run("worktree", "list").count("\n") <= 1 and not project.view.exists()
-
-
-@pytest.mark.slow
-def test_what_park_committed_stays_when_the_view_is_asked_again(project: WalledProject) -> None:
-    request, _, worktree = project.begin()
-    project.inside(worktree, COMMIT)
-    (worktree / "two").write_text("2")
-    parked = park_work(request, project.folder())
-    place = release(request, project.folder())
-    assert place.commit == parked.commit == project.run("rev-parse", "main-task-t").strip()
-
-
-@pytest.mark.slow
 def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: WalledProject) -> None:
     request, _, worktree = project.begin(keep="always")
     project.inside(worktree, COMMIT)
     assert release(request, project.folder()).kept == "worktrees are kept"
-    project.run(
-        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
-    )
+    project.run("commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree)
     mine = project.run("rev-parse", "main-task-t").strip()
     place = release(replace(request, keep="never"), project.folder())
     assert place.worktree is None and place.commit == mine
 
 
-@pytest.mark.slow
 def test_a_branch_that_moved_outside_and_inside_is_left_and_said(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
-    project.run(
-        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
-    )
+    project.run("commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree)
     _keep(project, request, "refs/heads/main-task-t was moved from outside while the task ran")
 
 
@@ -205,70 +186,45 @@ def _flip(view: Path) -> None:
 COMMIT_TREE = 'git update-ref HEAD $(git commit-tree -m x -p HEAD $(printf "LINE\\n" | git mktree))'
 """A commit of a tree that no `git add` would make."""
 
+CANNOT = "its commits cannot be read: "
+GONE = "HEAD leads to a commit that is not there"
+TREE = COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\tNAME")
+MODULES = "printf '[submodule \"NAME\"]\\npath = x\\nurl = URL\\n' > m; " + COMMIT_TREE.replace(
+    "LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"
+)
+OWN_REF = "$V/refs/heads/main-task-t"
+
 HOSTILE: dict[str, tuple[str, str]] = {
-    "objects gone": (
-        "rm -rf $V/objects/??",
-        "its commits cannot be read: HEAD leads to a commit that is not there",
-    ),
-    "objects a link": ("rm -rf $V/objects; ln -s / $V/objects", "its commits cannot be read: "),
-    "a ref of rubbish": (
-        "echo rubbish > $V/refs/heads/main-task-t",
-        "its commits cannot be read: HEAD leads to a commit that is not there",
-    ),
-    "a ref is a FIFO": (
-        "rm $V/refs/heads/main-task-t; mkfifo $V/refs/heads/main-task-t",
-        "its commits cannot be read: refs/heads/main-task-t is no regular file",
-    ),
-    "a ref is a link": (
-        "rm $V/refs/heads/main-task-t; ln -s /etc/passwd $V/refs/heads/main-task-t",
-        "its commits cannot be read: refs/heads/main-task-t is no regular file",
-    ),
-    "packed refs are a FIFO": (
-        "rm -f $V/packed-refs; mkfifo $V/packed-refs",
-        "its commits cannot be read: packed-refs is no regular file",
-    ),
-    "HEAD is a link": (
-        "rm $GIT_DIR/HEAD; ln -s /etc/passwd $GIT_DIR/HEAD",
-        "its commits cannot be read: HEAD is no regular file",
-    ),
-    "submodules a link": ("ln -s / $V/modules", "its commits cannot be read: modules is no regular file"),
-    "nothing": ("rm -rf $V/*", "its commits cannot be read: "),
-    "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
-    "a folder .GIT": (
-        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.GIT"),
-        "its commits cannot be read: error: object ",
-    ),
-    "a folder .git": (
-        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.git"),
-        "its commits cannot be read: error: object ",
-    ),
-    "submodules that are elsewhere": (
-        "printf '[submodule \"../../x\"]\\npath = x\\nurl = u\\n' > m; "
-        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
-        "its commits cannot be read: error: object ",
-    ),
+    "objects gone": ("rm -rf $V/objects/??", GONE),
+    "objects a link": ("rm -rf $V/objects; ln -s / $V/objects", ""),
+    "a ref of rubbish": (f"echo rubbish > {OWN_REF}", GONE),
+    "a ref is a FIFO": (f"rm {OWN_REF}; mkfifo {OWN_REF}", "refs/heads/main-task-t is no regular file"),
+    "a ref is a link": (f"ln -sf /etc/passwd {OWN_REF}", "refs/heads/main-task-t is no regular file"),
+    "packed refs are a FIFO": ("rm -f $V/packed-refs; mkfifo $V/packed-refs", "packed-refs is no regular file"),
+    "HEAD is a link": ("ln -sf /etc/passwd $GIT_DIR/HEAD", "HEAD is no regular file"),
+    "submodules a link": ("ln -s / $V/modules", "modules is no regular file"),
+    "nothing": ("rm -rf $V/*", ""),
+    "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", ""),
+    "a folder .GIT": (TREE.replace("NAME", ".GIT"), "error: object "),
+    "a folder .git": (TREE.replace("NAME", ".git"), "error: object "),
+    "modules that are elsewhere": (MODULES.replace("NAME", "../../x").replace("URL", "u"), "error: object "),
+    "modules that are commands": (MODULES.replace("NAME", "x").replace("URL", "-u./payload"), "error: object "),
     "a blob is missing": (
         "echo 2 > two; git add two; git commit -qm two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
-        "its commits cannot be read: ",
-    ),
-    "submodules that are commands": (
-        "printf '[submodule \"x\"]\\npath = x\\nurl = -u./payload\\n' > m; "
-        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
-        "its commits cannot be read: error: object ",
+        "",
     ),
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*HOSTILE, "a flipped byte"])
 def test_a_view_that_cannot_be_read_is_refused_in_one_line(project: WalledProject, name: str) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
-    script, says = HOSTILE.get(name, ("true", "its commits cannot be read: "))
+    script, says = HOSTILE.get(name, ("true", ""))
     project.inside(worktree, script)
     if name == "a flipped byte":
         _flip(project.view)
-    _keep(project, request, says)
+    _keep(project, request, f"{CANNOT}{says}")
 
 
 PLANTED: dict[str, str] = {
@@ -294,7 +250,6 @@ PLANTED: dict[str, str] = {
 }
 
 
-@pytest.mark.slow
 def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(project: WalledProject) -> None:
     program = project.root / "program"
     text = f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n"
@@ -321,7 +276,6 @@ FILTERS = {
 """Filters of a user that run what lies in the worktree."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: WalledProject, name: str) -> None:
     """It does inside: at the checkout, where another task may have planted it, and when the work is committed."""
@@ -366,7 +320,6 @@ def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: Wall
     assert released.commit == project.run("rev-parse", "HEAD", cwd=worktree)
 
 
-@pytest.mark.slow
 def test_a_filter_that_never_ends_costs_no_file(project: WalledProject) -> None:
     project.run("config", "filter.slow.clean", "sh slow")
     request, _, worktree = project.begin(limit_s=6.0)
@@ -382,7 +335,6 @@ def test_a_filter_that_never_ends_costs_no_file(project: WalledProject) -> None:
     assert place.kept is None and {"one", "two"} <= project.files("main-task-t")
 
 
-@pytest.mark.slow
 def test_a_repository_inside_is_named_and_kept(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(
@@ -401,7 +353,6 @@ STAGED: dict[str, str] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGED)
 def test_what_is_staged_and_not_committed_costs_no_commit(project: WalledProject, name: str) -> None:
     request, _, worktree = project.begin()
@@ -422,7 +373,6 @@ def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool =
     return list(clean_claimed(claimed, dry_run=dry_run))
 
 
-@pytest.mark.slow
 def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -447,7 +397,6 @@ def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: Walle
     assert project.run("log", "-1", "--format=%s", "main-task-t~") == "one"
 
 
-@pytest.mark.slow
 def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)
@@ -464,9 +413,64 @@ def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProj
     assert "one" in project.files("main-task-t")
 
 
-def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
-    for name, line in (("a", "../../b/objects"), ("b", f"{tmp_path}/c/objects"), ("c", "../../a/objects")):
-        (tmp_path / name / "objects" / "info").mkdir(parents=True)
-        (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
-    found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
-    assert list(list_alternates(tmp_path / "a")) == found
+# Large files, by a program that does what Git LFS does: it keeps files by their digest.
+
+LFS = """\
+#!/usr/bin/env python3
+import hashlib, os, subprocess, sys
+common = subprocess.run(["git", "rev-parse", "--path-format=absolute", "--git-common-dir"], capture_output=True)
+common = common.stdout.decode().strip()
+def place(top, name):
+    return os.path.join(top, "lfs", "objects", name[:2], name[2:4], name)
+content = sys.stdin.buffer.read()
+if sys.argv[1] == "clean":
+    name = hashlib.sha256(content).hexdigest()
+    os.makedirs(os.path.dirname(place(common, name)), exist_ok=True)
+    with open(place(common, name), "wb") as stream:
+        stream.write(content)
+    print("version https://git-lfs.github.com/spec/v1")
+    print(f"oid sha256:{name}")
+    print(f"size {len(content)}")
+else:
+    name = content.decode().split("sha256:")[1].split()[0]
+    tops = [common]
+    try:
+        with open(os.path.join(common, "objects", "info", "alternates")) as lines:
+            tops += [os.path.dirname(line.strip()) for line in lines]
+    except OSError:
+        pass
+    found = [place(top, name) for top in tops if os.path.exists(place(top, name))]
+    with open(found[0], "rb") as stream:
+        sys.stdout.buffer.write(stream.read())
+"""
+
+
+@pytest.fixture
+def site(own_place: Path) -> Iterator[Walled]:
+    with make_walled(other=False) as made:
+        made.make_repository()
+        made.write("bin/git-lfs", LFS).chmod(0o755)
+        made.environ["PATH"] = f"{made.root}/bin:{made.environ['PATH']}"
+        for name in ("clean", "smudge"):
+            made.git("config", f"filter.lfs.{name}", f"git-lfs {name}")
+        made.git("config", "filter.lfs.required", "true")
+        made.sh("echo '*.bin filter=lfs' > .gitattributes; echo old > old.bin; git add -A; git commit -qm large")
+        made.sh("echo new > old.bin; git commit -qam newer")
+        yield made
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(site: Walled, policy: str) -> None:
+    script = (
+        "set -e; cat old.bin; git checkout -q HEAD~ -- old.bin; cat old.bin; echo mine > my.bin; git add -A; "
+        "git commit -qm mine; git show HEAD:my.bin | grep -q oid; echo later > later.bin; "
+        f"! touch {site.top}/.git/lfs/objects/planted"
+    )
+    sandbox = {"policy": policy, "network": "none", "read": [str(site.root / "bin")]}
+    task = site.run([{"id": "t", "prompt": script, "sandbox": sandbox}])["t"]
+    assert task["outcome"] == "succeeded" and task["worktree_kept"] is None, task
+    assert site.printed(task).split() == ["new", "old"]
+    for name, content in (("my", b"mine\n"), ("later", b"later\n")):
+        assert hashlib.sha256(content).hexdigest() in site.git("show", f"main-task-t:{name}.bin")
+    site.git("checkout", "-q", "main-task-t")
+    assert (site.top / "my.bin").read_text() == "mine\n" and (site.top / "later.bin").read_text() == "later\n"

@@ -231,6 +231,7 @@ class Desk:
 
 
 async def give_script(request: Request) -> Response:
+    """The script of all pages."""
     return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
 
 

@@ -35,7 +35,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "cli": Size(41, 6858, 4143),
     "client": Size(47, 8132, 4719),
     "cluster": Size(29, 6008, 3543),
-    "doors": Size(13, 2643, 1702),
+    "doors": Size(13, 2644, 1702),
     "engine": Size(15, 3640, 2100),
     "git": Size(8, 1540, 853),
     "input": Size(20, 3988, 2415),
@@ -50,9 +50,9 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(377, 72491, 42265)
-TESTS_LINES: Final = 57_473
-PAGES_LINES: Final = 9429
+PACKAGE_BUDGET: Final = Size(377, 72492, 42265)
+TESTS_LINES: Final = 55_856
+PAGES_LINES: Final = 9430
 
 
 @cache

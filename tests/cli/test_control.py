@@ -209,7 +209,7 @@ def test_what_is_asked(sessionrun: Command, name: str) -> None:
     if state != "killed":
         (sessionrun.cwd / "go").touch()
     sessionrun.wait(session_id)
-    assert_nothing_left(session_id)
+    assert_nothing_left(sessionrun, session_id)
 
 
 def ask(sessionrun: Command, session: str, verb: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -263,7 +263,7 @@ def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
         one = make_shown(num, f"Fix the warnings in src/queue/loader{num}.py", agent="a", model="m")
         facts = {"word": "failed", "outcome": "failed", "reason": "exit code 1"}
         quiet = {"reason": None, "audit": None, "leftovers": None}
-        one = one._replace(task=one.task | (quiet if num % 16 else facts))
+        one = one._replace(task={**one.task, **(quiet if num % 16 else facts)})
         if num % 16:
             done, none = Excerpt("done", 4, False), Excerpt("", 0, False)
             one = one._replace(sections=(), prompts=[], acts=(), bars=bars, answer=done, errors=none)

@@ -283,36 +283,6 @@ def test_list_passes_over_what_it_cannot_read(sessionrun: Command) -> None:
     assert done.stderr.count("\n") == 1
 
 
-# --- wait ---
-
-
-def test_wait(sessionrun: Command) -> None:
-    plan = {
-        "prompts": [
-            {"id": "quick", "prompt": "true"},
-            {"id": "bad", "prompt": "exit 3"},
-            {"id": "slow", "prompt": "while ! [ -e go ]; do sleep 0.05; done"},
-        ]
-    }
-    session_id = sessionrun.start(plan)
-    assert sessionrun("wait", session_id, "quick").returncode == 0
-    assert sessionrun("wait", session_id, "bad").returncode == 1
-    assert sessionrun("wait", session_id, "quick", "bad").returncode == 1
-    assert sessionrun("wait", session_id, "--any", "quick", "slow").returncode == 0
-    assert sessionrun("wait", session_id, "--any").returncode == 1
-    for words in (["--timeout", "0"], ["--timeout", "0.2", "slow"], ["--any", "--timeout", "0.2", "slow"]):
-        done = sessionrun("wait", session_id, *words, "--json")
-        assert done.returncode == 124
-        record = json.loads(done.stdout)
-        assert record["timed_out"]
-    with sessionrun.popen("wait", session_id, stdout=subprocess.PIPE) as waiting:
-        assert waiting.poll() is None
-        (sessionrun.cwd / "go").touch()
-        assert waiting.wait(60) == 1
-    assert sessionrun("wait", session_id, "slow").returncode == 0
-    assert sessionrun("wait", session_id, "nobody").returncode == 2
-
-
 # --- polling while it runs ---
 
 

@@ -33,7 +33,7 @@ from sessionrun.model.spec import AgentSpec
 
 VERSIONS = {
     "claude": "2.1.329 (Claude Code)",
-    "codex": "codex-cli 0.169.0",
+    "codex": "codex-cli 0.169.1",
     "qwen": "0.24.4",
     "gemini": "0.62.0",
     "opencode": "1.180.2",
@@ -61,24 +61,6 @@ def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> 
     host = Host(True, euid, {"PATH": str(folder), "HOME": os.environ["HOME"], **environ}, "linux")
     known = {**table.BUILTIN, **{agent.name: agent for agent in own}}
     return {one.name: one for one in examine_agents(known, host)}
-
-
-def test_versions_that_we_know_and_others(programs: Path) -> None:
-    for name, said in VERSIONS.items():
-        install(programs, name, f"echo '{said}'")
-    found = examine(programs)
-    assert {name: found[name].known for name in VERSIONS} == {
-        "claude": True,
-        "codex": True,
-        "qwen": True,
-        "gemini": False,
-        "opencode": False,
-        "aider": True,
-    }
-    assert found["codex"].version == "codex-cli 0.169.0"
-    assert found["codex"].path == str(programs / "codex")
-    signed_in = examine(programs, GEMINI_API_KEY="k")["gemini"]
-    assert signed_in.hint == "not tested with this version, but with 0.61: its output may be misread"
 
 
 @pytest.mark.parametrize(("name", "known"), PAIRS)
@@ -194,17 +176,12 @@ def own_path(programs: Path) -> Mapping[str, str]:
     return {"PATH": str(programs), **dict.fromkeys(keys, "")}
 
 
-def test_nobody_could_start(sessionrun: Command, programs: Path) -> None:
-    done = sessionrun("doctor", "agents", env=own_path(programs))
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "claude: not found; to install it: npm install -g @anthropic-ai/claude-code\n" in done.stdout
-    assert "shell" in done.stdout
-
-
 def test_the_table(sessionrun: Command, programs: Path) -> None:
-    install(programs, "aider", "echo aider 0.86.2")
-    install(programs, "codex", "echo; echo codex-cli 0.169.1; cat")
-    env = {**own_path(programs), "GROQ_API_KEY": "top-secret"}
+    env = {**own_path(programs), "GROQ_API_KEY": "top-secret", "GEMINI_API_KEY": "k"}
+    nobody = sessionrun("doctor", "agents", env=env)
+    assert (nobody.returncode, "claude: not found; to install it: npm " in nobody.stdout) == (1, True)
+    for name, said in VERSIONS.items():
+        install(programs, name, f"echo; echo '{said}'; cat")
     done = sessionrun("doctor", "agents", env=env)
     assert (done.returncode, done.stderr, "top-secret" in done.stdout) == (0, "", False)
     records = {

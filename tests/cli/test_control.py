@@ -38,8 +38,8 @@ Row = tuple[str, int, str] | tuple[str, int, str, str]
 """What is asked (without the session), the exit code, what is said, and then how tasks stand: `ID=WORD/ATTEMPT`.
 
 A row that begins with `:` is done beside it: `:touch FILE`, `:kill` the session's own processes, `:wait` for the
-end, which comes once somebody waits, or `:same`: since the first row nothing was recorded.  `add ID` is `run --into`
-with one task.
+end, which comes once somebody waits, or `:same`: since the first row nothing was recorded.  `add ID` is
+`run --into` with one task.
 """
 
 STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
@@ -81,7 +81,7 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             ("wait --any", 1, ""),
             ("wait --timeout 0 --json", 124, '"timed_out":true'),
             ("wait --timeout 0.2 long", 124, "0 of 1 ended"),
-            ("wait --any --timeout 0.2 long", 124, "0 of 1 ended"),
+            ("wait --any --timeout 0.2 long", 124, "3 of 6 ended"),
             ("wait nobody", 2, "no task 'nobody' in session "),
             (":wait", 1, "", "last=succeeded/1"),
         ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Command
+from stages import make_repository_of
 
 from sessionrun.cli.argv import load_verb
 from sessionrun.cli.help import BY_HAND, EXAMPLES, HEADINGS, list_lines, write_first_page, write_topic
@@ -92,10 +93,7 @@ def test_what_an_agent_loads_is_short_and_says_when() -> None:
 
 @pytest.mark.slow
 def test_each_block_of_the_skill(sessionrun: Command) -> None:
-    user = ("-c", "user.email=t@example.org", "-c", "user.name=T")
-    (sessionrun.cwd / "sessionrun.toml").write_text(STUB)
-    for words in (("init", "-q"), ("add", "sessionrun.toml"), (*user, "commit", "-q", "-m", "A")):
-        subprocess.run(["git", *words], cwd=sessionrun.cwd, check=True)
+    make_repository_of(sessionrun.cwd, {"sessionrun.toml": STUB})
     blocks = re.findall(
         r"^```sh\n(.*?)^```$", (TOP / "examples" / "skill" / "SKILL.md").read_text(), re.DOTALL | re.MULTILINE
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_looks import make_task
 
 from sessionrun.cli.comparison import comparison_lines
 from sessionrun.client.reading.comparison import compare_tasks
@@ -23,21 +24,10 @@ from sessionrun.model.words import AXES, is_matrix
 
 
 def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: Any) -> dict[str, Any]:
-    return {
-        "id": f"{model}-{name}-{sample}",
-        "labels": {"model": model, "task": name, "agent": "qwen", "sample": str(sample)},
-        "status": "completed" if outcome else "running",
-        "outcome": outcome,
-        "word": outcome or "running",
-        "model": "told by the agent",
-        "agent": "qwen",
-        "started_at": "2026-11-30T12:00:00.000Z",
-        "duration_s": None,
-        "usage": None,
-        "diff_stat": None,
-        "check": None,
-        **said,
-    }
+    known: dict[str, Any] = {"id": f"{model}-{name}-{sample}", "model": "told by the agent", "agent": "qwen"}
+    known |= {"labels": {"model": model, "task": name, "agent": "qwen", "sample": str(sample)}}
+    known |= {"duration_s": None, "usage": None, "check": None, **said}
+    return make_task(sample, "completed" if outcome else "running", outcome, **known)
 
 
 def compare(tasks: list[dict[str, Any]], by: str) -> dict[str, Any]:

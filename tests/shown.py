@@ -49,4 +49,5 @@ def mask(text: str, session_id: str) -> str:
     """What two runs print alike: without the session's id, moments, and how long something took."""
     text = text.replace(session_id, "SESSION").replace(session_id[:8], "ID")
     text = re.sub(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
-    return re.sub(r" *\d+\.\d+ s\b", " N s", text)
+    text = re.sub(r" *\b(\d+\.\d+|\d+ m \d\d) s\b", " N s", text)
+    return re.sub(r" +TOOK", " TOOK", text)

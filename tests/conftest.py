@@ -495,7 +495,7 @@ def kill_sessions(results: Path) -> None:
     locks are free, and by the ledger no job is left.
     """
     ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
-    while ids and (victims := _find_processes(results, ids)):  # a root that still lives starts another keeper
+    while ids and (victims := find_processes(results, ids)):  # a root that still lives starts another keeper
         kill_together(victims)
 
 
@@ -509,7 +509,7 @@ def kill_together(victims: Collection[psutil.Process]) -> None:
         eventually(partial(is_gone, process))
 
 
-def _find_processes(results: Path, ids: set[str]) -> list[psutil.Process]:
+def find_processes(results: Path, ids: set[str]) -> list[psutil.Process]:
     """The processes of these sessions: by their command line, and those of jobs by their marker."""
     found = []
     for process in psutil.process_iter():

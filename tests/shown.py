@@ -1,7 +1,10 @@
-"""Views that a test writes by hand, with the words, counts and state that a session's own would have."""
+"""What is shown of sessions: views that a test writes by hand, and texts that are kept word for word."""
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 from sessionrun.engine.status import recount
@@ -32,3 +35,19 @@ def with_state(view: dict[str, Any]) -> dict[str, Any]:
     nothing = dict.fromkeys(("feed", "usage", "budget", "ended_at")) | {"stopped": [], "no_contact": []}
     view = {**nothing, "status": "running", **view}
     return recount({**view, "tasks": [with_word(task) for task in view["tasks"]]})
+
+
+def check_golden(name: str, text: str) -> None:
+    """The text is the one that is kept; GOLDEN=write renews the file."""
+    golden = Path(__file__).parent / "data" / "looks" / f"{name}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def mask(text: str, session_id: str) -> str:
+    """What two runs print alike: without the session's id, moments, and how long something took."""
+    text = text.replace(session_id, "SESSION").replace(session_id[:8], "ID")
+    text = re.sub(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
+    text = re.sub(r" *\b(\d+\.\d+|\d+ m \d\d) s\b", " N s", text)
+    return re.sub(r" +TOOK", " TOOK", text)

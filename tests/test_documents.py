@@ -19,6 +19,7 @@ import pytest
 from conftest import Command
 from house.test_rooms import ROOMS, ROOT
 from manual import load_verb
+from stages import make_repository_of
 from terminal import Terminal
 
 from sessionrun import cli as command_line
@@ -439,19 +440,9 @@ ENDED = "sessionrun wait last > /dev/null 2>&1"
 
 def begin_night(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repository with `make test`, and an agent on PATH."""
-    files = {
-        "Makefile": "test:\n\t@python3 -m compileall -q .\n",
-        ".gitignore": "*\n!*.py\n!docs\n!*.md\n",
-        "parser.py": "x = 1\n",
-    }
-    for name, text in files.items():
-        (place / name).write_text(text)
-    for words in (
-        "init -q -b main",
-        "add -f Makefile .gitignore parser.py",
-        "-c user.name=A -c user.email=a@localhost commit -q -m first",
-    ):
-        subprocess.run(["git", *words.split()], cwd=place, check=True)
+    makefile = "test:\n\t@python3 -m compileall -q .\n"
+    kept = "*\n!*.py\n!docs\n!*.md\n!Makefile\n!.gitignore\n"
+    make_repository_of(place, {"Makefile": makefile, ".gitignore": kept, "parser.py": "x = 1\n"})
     programs = place.parent / "programs"
     programs.mkdir()
     (programs / "claude").write_text(STAND_IN)

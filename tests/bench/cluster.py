@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from clusters import real_cluster
+from clusters import free_ports, real_cluster
 from conftest import Command
-from slurms import free_ports
 from warm import Warm
 
 from .measure import Bench, Row, Spent, compare, interleave, make_bench

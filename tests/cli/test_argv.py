@@ -1,36 +1,32 @@
-"""The rewriting of the command line: every spelling of the older tools, and what must be left alone."""
+"""The words of a command line: spellings of older tools, words of other programs, and what a shell offers."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from sessionrun.cli.argv import asks_for_json, rewrite_argv
+import pytest
+from click.shell_completion import BashComplete
+
+from sessionrun.cli import group
+from sessionrun.cli.aliases import ALIASES, expand_alias
+from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
 
 TABLE = (
     # verbs stay as they are
     ("status abc", "status abc"),
-    ("run --status x", "run --status x"),
     ("list --json", "list --json"),
-    ("cancel abc a b", "cancel abc a b"),
     # our own flags stay
     ("-h", "-h"),
-    ("--help", "--help"),
-    ("-v", "-v"),
-    ("--version", "--version"),
     ("--help --status", "--help --status"),
     # the seed's flags are verbs, wherever they stand
     ("--status abc", "status abc"),
     ("--status=abc", "status abc"),
-    ("--status", "status"),
     ("--status=", "status "),
-    ("--results abc", "results abc"),
     ("--results=abc --tail 3", "results abc --tail 3"),
-    ("--list", "list"),
     ("--overview", "list --totals"),
     ("--json --status abc", "status --json abc"),
     ("--json --status=abc", "status --json abc"),
     ("--results-dir r --list --all", "list --results-dir r --all"),
-    ("--results-dir=r --list", "list --results-dir=r"),
     ("--status --help", "status --help"),
     ("--status abc --results def", "status abc --results def"),
     ("--status=a=b", "status a=b"),
@@ -44,27 +40,20 @@ TABLE = (
     ("", "run"),
     ("tasks.json", "run tasks.json"),
     ("--json", "run --json"),
-    ("-q tasks.json", "run -q tasks.json"),
-    ("--verbose --sync f.json", "run --verbose --sync f.json"),
     ("--sync -", "run --sync -"),
     ("--worktree --max-parallel=3 --verbose f.json", "run --worktree --max-parallel=3 --verbose f.json"),
     ("--dry-run f.json -h", "run --dry-run f.json -h"),
     ("nosuchverb", "run nosuchverb"),
-    ("Status abc", "run Status abc"),
     # a verb wins over a file of its name
-    ("./status", "run ./status"),
     ("-- status", "run -- status"),
     ("-- --status", "run -- --status"),
-    ("f.json -- --list", "run f.json -- --list"),
     # values that look like flags
     ("--name --list f.json", "run --name --list f.json"),
     ("--label --status --list", "list --label --status"),
     ("--name=--list f.json", "run --name=--list f.json"),
     ("--timeout 3 --status abc", "status --timeout 3 abc"),
     ("--statusx", "run --statusx"),
-    ("--name", "run --name"),
     ("--older-than status", "run --older-than status"),
-    ("--rescue status", "run --rescue status"),
     ("--brief status", "status --brief"),
     ("--no-such status", "status --no-such"),
 )
@@ -75,10 +64,6 @@ def test_the_words_with_a_verb_in_front(given: str, expected: str) -> None:
     words = given.split()
     assert rewrite_argv(words) == expected.split(" ")
     assert words == given.split(), "the list itself is not changed"
-
-
-def test_words_with_spaces_and_odd_bytes_pass() -> None:
-    assert rewrite_argv(["a file.json", "", "\udcff"]) == ["run", "a file.json", "", "\udcff"]
 
 
 @pytest.mark.parametrize(
@@ -92,3 +77,58 @@ def test_words_with_spaces_and_odd_bytes_pass() -> None:
 )
 def test_whether_json_is_asked_for_is_known_before_parsing(words: str, *, expected: bool) -> None:
     assert asks_for_json(words.split()) is expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ls --all", "list --all"),
+        ("ps", "list --state running,recovering"),
+        ("stop last api", "cancel last api"),
+        ("kill last", "cancel --now last"),
+        ("rm last --dry-run", "clean last --dry-run"),
+        ("--json ls", "list --json"),
+        ("version", "--version"),
+        ("-V", "--version"),
+        ("run ls", "run ls"),
+        ("tasks.json", "tasks.json"),
+    ],
+)
+def test_an_alias_is_written_out(
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expand_alias(words.split()) == expected.split()
+
+
+def test_a_file_wins_over_an_alias_and_no_alias_is_a_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not ALIASES.keys() & VERBS.keys()
+    for word in ALIASES:
+        (tmp_path / word).touch()
+        assert rewrite_argv(expand_alias([word])) == ["run", word]
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        ("", "stat", ["file stat", "plain status"]),
+        ("", "--worktree", ["plain --worktree", "plain --worktree-dir"]),
+        ("--agent", "cl", ["plain claude"]),
+        ("tasks.json --agent", "qw", ["plain qwen"]),
+        ("tasks.json", "--max-p", ["plain --max-parallel"]),
+        ("run", "ta", ["file ta"]),
+        ("status", "la", ["plain last"]),
+        ("stop", "--n", ["plain --now"]),
+        ("status last", "x", []),
+    ],
+)
+def test_a_shell_is_offered_what_may_come(
+    words: str, incomplete: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = BashComplete(group, {}, "sessionrun", "_SESSIONRUN_COMPLETE").get_completions(
+        words.split(), incomplete
+    )
+    assert [f"{item.type} {item.value}" for item in found] == offered

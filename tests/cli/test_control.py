@@ -37,8 +37,9 @@ BEGUN: Final = "good=succeeded/1 bad=failed/1 dep=skipped/1 long=running/1 next=
 Row = tuple[str, int, str] | tuple[str, int, str, str]
 """What is asked (without the session), the exit code, what is said, and then how tasks stand: `ID=WORD/ATTEMPT`.
 
-A row that begins with `:` is done beside it: `:touch FILE`, `:kill` the session's own processes, or `:same`: since
-the first row nothing was recorded.  `add ID` is `run --into` with one task.
+A row that begins with `:` is done beside it: `:touch FILE`, `:kill` the session's own processes, `:wait` for the
+end, which comes once somebody waits, or `:same`: since the first row nothing was recorded.  `add ID` is
+`run --into` with one task.
 """
 
 STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
@@ -68,6 +69,21 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             ("set --max-parallel x", 2, "'x' is not a whole number of 0 or more"),
             ("resume", 0, "is running (lock, keeper.lock, root.lock held)"),
             (":same", 0, "", BEGUN),
+        ],
+    ),
+    "waited for": (
+        "runs",
+        [
+            ("wait good", 0, "1 of 1 ended: 1 succeeded"),
+            ("wait bad", 1, "1 failed"),
+            ("wait good bad", 1, "2 of 2 ended"),
+            ("wait --any good long", 0, "1 succeeded"),
+            ("wait --any", 1, ""),
+            ("wait --timeout 0 --json", 124, '"timed_out":true'),
+            ("wait --timeout 0.2 long", 124, "0 of 1 ended"),
+            ("wait --any --timeout 0.2 long", 124, "3 of 6 ended"),
+            ("wait nobody", 2, "no task 'nobody' in session "),
+            (":wait", 1, "", "last=succeeded/1"),
         ],
     ),
     "tried again": (
@@ -198,6 +214,11 @@ def test_what_is_asked(sessionrun: Command, name: str) -> None:
             (sessionrun.cwd / words[1]).touch()
         elif words[0] == ":kill":
             sessionrun.kill_chain(session_id)
+        elif words[0] == ":wait":
+            with sessionrun.popen("wait", session_id, stdout=subprocess.DEVNULL) as waiting:
+                assert waiting.poll() is None
+                (sessionrun.cwd / "go").touch()
+                assert waiting.wait(60) == code
         elif words[0] == ":same":
             assert (folder / "journal").read_bytes() == before
         else:
@@ -209,7 +230,7 @@ def test_what_is_asked(sessionrun: Command, name: str) -> None:
     if state != "killed":
         (sessionrun.cwd / "go").touch()
     sessionrun.wait(session_id)
-    assert_nothing_left(session_id)
+    assert_nothing_left(sessionrun, session_id)
 
 
 def ask(sessionrun: Command, session: str, verb: str, *words: str) -> subprocess.CompletedProcess[str]:

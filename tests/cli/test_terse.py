@@ -16,6 +16,7 @@ import pytest
 from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.cli.failures import digest_lines
 from sessionrun.cli.formats import FORMATS
@@ -123,37 +124,21 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
     for num, (answer, errors) in enumerate(outputs, 1):
         (folder / f"{num}.txt").write_bytes(answer.encode("utf-8", "surrogateescape"))
         (folder / f"{num}.err").write_bytes(errors.encode("utf-8", "surrogateescape"))
-        failed = num % 3 == 0
-        tasks.append(
-            {
-                "num": num,
-                "id": f"task-{num}",
-                "status": "completed",
-                "outcome": "failed" if failed else "succeeded",
-                "word": "failed" if failed else "succeeded",
-                "reason": "exit_code: exit code 3" if failed else None,
-                "reason_class": "exit_code" if failed else None,
-                "attempt": 1,
-                "phase": None,
-                "title": f"do {num}",
-                "check": None,
-                "landing": None,
-                "output": f"{num}.txt",
-                "stderr": f"{num}.err",
-            }
-        )
+        files = {"output": f"{num}.txt", "stderr": f"{num}.err"}
+        failed: dict[str, Any] = {
+            "outcome": "failed",
+            "reason": "exit_code: exit code 3",
+            "reason_class": "exit_code",
+        }
+        facts: dict[str, Any] = {"id": f"task-{num}", "title": f"do {num}", "attempt": 1, "check": None, **files}
+        tasks.append(make_task(num, **facts, **(failed if num % 3 == 0 else {})))
     return tasks
 
 
-def make_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a digest shows of the session of such tasks, which has ended."""
-    failed = sum(task["outcome"] == "failed" for task in tasks)
-    view = {"session_id": str(uuid.uuid4()), "name": None, "results_dir": str(folder), "failed": failed}
-    counts = {"failed": failed, "succeeded": len(tasks) - failed}
-    view |= {"counts": counts, "started_at": None, "ended_at": None}
-    view |= {"completed": len(tasks), "total": len(tasks), "successful": len(tasks) - failed}
-    view |= {"no_contact": [], "disk_full": None, "held_until": None}
-    return view | {"status": "completed", "outcome": "failed", "state": "ended", "result": "failed"}
+def make_digest_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The session of such tasks, which has ended."""
+    ended: dict[str, Any] = {"status": "completed", "outcome": "failed", "ended_at": BEGAN, "disk_full": None}
+    return make_view(tasks, name=None, session_id=str(uuid.uuid4()), results_dir=str(folder), **ended)
 
 
 HOSTILE = '<a b="c">]]>&\x1b[31m\x00\n```\n=cmd|x,"y"\r\n\ufffe'
@@ -163,7 +148,7 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, [(HOSTILE, ""), ("=1+1", ""), ("", HOSTILE)])
     for task in tasks:
         task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5}
-    view = {**make_view(tmp_path, tasks), "name": HOSTILE}
+    view = {**make_digest_view(tmp_path, tasks), "name": HOSTILE}
 
     def read(task: Mapping[str, Any], key: str) -> str:
         return Path(tmp_path, task[key]).read_bytes().decode()
@@ -192,7 +177,7 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
     folder = tmp_path_factory.mktemp("digest")
     tasks = make_tasks(folder, outputs)
     failed = [task for task in tasks if task["outcome"] == "failed"]
-    view = make_view(folder, tasks)
+    view = make_digest_view(folder, tasks)
     text = "\n".join(digest_lines(SessionDir(folder), {**view, "tasks": tasks}, tasks, room))
     assert len(text.encode()) < room
     unnamed = [task["id"] for task in failed if not re.search(rf"\b{task['id']}\b", text)]
@@ -214,7 +199,7 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
     tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 900) if task["num"] % 3]
     for task in tasks:
         task["outcome"] = task["word"] = "failed"
-    view = make_view(tmp_path, tasks)
+    view = make_digest_view(tmp_path, tasks)
     with pytest.raises(InputError, match="600 tasks need attention"):
         make_digest_json(SessionDir(tmp_path), view, tasks, 2500)
     record = json.loads(make_digest_json(SessionDir(tmp_path), view, tasks, 8000))
@@ -228,24 +213,6 @@ def test_short_answers_leave_room_to_long_ones() -> None:
 
 
 @pytest.mark.slow
-def test_fifty_tasks_by_shell(sessionrun: Command) -> None:
-    """The workflow of an agent that starts 50 tasks of which 5 fail, and looks why: 4 calls, and 4 KB to read."""
-    prompts = [
-        f"seq 100; echo ValueError: lost {n} >&2; exit 3" if n % 10 == 0 else f"echo {n}" for n in range(50)
-    ]
-    read = []
-    read.append(sessionrun.start({"prompts": prompts}))
-    session_id = read[0]
-    for words in (("wait", session_id), ("status", session_id, "--brief"), ("results", session_id, "--failed")):
-        room = ("--max-bytes", "2000") if words[0] == "results" else ()
-        done = sessionrun(*words, *room)
-        assert done.returncode in (0, 1), done.stderr
-        read.append(done.stdout + done.stderr)
-    assert sum(len(told.encode()) for told in read) <= 4096
-    assert all(f"ValueError: lost {n}" in read[-1] for n in range(0, 50, 10))
-
-
-@pytest.mark.slow
 def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     """By a tokenizer that needs no network: 200 answers of 1 MB of code and words stay within 2,000 tokens."""
     if find_spec("mistral_common") is None:
@@ -256,7 +223,7 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     source = "".join(path.read_text() for path in sorted(Path(__file__).parents[1].rglob("test_*.py")))[:1_000_000]
     tasks = make_tasks(tmp_path, [(source[number:] + source[:number], source[:5000]) for number in range(200)])
     failed = [task for task in tasks if task["outcome"] == "failed"]
-    view = make_view(tmp_path, tasks)
+    view = make_digest_view(tmp_path, tasks)
     for limit in (2000, 8000):
         lines = digest_lines(SessionDir(tmp_path), {**view, "tasks": tasks}, tasks, BYTES_PER_TOKEN * limit)
         as_json = make_digest_json(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)

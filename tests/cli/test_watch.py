@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import termios
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from shown import check_golden
 from terminal import Terminal
 from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
@@ -38,37 +38,59 @@ def make_session(count: int) -> dict[str, Any]:
     return make_view(tasks)
 
 
+def make_landing() -> dict[str, Any]:
+    """Some tasks that are held, each for another reason, and some whose work lands."""
+    limit = {"held_until": "2026-11-23T19:30:12.000Z", "reason_class": "held", "reason": "held: usage limit"}
+    tasks = [make_task(num, "pending", **limit) for num in (1, 2)]
+    tasks += [make_task(3, "pending", reason_class="held", reason="held: on request")]
+    states = enumerate(("landed", "waiting", "mending"), 4)
+    return make_view([*tasks, *(make_task(num, landing={"status": word, "reason": None}) for num, word in states)])
+
+
+def make_matrix() -> dict[str, Any]:
+    """Tasks that have UUIDs, and are called by their rows and columns."""
+    cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
+    tasks = [
+        make_task(num, outcome="failed", usage=None, labels={"task": row, "model": model, "agent": "alpha"})
+        for num, (row, model) in enumerate(cells, 1)
+    ]
+    for task in tasks:
+        task |= {"id": f"00000000-0000-4000-8000-00000000000{task['num']}", "check": None, "diff_stat": None}
+    return make_view(tasks)
+
+
+BOARDS = {
+    "many": make_session(100),
+    "landing": make_landing(),
+    "matrix": make_matrix(),
+    "fine": make_view([make_task(1)]),
+}
+
+
 def shown_of(view: dict[str, Any], size: tuple[int, int], **choice: Any) -> list[tuple[str, str]]:
     chosen = Choice(**choice)
-    return draw(
-        view, choose_tasks(view, chosen), {"t3": "halfway\x1b[31m", "t2": "No such file"}, chosen, NOW, size
-    )
+    tails = {
+        "t3": "halfway\x1b[31m",
+        "t2": "No such file",
+        str(view["tasks"][:1] and view["tasks"][0]["id"]): "why",
+    }
+    return draw(view, choose_tasks(view, chosen), tails, chosen, NOW, size)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 12), (120, 40), (40, 20)])
-def test_what_is_drawn(size: tuple[int, int]) -> None:
-    view = make_session(100)
-    lines = shown_of(view, size, selected="t5")
-    assert len(lines) == size[1] and max(columns(text) for text, _ in lines) <= size[0]
-    (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
-    assert "t5" in lines[place][0]
-    assert lines[0][0].startswith("nightly (abc123): running") and lines[0][0].endswith("3/100")
-    assert (
-        lines[-1][0] == tell_keys(size[0])
-        and lines[-1][0].startswith("q quit  ? keys")
-        and "95 waiting: next t6 t7" in lines[-2][0]
-    )
-
-
-def test_what_runs_stands_first_then_what_needs_a_person_then_what_is_done() -> None:
-    top = [text for text, _ in shown_of(make_session(100), (120, 24))]
-    assert re.fullmatch("[█▓▒░·]{120}", top[1]) and (top[1][0], top[1][1], top[1][2]) == ("█", "▓", "▒")
-    assert top[3] == "1 held: wait"
-    assert "running" in top[4] and "4.0 s" in top[4] and top[4].endswith("halfway\\x1b[31m")
-    assert set(top[5]) == {"─"} == set(top[9])
-    needy = {line.split()[1]: line for line in top[6:9]}
-    assert needy.keys() == {"failed", "held", "bounced"} and needy["failed"].endswith("exit code 3 - No such file")
-    assert "Write the parser of the" in top[10] and "10.0 s" in top[10] and "$0.26" in top[10]
+@pytest.mark.parametrize("size", ["120x40", "80x24", "80x24-c", "40x12"])
+def test_what_is_drawn(size: str, monkeypatch: pytest.MonkeyPatch, utc: None) -> None:
+    """What runs stands first, then what needs a person; a matrix stands on top of a screen that is high enough."""
+    monkeypatch.setenv("LC_ALL", "C" if size.endswith("-c") else "C.UTF-8")
+    render._choose_sign.cache_clear()
+    width, height = map(int, size.removesuffix("-c").split("x"))
+    text = ""
+    for name, view in BOARDS.items():
+        lines = shown_of(view, (width, height), selected=view["tasks"][-1]["id"] if name == "landing" else "t5")
+        assert len(lines) == height and max(columns(line) for line, _ in lines) <= width
+        text += "".join([f"== {name}\n", *(f"{style[:4]:4}|{line.rstrip()}\n" for line, style in lines)])
+    assert text.isascii() or not size.endswith("-c")
+    check_golden(f"board-{size}", text)
+    render._choose_sign.cache_clear()
 
 
 @pytest.mark.parametrize(("running", "bad", "rows"), [(300, 9, (9, 8)), (2, 300, (2, 15)), (300, 0, (17, 0))])
@@ -99,14 +121,6 @@ def test_what_is_asked_and_all_keys_are_shown_whole(size: tuple[int, int]) -> No
         shown = "".join(text for text, style in lines[1:] if style == "bold").replace(" ", "")
         assert shown == message.replace(" ", "") and len(lines) == size[1]
     assert len(tell_keys(80)) <= 80 < len(tell_keys(200)) and tell_keys(5) == "q quit"
-
-
-def test_a_bar_without_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_ALL", "C")
-    render._choose_sign.cache_clear()
-    lines = [text for text, _ in shown_of(make_session(10), (80, 24))]
-    assert re.fullmatch("[#x~>.]{80}", lines[1]) and all(text.isascii() for text in lines)
-    render._choose_sign.cache_clear()
 
 
 def test_what_is_chosen() -> None:
@@ -178,42 +192,3 @@ def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
     # the variables would win over what the terminal says itself
     script = f"env -u COLUMNS -u LINES TZ=UTC LC_ALL={locale} {shlex.join(sessionrun.argv)} watch; exec cat"
     check_screen(sessionrun, tmp_path, f"watch-{screen}", script, "q quit")
-
-
-def test_what_is_held_and_what_lands_is_said() -> None:
-    def fourth(*tasks: dict[str, Any]) -> str:
-        return shown_of(make_view(list(tasks)), (120, 20))[3][0]
-
-    limit = {"held_until": "2026-11-23T19:30:12.000Z", "reason_class": "held", "reason": "held: usage limit"}
-    held = [make_task(num, "pending", **limit) for num in (1, 2)]
-    landed, waits = (
-        make_task(3, landing={"status": "landed", "reason": None}),
-        make_task(4, landing={"status": "waiting", "reason": None}),
-    )
-    asked = make_task(5, "pending", reason_class="held", reason="held: on request")
-    told = fourth(*held, landed, waits, asked)
-    assert re.fullmatch(
-        r"2 held: usage limit, until 2026-11-2\d \d\d:\d\d \(in 325 days\); 1 held: on request", told
-    )
-    assert "succeeded" in fourth(make_task(1))
-    landing = make_task(6, landing={"status": "mending", "reason": None})
-    assert fourth(landing) == "landing: t6 mending"
-
-
-@pytest.mark.parametrize("height", [24, 14])
-def test_a_matrix_stands_on_top_and_its_cells_have_names(height: int) -> None:
-    """On a screen that is too low for its rows it is left out; what stands below them may be cut."""
-    cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
-    tasks = [
-        make_task(num, outcome="failed", usage=None, labels={"task": row, "model": model, "agent": "alpha"})
-        for num, (row, model) in enumerate(cells, 1)
-    ]
-    for task in tasks:
-        task |= {"id": f"00000000-0000-4000-8000-00000000000{task['num']}", "check": None, "diff_stat": None}
-    chosen = Choice()
-    view = make_view(tasks)
-    shown = draw(view, choose_tasks(view, chosen), {tasks[0]["id"]: "why it failed"}, chosen, NOW, (100, height))
-    lines = [text for text, _ in shown]
-    assert any(line.startswith("solved") for line in lines) is (height == 24)
-    assert any("easy · m1" in line and line.endswith("why it failed") for line in lines)
-    assert not any("00000000" in line for line in lines)

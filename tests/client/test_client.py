@@ -7,7 +7,6 @@ import inspect
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,21 +162,6 @@ def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Pa
     session = api.open_session(None, "last")
     assert api.wait(session).view["outcome"] == "succeeded"
     assert "said once" not in (session.path / "supervisor.log").read_text()
-
-
-def test_what_a_caller_should_be_told_is_a_warning(own_place: Path, results: Path) -> None:
-    session = start({"id": "a", "prompt": "true"})
-    api.wait(session)
-    other = results / "session-00000000-0000-0000-0000-000000000000"
-    other.mkdir()
-    (other / "spec.json").write_text("{")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        views = api.load_summaries(results)
-    assert [view["session_id"] for view in views] == [session.session_id]
-    (told,) = caught
-    assert told.category is api.SessionWarning
-    assert str(other) in str(told.message)
 
 
 def test_bad_input_is_an_error_of_ours() -> None:

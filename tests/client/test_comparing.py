@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_looks import make_task
 
 from sessionrun.cli.comparison import comparison_lines
 from sessionrun.client.reading.comparison import compare_tasks
@@ -17,29 +18,16 @@ from sessionrun.client.reading.estimates import (
     estimate_difference,
     estimate_pass,
     estimate_price,
-    find_chance,
-    find_t,
     wilson,
 )
 from sessionrun.model.words import AXES, is_matrix
 
 
 def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: Any) -> dict[str, Any]:
-    return {
-        "id": f"{model}-{name}-{sample}",
-        "labels": {"model": model, "task": name, "agent": "qwen", "sample": str(sample)},
-        "status": "completed" if outcome else "running",
-        "outcome": outcome,
-        "word": outcome or "running",
-        "model": "told by the agent",
-        "agent": "qwen",
-        "started_at": "2026-11-30T12:00:00.000Z",
-        "duration_s": None,
-        "usage": None,
-        "diff_stat": None,
-        "check": None,
-        **said,
-    }
+    known: dict[str, Any] = {"id": f"{model}-{name}-{sample}", "model": "told by the agent", "agent": "qwen"}
+    known |= {"labels": {"model": model, "task": name, "agent": "qwen", "sample": str(sample)}}
+    known |= {"duration_s": None, "usage": None, "check": None, **said}
+    return make_task(sample, "completed" if outcome else "running", outcome, **known)
 
 
 def compare(tasks: list[dict[str, Any]], by: str) -> dict[str, Any]:
@@ -62,21 +50,6 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_runs(runs: int) -> None:
 )
 def test_wilson_s_interval(share: float, count: int, low: float, high: float) -> None:
     assert list(wilson(share, count)) == pytest.approx([low, high], abs=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("t", "df", "chance"), [(2.0, 1, 0.295167), (2.0, 7, 0.085619), (2.0, 40, 0.052322), (5.0, 299, 0.000001)]
-)
-def test_student_s_t(t: float, df: int, chance: float) -> None:
-    """The numbers are those of scipy, as are all that follow of differences and prices."""
-    assert find_chance(t, df) == pytest.approx(chance, abs=5e-7)
-
-
-@pytest.mark.parametrize(
-    ("chance", "df", "t"), [(0.05, 7, 2.364624), (0.05, 39, 2.022691), (0.001, 12, 4.317791), (0.05, 1, 12.706205)]
-)
-def test_quantiles_of_student_s_t(chance: float, df: int, t: float) -> None:
-    assert find_t(chance, df) == pytest.approx(t, abs=5e-7)
 
 
 MIXED = [1 / 3, 0, 2 / 3, -1 / 3, 0, 1, 0, 0, 1 / 3, 0, 1 / 3, 2 / 3]

@@ -1,17 +1,20 @@
-"""Why tasks failed as people read it: each reason once, check before agent, in a bounded number of bytes."""
+"""Why tasks failed, in the words of the step that failed: once for each reason, and the same in each verb."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
+from shown import check_golden, mask
 from terminal import Terminal
 
-from sessionrun.cli.failures import digest_lines
-from sessionrun.client.reading.view import load_view
+from sessionrun.cli.facts import section_lines
+from sessionrun.client.reading.telling import LINE_BYTES, add_tellings, choose_lines
+from sessionrun.doors.mcp import Tools
 from sessionrun.store.session import SessionDir
 
 PLAN = {
@@ -29,58 +32,6 @@ PLAN = {
         {"id": "end", "prompt": "true", "needs": ["mid"]},
     ]
 }
-FAILED = """\
-1 succeeded, 6 failed, 2 skipped
-
-✗ 3 failed: exit code 3
-    a0 a1 a2
-  [standard error, last lines]
-    took 0.N s
-
-✗ other failed: exit code 3
-  [standard error, last lines]
-    another
-
-✗ check failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit
-    2'
-  [check, last lines]
-    FAILED test_a
-  [standard error, last lines]
-    deprecated
-  [the agent said]
-    All tests pass.
-
-✗ root failed: exit code 7
-  [standard error, last lines]
-    no such table
-"""
-
-
-def test_each_reason_stands_once_with_what_tells(sessionrun: Command) -> None:
-    session = sessionrun.finished(PLAN, "--agent", "shell")
-    head, shown = sessionrun("results", session, "--failed").stdout.split("\n", 1)
-    assert head.startswith(f"{session[:8]}: ended, 9 tasks, ")
-    assert re.sub(r"took 0\.\d+ s", "took 0.N s", shown) == FAILED
-
-
-SILENT = {"prompts": [{"id": f"t{code}", "prompt": f"exit {code}"} for code in range(4, 24)]}
-
-
-@pytest.mark.parametrize("plan", [PLAN, SILENT])
-def test_what_failed_is_told_within_any_room(sessionrun: Command, plan: dict[str, Any]) -> None:
-    """Each task is shown, or counted among the others."""
-    session = SessionDir(sessionrun.directory(sessionrun.finished(plan, "--agent", "shell")))
-    view = load_view(session)
-    failed = [task for task in view["tasks"] if task["word"] == "failed"]
-    whole = set()
-    for room in range(250 if plan is SILENT else 380, 1400, 5):
-        shown = "\n".join(digest_lines(session, view, failed, room)) + "\n"
-        assert len(shown.encode()) <= room
-        rest = shown.rpartition("\nand ")[2].split(" more, for ")
-        told = sum(1 if line.split()[1] != "3" else 3 for line in shown.split("\n") if line[:1] == "\u2717")
-        assert told + (int(rest[0]) if len(rest) > 1 else 0) == len(failed)
-        whole.add(len(rest) == 1)
-    assert whole == {True, False}
 
 
 @pytest.mark.parametrize(
@@ -109,42 +60,97 @@ def test_it_is_bounded_where_no_terminal_reads_unless_all_is_wanted(
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
 
 
-EXPLAINED = {
-    "check": """\
-✗ failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit 2'
+def test_each_reason_stands_once_with_what_tells_and_each_task_has_its_story(sessionrun: Command) -> None:
+    session = sessionrun.finished(PLAN, "--agent", "shell")
+    asked = [["results", session, "--failed"], *(["explain", session, name] for name in ("check", "end", "fine"))]
+    text = "".join(f"== {words[0]} {words[-1]}\n{sessionrun(*words).stdout}" for words in asked)
+    check_golden("failures", mask(text, session))
+    for name in ("check", "end", "fine"):
+        files = sessionrun("explain", session, name, "--files").stdout
+        assert (f"/task-{name}.txt\n" in files) == (name != "end")
+        assert f"/task-{name}.txt" not in sessionrun("explain", session, name).stdout
 
-check, last lines:
-  FAILED test_a
-standard error, last lines:
-  deprecated
-the agent said:
-  All tests pass.
 
-attempt 1: work N s, check N s failed
-next: sessionrun retry ID check
-""",
-    "end": """\
-– skipped because root failed: exit code 7
-  root: no such table
-way: end needs mid needs root
-next: sessionrun retry ID root    # what it held back runs again, too
-""",
-    "fine": """\
-✓ succeeded
-
-the agent said:
-  All is well.
-
-attempt 1: work N s
-""",
+STEPS = {
+    "prompts": [
+        {
+            "id": "checked",
+            "prompt": "echo round >> rounds; echo 'All tests pass.'",
+            "check": "cat rounds; echo =====; echo; echo 'FAILED test_a: 3 is not 42'; echo 'Error 1' >&2; exit 2",
+            "rounds": 2,
+        },
+        {"id": "set", "prompt": "true", "setup": "echo begins; echo no such package >&2; exit 3"},
+        {"id": "worked", "prompt": "echo the server is gone >&2; exit 7"},
+        {"id": "fine", "prompt": "true", "check": "echo all is well"},
+    ]
+}
+TOLD = {
+    "checked": ("check", ["round", "round", "FAILED test_a: 3 is not 42", "Error 1"]),
+    "set": ("setup", ["begins", "no such package"]),
+    "worked": ("work", ["the server is gone"]),
 }
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
-def test_the_story_of_a_task(sessionrun: Command, name: str) -> None:
-    session = sessionrun.finished(PLAN, "--agent", "shell")
-    head, shown = sessionrun("explain", session, name).stdout.split("\n", 1)
-    assert re.fullmatch(rf"{name} \(.+\), in {session[:8]}", head)
-    assert re.sub(r"\d\.\d s", "N s", shown.replace(session[:8], "ID")) == EXPLAINED[name]
-    files = sessionrun("explain", session, name, "--files").stdout
-    assert (f"/task-{name}.txt\n" in files) == (name != "end") and f"/task-{name}.txt" not in shown
+def words_of(record: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
+    tellings = {task["id"]: task.get("telling") for task in record["tasks"]}
+    return {task: (told["step"], told["lines"]) for task, told in tellings.items() if told}
+
+
+def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> None:
+    session_id = sessionrun.finished(STEPS, "--agent", "shell")
+    for verb, *words in (("results",), ("results", "--failed"), ("status", "--brief"), ("explain", *TOLD, "fine")):
+        assert words_of(json.loads(sessionrun(verb, session_id, *words, "--json").stdout)) == TOLD, verb
+    tools = Tools(sessionrun.results)
+    assert words_of(tools.status(session_id)) == TOLD
+    assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set")}
+    sessionrun("report", session_id, "-o", str(tmp_path / "page"))
+    assert "Check, last lines" in (tmp_path / "page").read_text()
+
+
+def test_the_whole_of_a_step(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(STEPS, "--agent", "shell")
+    last = sessionrun("logs", session_id, "checked", "--check").stdout
+    first = sessionrun("logs", session_id, "checked", "--check", "--round", "1", "-f").stdout
+    assert (first.count("round\n"), last.count("round\n")) == (1, 2)
+    assert "=====\n\nFAILED test_a: 3 is not 42\nError 1\n" in first
+    shown = sessionrun("logs", session_id, "set", "--setup", "--json").stdout.splitlines()
+    assert [json.loads(line)["stream"] for line in shown] == ["stdout", "stderr"]
+    nothing = sessionrun("logs", session_id, "set", "--gate")
+    assert (nothing.returncode, nothing.stdout) == (0, "") and "no gate" in nothing.stderr
+    wrong = sessionrun("logs", session_id, "--round", "1")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+
+
+def test_many_failures_share_their_room(sessionrun: Command) -> None:
+    session = SessionDir(sessionrun.directory(sessionrun.finished(STEPS, "--agent", "shell")))
+    (failed, *_) = (session.load_status() or {})["tasks"]
+    for room, lines in ((30, None), (40, ["FAILED test_a: 3 is not 42", "Error 1"]), (10_000, TOLD["checked"][1])):
+        (shown,) = add_tellings(session, [failed], room)
+        assert (shown.get("telling") and shown["telling"]["lines"]) == lines
+    assert all("telling" not in task for task in add_tellings(session, [failed] * 100, 1600))
+
+
+TRACE = ['  File "a.py", line 3', "    def a(b)", "            ^", "SyntaxError: expected"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "lines"),
+    [
+        ("", []),
+        ("a\n\n  \n====\n - - \nb", ["a", " - -", "b"]),
+        ("".join(f"{number}\n" for number in range(20)), [str(number) for number in range(14, 20)]),
+        ("\n".join(["Traceback", '  File "/x/z.py", line 1', *TRACE, "", "Ran 1 test", "FAILED", "make: ***"]),
+         [*TRACE, "Ran 1 test", "FAILED", "make: ***"]),
+        ("\x1b[31mred\x1b[0m\n10 %\r100 %\r\nafter", ["red", "100 %", "after"]),
+        ("/w/tree/a.py: in /w/tree/b\n/w/.room-0123456789abcdef/c.py", ["a.py: in b", "c.py"]),
+        ("$ make one\nfine\n$ make two\nnot fine", ["not fine"]),
+        ("é" * 300, ["é" * ((LINE_BYTES - 3) // 2) + "..."]),
+    ],
+)  # fmt: skip
+def test_which_lines_tell(printed: str, lines: list[str]) -> None:
+    assert choose_lines(printed, "/w/tree") == lines
+
+
+def test_foreign_words_do_not_reach_the_terminal() -> None:
+    shown = section_lines("check", ["\x1b]0;title\x07"], "")
+    assert all(line.isprintable() for line in shown) and len(shown) == 2

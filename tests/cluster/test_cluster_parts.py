@@ -12,10 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import RealCluster, make_repository, marker_of, real_cluster
+from clusters import RealCluster, RealSlurm, make_repository, marker_of, real_cluster
 from conftest import Command, eventually, kill_together, slow
 from python_projects import lay_out_project, make_uv, make_wheels
-from slurms import RealSlurm
 from stages import begin_repository, commit_all, git
 from test_cli_mirrors import TWO, Place, outcomes, place
 from test_cluster import listens_at

@@ -17,9 +17,8 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from clusters import marker_of
+from clusters import RealSlurm, marker_of, real_slurm
 from conftest import Command, eventually, slow_seed
-from slurms import RealSlurm, real_slurm
 
 from sessionrun.cli.start import Word
 from sessionrun.cluster import slurm_programs

@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from stages import begin_repository, git
+from test_terse import names_of
 
 from sessionrun.doors.mcp import MAX_BYTES, Tools
 from sessionrun.model.errors import InputError
 
 FAILING = (7, 11, 23, 31, 50)
-
-
-def names_of(record: dict[str, Any]) -> list[str]:
-    """The ids of the tasks of an answer."""
-    return [task["id"] for task in record["tasks"]]
 
 
 def test_a_session_from_its_start_to_its_results(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +72,6 @@ def test_what_a_tool_refuses(sessionrun: Command, monkeypatch: pytest.MonkeyPatc
             tools.start_session(**{"agent": "shell", **words})
         assert problem in str(caught.value)
     assert not (sessionrun.cwd / "results").exists()
-
-
-Call = Callable[..., Awaitable[str]]
 
 
 class Caller:

@@ -271,12 +271,6 @@ def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
     assert len(make_page(make_matter(*tasks)).encode()) < most
 
 
-def test_attributes_and_parts() -> None:
-    assert tag("a", "x<y", [tag("br"), None, ["z"]], class_='b"c', aria_label=3, id=None) == (
-        '<a class="b&quot;c" aria-label="3">x&lt;y<br/>z</a>'
-    )
-
-
 def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     session_id = sessionrun.finished(["echo hello there", "echo why >&2; exit 3"])
     done = sessionrun("report", session_id, "-o", "page.html")

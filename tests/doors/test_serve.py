@@ -307,9 +307,7 @@ def test_a_server_of_its_own(sessionrun: Command, served: tuple[str, int, str]) 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for path, headers, code in (
         ("/", {}, 401),
-        ("/", {"Authorization": f"Bearer {token}"}, 200),
         (f"/sessions/{session_id}", {"Authorization": f"Bearer {token}"}, 200),
-        ("/", {"Authorization": f"Bearer {token}", "Host": "evil.example"}, 421),
     ):
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

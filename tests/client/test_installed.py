@@ -1,10 +1,16 @@
-"""`doctor agents`, with fake programs on a PATH of their own and a home directory of the test's."""
+"""Which agents are installed, signed in and ready: `doctor agents`, and what is asked before a session is created.
+
+All programs are fakes, on a PATH of their own; the home directory is the test's.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -13,24 +19,26 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from shown import check_golden
 from test_documents import part
 
 from sessionrun.agents import table
 from sessionrun.agents.callers import CALLERS
-from sessionrun.agents.installed import PROGRAMS, find_known, find_sign_in, is_known_version
+from sessionrun.agents.installed import PROGRAMS, Use, find_known, find_sign_in, is_known_version
+from sessionrun.agents.probing import find_unready
+from sessionrun.agents.table import INSTALL
 from sessionrun.client.installed import Examined, Host
 from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec
 
 VERSIONS = {
     "claude": "2.1.329 (Claude Code)",
-    "codex": "codex-cli 0.169.0",
+    "codex": "codex-cli 0.169.1",
     "qwen": "0.24.4",
     "gemini": "0.62.0",
     "opencode": "1.180.2",
     "aider": "aider 0.86.2",
 }
-PAIRS = [(name, known) for name, known in PROGRAMS.items()]
 
 
 @pytest.fixture
@@ -54,25 +62,7 @@ def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> 
     return {one.name: one for one in examine_agents(known, host)}
 
 
-def test_versions_that_we_know_and_others(programs: Path) -> None:
-    for name, said in VERSIONS.items():
-        install(programs, name, f"echo '{said}'")
-    found = examine(programs)
-    assert {name: found[name].known for name in VERSIONS} == {
-        "claude": True,
-        "codex": True,
-        "qwen": True,
-        "gemini": False,
-        "opencode": False,
-        "aider": True,
-    }
-    assert found["codex"].version == "codex-cli 0.169.0"
-    assert found["codex"].path == str(programs / "codex")
-    signed_in = examine(programs, GEMINI_API_KEY="k")["gemini"]
-    assert signed_in.hint == "not tested with this version, but with 0.61: its output may be misread"
-
-
-@pytest.mark.parametrize(("name", "known"), PAIRS)
+@pytest.mark.parametrize(("name", "known"), PROGRAMS.items())
 def test_the_known_version_is_the_one_that_its_reader_was_written_for(name: str, known: Any) -> None:
     assert f"({known.version})" in (import_module(f"sessionrun.agents.{name}").__doc__ or "")
 
@@ -98,7 +88,7 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
 # --- signed in ---
 
 
-@pytest.mark.parametrize(("name", "known"), PAIRS)
+@pytest.mark.parametrize(("name", "known"), PROGRAMS.items())
 def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_path: Path) -> None:
     agent, environ = table.BUILTIN[name], {"HOME": str(tmp_path)}
     nothing = ("cannot tell" if known.free else "no", None)
@@ -128,11 +118,8 @@ def test_credentials_are_not_opened(tmp_path: Path) -> None:
     assert stat.S_ISFIFO((tmp_path / "codex" / "auth.json").stat().st_mode)
 
 
-def test_what_is_not_known_is_not_guessed() -> None:
-    assert find_sign_in(table.BUILTIN["shell"], {}, "linux") == ("not needed", None)
-    own = AgentSpec("mine", ("/opt/my-agent",))
-    assert find_sign_in(own, {"OPENAI_API_KEY": "k"}, "linux") == ("cannot tell", None)
-    assert find_known(own) is None
+def test_a_program_is_known_by_its_name() -> None:
+    assert find_known(AgentSpec("mine", ("/opt/my-agent",))) is None
     assert find_known(AgentSpec("mine", ("/opt/codex",))) == PROGRAMS["codex"]
 
 
@@ -188,58 +175,24 @@ def own_path(programs: Path) -> Mapping[str, str]:
     return {"PATH": str(programs), **dict.fromkeys(keys, "")}
 
 
-def test_nobody_could_start(sessionrun: Command, programs: Path) -> None:
-    done = sessionrun("doctor", "agents", env=own_path(programs))
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "claude: not found; to install it: npm install -g @anthropic-ai/claude-code\n" in done.stdout
-    assert "shell" in done.stdout
-
-
 def test_the_table(sessionrun: Command, programs: Path) -> None:
-    install(programs, "aider", "echo aider 0.86.2")
-    done = sessionrun("doctor", "agents", env={**own_path(programs), "GROQ_API_KEY": "top-secret"})
-    assert (done.returncode, done.stderr) == (0, "")
-    heads, aider, shell, empty, *hints = done.stdout.splitlines()
-    assert heads.split() == ["AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED", "IN", "READY", "PROGRAM"]
-    assert aider.split() == ["aider", "aider", "aider", "0.86.2", "yes", "yes", "-", str(programs / "aider")]
-    assert shell.split()[:1] == ["shell"]
-    assert empty == ""
-    assert [hint.partition(":")[0] for hint in hints] == [
-        "claude",
-        "codex",
-        "qwen",
-        "gemini",
-        "opencode",
-        "ollama",
-        "walls",
-    ]
-    assert hints[-1] == "walls: bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
-    assert "top-secret" not in done.stdout
-
-
-def test_as_json(sessionrun: Command, programs: Path) -> None:
-    install(programs, "codex", "echo; echo codex-cli 0.169.1; cat")
-    done = sessionrun("doctor", "agents", "--json", env=own_path(programs))
-    assert done.returncode == 0
-    records = {record["name"]: record for record in json.loads(done.stdout)["agents"]}
-    assert set(records) == set(table.BUILTIN)
-    assert records["codex"] == {
-        "name": "codex",
-        "builtin": True,
-        "provider": "codex",
-        "path": str(programs / "codex"),
-        "version": "codex-cli 0.169.1",
-        "known": True,
-        "known_version": "0.169",
-        "signed_in": False,
-        "needs_sign_in": True,
-        "signed_in_by": None,
-        "refusal": None,
-        "ready": None,
-        "unready": None,
-        "hint": "not signed in, as far as can be seen: codex login, or set OPENAI_API_KEY",
-        "startable": True,
+    env = {**own_path(programs), "GROQ_API_KEY": "top-secret", "GEMINI_API_KEY": "k", "IS_SANDBOX": "1"}
+    nobody = sessionrun("doctor", "agents", env=env)
+    assert (nobody.returncode, "claude: not found; to install it: npm " in nobody.stdout) == (1, True)
+    for name, said in VERSIONS.items():
+        install(programs, name, f"echo; echo '{said}'; cat")
+    done = sessionrun("doctor", "agents", env=env)
+    assert (done.returncode, done.stderr, "top-secret" in done.stdout) == (0, "", False)
+    records = {
+        one["name"]: one for one in json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)["agents"]
     }
+    assert set(records) == set(table.BUILTIN)
+    text = done.stdout + "".join(f"{key}: {json.dumps(value)}\n" for key, value in records["codex"].items())
+    shell = shutil.which("sh", path=str(programs)) or ""
+    text = (
+        text.replace(os.path.realpath(shell), "SHELL").replace(shell, "SHELL").replace(str(programs), "/programs")
+    )
+    check_golden("agents", re.sub(" +", " ", text))
 
 
 # --- the caller's variables ---
@@ -266,3 +219,142 @@ def test_what_is_not_passed_on_is_shown(sessionrun: Command, programs: Path) -> 
     assert shown["not_passed_on"] == ["CLAUDECODE", "CLAUDE_CODE_SESSION_KIND"]
     page = part("sessionrun.1", "ENVIRONMENT").text
     assert all(name in page for name in CALLERS)
+
+
+# --- before a session is created ---
+
+OLLAMA = """echo "$@" >>asked
+case "$1 $2" in
+"show llama"|"run llama") ;;
+show*) echo "Error: model '$2' not found" >&2; exit 1 ;;
+*) exit 1 ;;
+esac
+"""
+"""Its model `llama` was pulled, and no other."""
+
+
+@pytest.fixture
+def bare(sessionrun: Command, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """A machine on which nothing but fakes of this test is installed, and no key is set."""
+    programs = own_place / "bin"
+    programs.mkdir()
+    for name, value in own_path(programs).items():
+        monkeypatch.setenv(name, value)
+    return sessionrun
+
+
+def task(agent: str, **fields: Any) -> dict[str, Any]:
+    return {"prompt": "x", "agent": agent, **fields}
+
+
+def run(command: Command, *tasks: dict[str, Any], words: tuple[str, ...] = ()) -> tuple[int, str]:
+    done = command("-q", "--no-yolo", *words, stdin=json.dumps(tasks))
+    return done.returncode, done.stderr.strip()
+
+
+def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -> None:
+    codex = bare.cwd / "bin" / "codex"
+    codex.write_text(f"#!{sys.executable}\nopen('called', 'w')")
+    codex.chmod(0o755)
+    code, told = run(bare, task("codex"))
+    how = "codex login, or set OPENAI_API_KEY (--no-ready starts all the same)"
+    assert (code, told) == (2, f"sessionrun: error: agent 'codex' is not signed in: {how}")
+    assert not bare.results.exists()
+    assert not (bare.cwd / "called").exists(), "a program was run to find out"
+    assert run(bare, task("codex"), words=("--dry-run",)) == (
+        0,
+        "sessionrun: warning: agent 'codex' is not signed in: codex login, or set OPENAI_API_KEY",
+    )
+    assert run(bare, task("codex"), words=("--no-ready",))[0] == 0
+    assert run(bare, task("codex", env={"OPENAI_API_KEY": "k"}))[0] == 0
+    (bare.cwd / ".env").touch()  # it may hold a key
+    assert run(bare, task("codex"))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_a_wrapper_that_may_have_a_key_is_asked_and_not_refused(bare: Command, name: str) -> None:
+    install(bare.cwd / "bin", name, "echo $* >>called; read code <code; exit $code")
+    (bare.cwd / "code").write_text("0\n")
+    assert run(bare, task(name))[0] == 0
+    (bare.cwd / "code").write_text("1\n")
+    question = " ".join(PROGRAMS[name].status)
+    assert run(bare, task(name))[0] == (2 if question else 0)
+    assert not question or (bare.cwd / "called").read_text().splitlines()[0] == question
+
+
+def test_who_takes_over_is_signed_in_too(bare: Command) -> None:
+    for name in ("claude", "codex"):
+        install(bare.cwd / "bin", name, "exit 1")
+    mixed = task("claude", fallback="codex", env={"ANTHROPIC_API_KEY": "k"})
+    code, told = run(bare, mixed)
+    assert (code, "agent 'codex' is not signed in" in told, "'claude'" in told) == (2, True, False)
+
+
+PLAIN = {"HOME": "/nowhere"}
+AIDER, CODEX = table.BUILTIN["aider"], table.BUILTIN["codex"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "environ", "use"),
+    [
+        (AIDER, {}, Use(models=("ollama/llama",))),
+        (AIDER, {"MISTRALAI_API_KEY": "k"}, None),
+        (AIDER, {"OLLAMA_API_BASE": "http://127.0.0.1"}, None),
+        (CODEX, {}, Use(args=("--oss",))),
+        (AgentSpec("mine", ("codex", "exec", "--oss", "-")), {}, None),
+        (table.BUILTIN["opencode"], {}, None),
+        (AgentSpec("mine", ("/opt/my-agent",)), {"OPENAI_API_KEY": "k"}, None),
+    ],
+)
+def test_what_may_work_without_a_sign_in_cannot_be_told(
+    agent: AgentSpec, environ: dict[str, str], use: Use | None
+) -> None:
+    assert find_sign_in(agent, {**PLAIN, **environ}, "linux", use)[0] == "cannot tell"
+    assert find_sign_in(table.BUILTIN["shell"], {}, "linux") == ("not needed", None)
+    assert find_sign_in(AIDER, PLAIN, "linux", Use(models=(None,)))[0] == "no"
+    assert find_sign_in(CODEX, {**PLAIN, "MISTRAL_API_KEY": "k"}, "linux", Use(models=("m",)))[0] == "no"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_settings_of_a_project_above_may_hold_a_key(name: str, tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    for setting in (".env", *PROGRAMS[name].project):
+        file = tmp_path / setting
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        use = Use(directories=(str(deep),))
+        assert find_sign_in(table.BUILTIN[name], PLAIN, "linux", use) == ("cannot tell", str(file))
+        file.unlink()
+
+
+def test_each_model_that_tasks_name_must_be_pulled(bare: Command) -> None:
+    install(bare.cwd / "bin", "ollama", OLLAMA)
+    tasks = [task("ollama", model=model) for model in ("llama", "lama", "llama")]
+    code, told = run(bare, *tasks)
+    assert code == 2
+    assert "agent 'ollama' is not ready: ollama show lama: exit code 1: Error: model 'lama' not found" in told
+    assert "'ollama pull MODEL' fetches a model" in told
+    assert sorted((bare.cwd / "asked").read_text().splitlines()) == ["show lama", "show llama"]
+    code, told = run(bare, task("ollama"))
+    assert (code, "ollama show: a task names no model: add --model" in told) == (2, True)
+    assert not bare.results.exists()
+    assert run(bare, task("ollama", model="llama"))[0] == 0
+
+
+def test_a_question_about_a_model_needs_one() -> None:
+    asking = AgentSpec("a", ("true",), ready=("sh", "-c", "exit 1", "{model}"))
+    assert find_unready([asking]) == {}
+    assert find_unready([asking], {"a": ("m",)}) == {"a": "sh -c 'exit 1' m: exit code 1"}
+
+
+def test_a_dry_run_needs_nothing_installed_and_a_launch_says_how(bare: Command) -> None:
+    tasks = json.dumps([task("qwen"), task("ollama", model="m")])
+    done = bare("--dry-run", stdin=tasks)
+    assert done.returncode == 0
+    warnings = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert [name in line for name, line in zip(("ollama", "qwen"), warnings, strict=True)] == [True, True]
+    assert f"'qwen' is not on PATH (to install it: {INSTALL['qwen']})" in warnings[1]
+    done = bare(stdin=tasks)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"to install it: {INSTALL['ollama']}" in done.stderr

@@ -116,9 +116,10 @@ class Scripted:
     """A session without an executor: `begins` and `stops` of a subclass say what becomes of its jobs.
 
     Each entry is read back as a journal gives it, and its number is its time; decisions are made `ahead_s` later.
+    The wall clock shows `wall_s` more than the monotonic one.
     """
 
-    ahead_s = 0.0
+    ahead_s, wall_s = 0.0, 0.0
 
     def __init__(self, spec: SessionSpec) -> None:
         self.spec, self.state = spec, begin(spec)
@@ -131,7 +132,7 @@ class Scripted:
         return float(len(self.entries))
 
     def record(self, event: Event) -> None:
-        entry = Entry(len(self.entries) + 1, self.now(), self.now(), event)
+        entry = Entry(len(self.entries) + 1, self.wall_s + self.now(), self.now(), event)
         self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
 

@@ -238,13 +238,6 @@ def test_what_was_begun_under_a_soft_budget_is_finished() -> None:
 FIRST = "budget: one job of ai runs alone until its cost is known (with a task budget all may start)"
 
 
-def test_the_others_wait_for_the_first_and_start_together() -> None:
-    drive = Paid(make(*(task(f"t{num}") for num in range(4)), budget_usd=10.0), {}).run()
-    assert list(drive.works.values()) == [0.0, 1.0, 1.0, 1.0]
-    waiting = next(view for view in drive.shown if view["tasks"][0]["phase"] == "running")
-    assert [one["reason"] for one in waiting["tasks"]] == [None, *[f"held: {FIRST}"] * 3]
-
-
 @pytest.mark.parametrize(
     ("tasks", "limits", "works"),
     [

@@ -103,7 +103,7 @@ GOOD = ("succeeded", None)
         ({"prove": "no_tests"}, ["prepare", "work", "check", *JUDGED], ("failed", "no_tests")),
         *(
             row
-            for reason in ("exit_code", "signal", "max_turns", "no_such_class")
+            for reason in ("exit_code", "no_such_class")
             for row in (
                 ({"work_1": reason}, ["prepare", "work", *JUDGED], GOOD),
                 ({"work_1": reason, "prove": "unresolved"}, ["prepare", "work", *JUDGED], ("failed", reason)),

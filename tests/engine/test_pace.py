@@ -36,7 +36,7 @@ from sessionrun.model.events import (
     TasksAdded,
 )
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, Limits, TaskSpec
+from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
 from sessionrun.model.times import parse_coming
 from sessionrun.session.history import begin
 from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
@@ -162,6 +162,7 @@ def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(pl
     assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (None, GIB, 2.0, "soon")
     limits = settle({})
     assert (limits.max_load, limits.stagger_s, limits.halt) == (3.0, 9.0, "now")
+    assert (limits.workspace_timeout_s, limits.min_free_memory) == (WORKSPACE_TIMEOUT_S, None)
 
 
 def test_halt_needs_a_number_of_failures(own_place: Path) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 from simulated import Fate, SimulatedExecutor
-from simulation import Drive, Scripted, make_session, see_output
+from simulation import EPOCH_S, Drive, Scripted, make_session, see_output
 
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
@@ -681,22 +681,6 @@ session completed failed
         """,
         {"slot": 2},
     ),
-    "a hold on request and one of the machine are two": History(
-        (task("a", uses={"gpu": 1}), task("b", retries=1)),
-        """
-        pause a & hold gpu until 9 -> start b/1/1/work/1; wake 9
-        failed b/1/1/work/1 -> retry b failed
-        pause b
-        at 9 -> lift gpu
-        unpause a -> start a/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded
-        unpause -> start b/2/1/work/1
-        pause b
-        cancel b -> stop b/2/1/work/1 cancelled
-        failed b/2/1/work/1 -> end b cancelled cancelled: on request; session completed failed
-        """,
-        {"gpu": 1},
-    ),
     "what is held can be cancelled, and a hold of the session is for those that come later too": History(
         (task("a"),),
         """
@@ -723,6 +707,8 @@ REQUESTS: Mapping[str, RequestKind] = {
 
 class Play(Scripted):
     """Plays the lines of one history."""
+
+    wall_s = EPOCH_S
 
     def __init__(self, history: History) -> None:
         spec = make_session(history.tasks, resources=history.resources, open_feed=history.late is not None)

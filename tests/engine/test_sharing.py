@@ -25,7 +25,7 @@ from sessionrun.engine.providers import LONGEST_S, MARGIN_S, SPREAD_S
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
-from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.session.limits import (
@@ -211,17 +211,6 @@ def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(own_p
     for name in "ac":
         world.ask(name, RequestReceived("r", "release"))
     world.run()
-
-
-def test_another_agent_takes_over_as_with_a_limit_of_its_own(own_place: Path) -> None:
-    world = World(1000.0)
-    world.add("a", 1)
-    world.run(10.0)
-    other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
-    second = world.add("b", [other])
-    world.run(20.0)
-    assert second.state.tasks["t"].outcome == "succeeded"
-    assert [run.session for run in world.runs] == ["a"]
 
 
 def test_scripts_and_sessions_without_a_limit_write_nothing(own_place: Path) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Command, eventually
-from hypothesis import given
-from hypothesis import strategies as st
 from test_dialect_prompts import load, one, only
 from test_removal import left, make_older, reseal
 
@@ -69,14 +67,6 @@ def test_what_is_none(text: str) -> None:
     for kind in (Duration(), Age(), Since()):
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)
-
-
-@given(st.lists(st.integers(0, 99), min_size=5, max_size=5))
-def test_parts_add_up(numbers: list[int]) -> None:
-    text = "".join(f"{number}{unit}" for number, unit in zip(numbers, "wdhms", strict=True))
-    factors = (604800, 86400, 3600, 60, 1)
-    expected = sum(number * factor for number, factor in zip(numbers, factors, strict=True))
-    assert parse_age(text) == parse_duration(text) == expected
 
 
 def test_an_age_says_its_unit() -> None:

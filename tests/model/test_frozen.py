@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any
 
@@ -82,14 +82,11 @@ def test_records_compare_by_class_and_values() -> None:
 
 def test_a_record_cannot_be_changed() -> None:
     point: Any = Point(1)
-    changes: list[Callable[[], None]] = [
-        lambda: setattr(point, "x", 2),
-        lambda: delattr(point, "x"),
-        lambda: setattr(point, "z", 2),
-    ]
-    for change in changes:
+    for name in ("x", "z"):
         with pytest.raises(FrozenInstanceError):
-            change()
+            setattr(point, name, 2)
+    with pytest.raises(FrozenInstanceError):
+        del point.x
     assert not hasattr(point, "__dict__")
     assert point.total == 3
 

@@ -226,19 +226,19 @@ MOST_RUNS = 12
 """How often the dispatcher is begun again, at most: a kill may cost a task its attempts."""
 
 
-def dispatch(sessionrun: Command, workers: int, *words: str) -> tuple[str, ...]:
-    """The words of a dispatch."""
-    gate = ("--gate", "sh gate.sh")
-    return ("dispatch", "--once", "--agent", "storm", "--workers", str(workers), "--retries", "2", *gate, *words)
+def launch(sessionrun: Command, workers: int) -> str:
+    """Dispatch in the background; the id of the session."""
+    words = ("--once", "--agent", "storm", "--workers", str(workers), "--retries", "2", "--gate", "sh gate.sh")
+    done = sessionrun("dispatch", *words, "-q")
+    assert done.returncode == 0 and re.fullmatch("[0-9a-f-]+\n", done.stdout), done.stderr
+    return done.stdout.strip()
 
 
 def finish(sessionrun: Command, storm: Storm, workers: int) -> int:
     """Dispatch until every good task is done; return how many sessions that took."""
     for run in range(1, MOST_RUNS + 1):
         land_held(sessionrun)
-        done = sessionrun(*dispatch(sessionrun, workers, "-q"))
-        assert done.returncode == 0, done.stderr
-        sessionrun.until(done.stdout.strip(), lambda view: view["ended_at"], timeout_s=1200)
+        sessionrun.until(launch(sessionrun, workers), lambda view: view["ended_at"], timeout_s=1200)
         if not storm.left():
             return run
     raise AssertionError(f"after {MOST_RUNS} sessions these are left: {storm.left()}")
@@ -273,43 +273,29 @@ def is_over(sessionrun: Command, session_id: str) -> bool:
     return not SessionDir(sessionrun.directory(session_id)).is_alive()
 
 
-@pytest.fixture
-def begin(sessionrun: Command, own_place: Path) -> Callable[[dict[str, int]], Storm]:
+def begin(sessionrun: Command, shares: Mapping[str, int]) -> Storm:
     """Make the storm's repository in the test's own directory."""
-    top = own_place / "repo"
-
-    def make(shares: dict[str, int]) -> Storm:
-        storm = Storm.begin(top, shares)
-        sessionrun.cwd, sessionrun.results = top, top / "results"
-        return storm
-
-    return make
+    top = sessionrun.cwd / "repo"
+    storm = Storm.begin(top, dict(shares))
+    sessionrun.cwd, sessionrun.results = top, top / "results"
+    return storm
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("shares", "workers"), [(SAMPLE, 4), (WHOLE, 14)], ids=["small", "sixty tasks"])
-def test_a_storm(
-    shares: Mapping[str, int],
-    workers: int,
-    sessionrun: Command,
-    begin: Callable[[dict[str, int]], Storm],
-) -> None:
-    storm = begin(dict(shares))
+def test_a_storm(shares: Mapping[str, int], workers: int, sessionrun: Command) -> None:
+    storm = begin(sessionrun, shares)
     assert finish(sessionrun, storm, workers) == 1
     judge(sessionrun, storm)
 
 
 @pytest.mark.slow
-def test_sixty_tasks_and_ten_kills(
-    sessionrun: Command, begin: Callable[[dict[str, int]], Storm], say: Callable[[str], None]
-) -> None:
+def test_sixty_tasks_and_ten_kills(sessionrun: Command, say: Callable[[str], None]) -> None:
     seed = slow_seed()
     say(f"storm: SLOW_SEED={seed}")
     chance = random.Random(seed)
-    storm = begin(dict(WHOLE))
-    started = sessionrun(*dispatch(sessionrun, 14, "-q"))
-    assert started.returncode == 0, started.stderr
-    session_id, kills = started.stdout.strip(), 0
+    storm = begin(sessionrun, WHOLE)
+    session_id, kills = launch(sessionrun, 14), 0
     while kills < 10 and storm.left():
         await_some(chance.uniform(0.0, 2.0), session_id, sessionrun)
         kill_some(chance, sessionrun, session_id)
@@ -356,7 +342,4 @@ def go_on(sessionrun: Command, session_id: str) -> str:
         done = sessionrun("resume", session_id)  # one that lives is left alone
         assert done.returncode == 0 or SessionDir(sessionrun.directory(session_id)).is_alive(), done.stderr
         return session_id
-    done = sessionrun(*dispatch(sessionrun, 14, "-q"))
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch("[0-9a-f-]+", done.stdout.strip())
-    return done.stdout.strip()
+    return launch(sessionrun, 14)

@@ -143,7 +143,7 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
         for path in (*small_disk.glob("filler"), *small_disk.glob("inode-*")):
             path.unlink()
         if words[0] == "hold":
-            assert wait_until(lambda: _shows_hold(session), END_S)
+            assert wait_until(lambda: is_held_on_request(session), END_S)
             assert run(place, "cancel", session, "--now")[0] == 0
         assert wait_until(lambda: has_ended(session), END_S)
         status = session.load_status()
@@ -152,11 +152,6 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
         assert count_requests(session, words[0]) == 1
         assert run(place, "status", session)[1].count("Disk full") == 0
         assert run(place, "doctor", session)[0] == 0
-
-
-def _shows_hold(session: SessionDir) -> bool:
-    status = session.load_status()
-    return status is not None and status["tasks"][2]["reason"] == "held: on request"
 
 
 @pytest.mark.slow
@@ -191,15 +186,15 @@ def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, re
             (session.path / NAME).unlink()
             exhaust(small_disk)
         assert run(place, "hold", session)[0] == 0
-        assert is_held_on_request(place, session)
+        assert is_held_on_request(session)
         code, out, said = run(place, "release", session)
         assert (code, "nothing is held" in out) == (0, False), out + said
-        assert not is_held_on_request(place, session)
+        assert not is_held_on_request(session)
         assert run(place, "cancel", session, "--now")[0] == 0
         assert wait_until(lambda: not jobs_of(session), END_S)
 
 
-def is_held_on_request(place: Place, session: SessionDir) -> bool:
+def is_held_on_request(session: SessionDir) -> bool:
     """Whether the last task is, as a verb of control finds it; the full disk may hold it as well."""
     target = select(session)
     return bool(target.tasks[2]["reason"] == "held: on request")

@@ -40,13 +40,6 @@ from sessionrun.model.times import parse_time
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 
-@pytest.fixture
-def cluster(sessionrun: Command) -> Iterator[RealCluster]:
-    """Two nodes of two slots."""
-    with real_cluster(sessionrun) as made:
-        yield made
-
-
 def start(cluster: RealCluster, plan: object, *words: str) -> str:
     return cluster.command.start(plan, "--cluster", cluster.address, *words)
 
@@ -377,30 +370,31 @@ def check_gone(cluster: RealCluster) -> None:
 
 
 @pytest.mark.slow
-def test_stop_names_jobs_or_ends_them_and_what_is_started_again_stays(cluster: RealCluster) -> None:
-    assert "say --yes" in stop(cluster)[2]
-    repository = make_repository(cluster.command.cwd)
-    plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
-    session_id = start(cluster, plan, "--worktree")
-    eventually(lambda: cluster.command.is_up(session_id, "a"))
-    code, out, said = stop(cluster, "--yes")
-    assert (code, out) == (2, "") and f"task a of session {session_id} on n" in said and "--force" in said
-    code, out, _ = stop(cluster, "--yes", "--force")
-    assert code == 0 and "The head has ended." in out
-    (task,) = cluster.command.wait(session_id)["tasks"]
-    assert task["outcome"] == "lost" and "its node was stopped with the cluster" in task["reason"]
-    assert git(repository, "show", f"{task['branch']}:work") == "work", "it came home"
-    check_gone(cluster)
-    cluster.start_head()
-    cluster.start_node("n0")
-    eventually(cluster.show)
-    cluster.wait_for_nodes(1)
-    assert cluster.command.wait(start(cluster, ["echo again"]))["outcome"] == "succeeded"
-    eventually(lambda: not cluster.show()["sessions"])
-    code, out, _ = stop(cluster, "--yes", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["head"] == "left" and {one["state"] for one in told["nodes"]} == {"left"}
-    check_gone(cluster)
+def test_stop_names_jobs_or_ends_them_and_what_is_started_again_stays(sessionrun: Command) -> None:
+    with real_cluster(sessionrun) as cluster:
+        assert "say --yes" in stop(cluster)[2]
+        repository = make_repository(cluster.command.cwd)
+        plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
+        session_id = start(cluster, plan, "--worktree")
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
+        code, out, said = stop(cluster, "--yes")
+        assert (code, out) == (2, "") and f"task a of session {session_id} on n" in said and "--force" in said
+        code, out, _ = stop(cluster, "--yes", "--force")
+        assert code == 0 and "The head has ended." in out
+        (task,) = cluster.command.wait(session_id)["tasks"]
+        assert task["outcome"] == "lost" and "its node was stopped with the cluster" in task["reason"]
+        assert git(repository, "show", f"{task['branch']}:work") == "work", "it came home"
+        check_gone(cluster)
+        cluster.start_head()
+        cluster.start_node("n0")
+        eventually(cluster.show)
+        cluster.wait_for_nodes(1)
+        assert cluster.command.wait(start(cluster, ["echo again"]))["outcome"] == "succeeded"
+        eventually(lambda: not cluster.show()["sessions"])
+        code, out, _ = stop(cluster, "--yes", "--json")
+        told = json.loads(out)
+        assert code == 0 and told["head"] == "left" and {one["state"] for one in told["nodes"]} == {"left"}
+        check_gone(cluster)
 
 
 @pytest.mark.slow

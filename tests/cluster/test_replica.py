@@ -222,19 +222,12 @@ def test_what_a_lost_prepare_was_to_bring_is_sent_again(node: Node, own_place: P
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is not None
 
 
-def forget(node: Node, job: str) -> None:
-    """As the node does when its session has the end of a job."""
-    for path in (node.jobs / job).iterdir():
-        path.unlink()
-    (node.jobs / job).rmdir()
-
-
 def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
     (replica,) = iterate_replicas(node.nodes)
     assert replica.path == node.home and replica.size > 0
     assert remove_replica(replica) == "the node n has jobs"
-    forget(node, "release")
+    shutil.rmtree(node.jobs / "release")  # the session has its end
     (node.home / "worktrees" / "w").mkdir(parents=True)
     (finding,) = check_replicas(node.nodes)
     assert finding.where == str(node.home / "worktrees" / "w")

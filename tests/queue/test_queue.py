@@ -333,12 +333,6 @@ def bd(place: QueuePlace, program: StandIn) -> BeadsFeed:
     return BeadsFeed(place, program)
 
 
-@pytest.fixture
-def on_path(place: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in as a program: `bd` on PATH."""
-    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
-
-
 @pytest.mark.parametrize("old", [False, True], ids=["new version", "old version"])
 def test_the_stand_in_written_from_the_documents(
     bd: BeadsFeed, program: StandIn, say: Callable[[str], None], old: bool
@@ -436,7 +430,10 @@ def test_what_beads_cannot_hold(bd: BeadsFeed, draft: Draft, problem: str) -> No
 
 
 @pytest.mark.slow
-def test_the_command_line_finds_beads(on_path: None, place: QueuePlace, sessionrun: Command) -> None:
+def test_the_command_line_finds_beads(
+    place: QueuePlace, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
     task_id = sessionrun("queue", "add", "a bead").stdout.strip()
     listed = sessionrun.load("queue", "list")
     assert (listed["backend"], [task["id"] for task in listed["tasks"]]) == ("beads", [task_id])

@@ -486,6 +486,7 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     eventually((project.worktree("main-task-a") / "work.txt").exists)
     view = project.until(session, lambda view: view["tasks"][0]["phase"] == "running" and view["tasks"][0]["pid"])
     pid = view["tasks"][0]["pid"]
+    assert view["tasks"][0]["seat"] is None, "no worktree of the session stays"
     project.kill_chain(session)
     project.until(session, lambda view: view["status"] == "interrupted")
     done = project("clean", "--worktrees")

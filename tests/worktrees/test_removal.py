@@ -78,7 +78,6 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
 
 
 def test_by_age_and_number(sessionrun: Command) -> None:
-    """Those of a state are counted and as old as they are for themselves."""
     ids = [finish(sessionrun) for _ in range(4)]
     ids.insert(1, cancelled := sessionrun.start({"prompts": ["sleep 600"]}))
     sessionrun("cancel", cancelled)

@@ -71,6 +71,7 @@ def test_a_seat_that_prepare_found_taken_is_not_counted_and_that_which_it_took_i
     assert engine.seats() == {"t0": 2, "t1": 2, "t2": 3}
     engine.finish("t1", 4)
     assert (engine.seats(), engine.state.seats) == ({"t0": 2, "t1": 4, "t2": 3}, {2: "t0", 4: "t1", 3: "t2"})
+    assert engine.finish("t1") == "work" and engine.seats()["t1"] == 4, "it is held until RELEASE is over"
 
 
 def test_a_prepare_that_is_done_again_goes_to_the_same_seat_and_a_retry_chooses_anew() -> None:

@@ -25,8 +25,9 @@ from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
 from sessionrun.input.plan_fields import FRAME
 from sessionrun.input.settings import Options
 from sessionrun.queue.dispatch import find_url, look
+from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
-from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import QueueTask, Worker
 
 SEED = {
     "num_workers": 3,
@@ -419,6 +420,20 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     how = f"done; its work is on the branch {task['branch']}: sessionrun merge {short}"
     assert f"Reason: {how} (session {short}, task {task['id']})\n" in repo("queue", "show", "task-1").stdout
     assert "gates ran 1 times" in repo(*shlex.split(merge)).stdout
+    assert "One" in list_main(repo)
+
+
+@pytest.mark.slow
+def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) -> None:
+    dead = repo.finished([{"id": "other", "prompt": "x"}])
+    repo("queue", "add", "One")
+    open_queue(repo.cwd).claim("task-1", Worker("task-1", dead))
+    elsewhere = repo.cwd / "results" / "elsewhere"  # no index knows that
+    elsewhere.mkdir()
+    repo.directory(dead).rename(elsewhere / f"session-{dead}")
+    done = repo("dispatch", "--sync", "--workers", "1", "--results-dir", str(elsewhere))
+    assert done.returncode == 0, done.stderr
+    assert "queue: task-1 is open: its worker task-1 is gone\n" in done.stderr
     assert "One" in list_main(repo)
 
 

@@ -307,6 +307,8 @@ def test_a_server_of_its_own(sessionrun: Command, served: tuple[str, int, str]) 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for path, headers, code in (
         ("/", {}, 401),
+        ("/", {"Authorization": f"Bearer {token}"}, 200),
+        ("/", {"Authorization": f"Bearer {token}", "Host": "evil.example"}, 421),
         (f"/sessions/{session_id}", {"Authorization": f"Bearer {token}"}, 200),
     ):
         connection.request("GET", path, headers=headers)

@@ -104,6 +104,7 @@ SEAMS = (
 )
 """The modules of the core that read the table of the house."""
 
+FLOORS = 10
 MOST_LINES = 6000
 LARGER = {"worktrees": 8450, "client": 8350, "cli": 6900, "cluster": 6150}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
@@ -338,11 +339,17 @@ def test_only_cli_prints() -> None:
 
 @pytest.mark.parametrize("key", [room_of, folder_of, str])
 def test_there_are_no_circles(key: Callable[[str], str]) -> None:
-    """A circle is an error, which names it."""
+    """A circle is an error, which names it; rooms stand on few floors."""
     below: dict[str, set[str]] = {}
     for above, other in arrows(key):
         below.setdefault(above, set()).add(other)
-    TopologicalSorter(below).prepare()
+    sorter = TopologicalSorter(below)
+    sorter.prepare()
+    floors = 0
+    while sorter.is_active():
+        sorter.done(*sorter.get_ready())
+        floors += 1
+    assert key is not room_of or floors == FLOORS
 
 
 def test_the_drawing_of_the_rooms_is_what_they_import() -> None:

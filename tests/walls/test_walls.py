@@ -126,6 +126,15 @@ def test_a_repository_in_a_masked_folder_can_be_used_and_its_neighbours_not_be_s
     assert at["/home/ann/.docker"] <= at[top] or top == "/home/ann"
 
 
+@pytest.mark.parametrize("home", ["/tmp/ann", "/", "/tmp", "/home/ann"])
+def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, shown=(), home=home), "/"))
+    at = places(options)
+    assert at["/tmp"] <= at.get(home, 0) or not home.startswith("/tmp")
+    assert options[at["/tmp"]][0] == "--bind"
+    assert (("--tmpfs", home) in options) is (home not in ("/", "/tmp"))
+
+
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(build_argv(WALLS, "/"))
     writable = {option[2] for option in options if option[0] == "--bind"}

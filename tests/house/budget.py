@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(377, 72492, 42265)
-TESTS_LINES: Final = 54_973
+TESTS_LINES: Final = 55_021
 PAGES_LINES: Final = 9430
 
 

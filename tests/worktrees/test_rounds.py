@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from calls import between, forked, needs_calls, run_watched
-from conftest import Command
+from conftest import Command, eventually
 from stages import commit_all, git
 from test_execs import LIBC_S_SIGNALS
 from test_workspaces import Project, make_repository
-from test_worktrees import by_id, finish
+from test_worktrees import by_id, finish, start, wait
 
 from sessionrun.model.places import Place
 from sessionrun.worktrees.release import release
@@ -364,3 +366,40 @@ def test_what_no_commit_can_hold_is_not_replaced(project: Project) -> None:
     assert released.remark.startswith("the best round's work is not put back: ")
     assert released.commit is not None
     assert project.show(released.commit, "calc.py") == b"bad\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["keep", "hard"])
+def test_rounds_go_on_whatever_is_killed(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    """Supervisors and keepers die all the time; each round works once, and the best one is kept."""
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(sessionrun.results))
+    worked = project.root / "worked"
+    work = f"echo $SESSIONRUN_ROUND >> {worked}; echo $SESSIONRUN_ROUND >> new.txt; sleep 0.3"
+    check = {"commands": by_round(junit(1, 2), junit(2, 1), junit(0, 3), junit(1, 2)), "rounds": 4, "reset": reset}
+    session = start(sessionrun, project, [{"id": "a", "prompt": work, "check": check}], "--worktree")
+
+    def find_epoch() -> int:
+        view = sessionrun.status(session)
+        return -1 if view["ended_at"] else int(view["epoch"])
+
+    def has_changed(before: int) -> bool:
+        return find_epoch() not in (before, 0)
+
+    for number in range(12):
+        before = find_epoch()
+        if before < 0:
+            break
+        try:
+            victims = sessionrun.chain(session)[1:] if number % 3 == 2 else (sessionrun.supervisor(session),)
+            os.kill(victims[0], signal.SIGKILL)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue  # it has ended, or another one is just being started
+        eventually(partial(has_changed, before))
+    task = only_task(wait(sessionrun, session))
+    assert worked.read_text().split() == ["1", "2", "3", "4"]
+    assert (task["outcome"], task["check"]["best_round"]) == ("failed", 2)
+    kept = project.show(task["commit"], "new.txt")
+    assert kept == (b"2\n" if reset == "hard" else b"1\n2\n")
+    assert refs(project) == ""

@@ -160,7 +160,7 @@ def test_a_failed_write_undoes_all_others(own_place: Path) -> None:
         (Brief(outputs=ONE), f"{BLOCK}a.py\n1\n{BLOCK}link\n2\n~~~worksplit", "a.py and link are the same file"),
         (Brief(outputs=("deep/a.py",), create_directories=False), "1", "there is no directory deep"),
         (Brief(outputs=("x/_a",), protected=("x/_*",)), "1", "must not be written"),
-        (Brief(outputs=("new/a.py",)), f"{BLOCK}new/a.py\n1\n{BLOCK}new/a.py/b\n2\n~~~worksplit", ""),
+        (Brief(outputs=("new/a.py",)), f"{BLOCK}new/a.py\n1\n{BLOCK}new/a.py/b\n2\n~~~worksplit", "irectory"),
     ],
 )
 def test_nothing_is_left_of_an_answer_that_is_refused(

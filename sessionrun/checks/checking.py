@@ -15,8 +15,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.reports import CheckReport
+from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
-from sessionrun.model.validation import has_rounds, resets_hard
 from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import list_earlier

@@ -16,9 +16,8 @@ from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
 from sessionrun.input.reading import Field, Reading, Spot
 from sessionrun.input.strict_json import parse_json
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
-from sessionrun.model.wording import suggest
 
 HEAD: Final = "HEAD"
 TAKEN: Final = ("summary", "predictions")

@@ -17,8 +17,7 @@ from sessionrun.cli.aliases import expand_alias
 from sessionrun.cli.argv import KNOWN, VERBS, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
-from sessionrun.model.errors import InputError
-from sessionrun.model.wording import suggest
+from sessionrun.model.errors import InputError, suggest
 
 BY_HAND: Final[Mapping[str, tuple[str, str]]] = {
     "into": ("tasks", "What"),

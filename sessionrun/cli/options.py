@@ -83,7 +83,7 @@ def _parse_words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(text.split(","))
     unknown = next((word for word in words if word not in known), None)
     if unknown is not None:
-        from sessionrun.model.wording import suggest
+        from sessionrun.model.errors import suggest
 
         raise ValueError(f"{unknown!r} is not one of {', '.join(known)}{suggest(unknown, known)}")
     return words

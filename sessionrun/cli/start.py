@@ -160,7 +160,7 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 def _say_more(spec: SessionSpec) -> None:
     from sessionrun.cli.render import escape_line
     from sessionrun.client.planning.preview import task_argv
-    from sessionrun.model.validation import has_worktree
+    from sessionrun.model.repositories import has_worktree
 
     for task in spec.tasks:
         argv = shlex.join(task_argv(spec, task))

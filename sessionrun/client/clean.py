@@ -31,8 +31,8 @@ from sessionrun.client.reading.selection import ANY, Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.model.validation import repository_of
 from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders

@@ -324,7 +324,7 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
     """
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_fields
-    from sessionrun.model.wording import suggest
+    from sessionrun.model.errors import suggest
 
     unknown: list[tuple[str | int, ...]] = []
     values = read_fields(record, table, unknown)

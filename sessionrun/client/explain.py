@@ -20,12 +20,12 @@ from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import status_word
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
+from sessionrun.model.errors import name_some
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
-from sessionrun.model.wording import name_some
 from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.logs import Ledger

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionrun.client.notices import notify
-from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
-from sessionrun.model.wording import name_some
+from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError, name_some
 from sessionrun.store.lookup import LAST as LAST
 from sessionrun.store.lookup import find_session, match_sessions
 from sessionrun.store.session import SessionDir
@@ -110,7 +109,7 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     if missing:
         ids = [task["id"] for task in status["tasks"]]
         known = name_some(ids, KNOWN_IDS)
-        from sessionrun.model.wording import suggest
+        from sessionrun.model.errors import suggest
 
         meant = suggest(missing[0], ids)
         raise InputError(

@@ -21,8 +21,8 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job
-from sessionrun.model.validation import repository_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
 from sessionrun.store.files import replace_file

@@ -41,8 +41,7 @@ from sessionrun.cluster.node_directory import (
     open_node,
 )
 from sessionrun.model.asked import Cluster
-from sessionrun.model.errors import InputError
-from sessionrun.model.wording import name_some
+from sessionrun.model.errors import InputError, name_some
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories
 

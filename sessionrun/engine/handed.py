@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sessionrun.engine.task import TaskState
 from sessionrun.model.places import Handed, Place
-from sessionrun.model.validation import has_worktree
+from sessionrun.model.repositories import has_worktree
 
 
 def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed, ...]:

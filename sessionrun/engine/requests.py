@@ -23,15 +23,9 @@ from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, Entry, RequestReceived, TaskAdded, TasksAdded, change_task, takes_model
+from sessionrun.model.repositories import has_worktree, ignore_leavings, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec, TaskSpec
-from sessionrun.model.validation import (
-    has_worktree,
-    ignore_leavings,
-    repository_of,
-    validate_tasks,
-    validate_uses,
-    validate_wishes,
-)
+from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
 ON_REQUEST: Final = "on request"
 """The reason of a hold for which none was given."""

@@ -19,8 +19,7 @@ from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
-from sessionrun.model.errors import InputError
-from sessionrun.model.wording import suggest
+from sessionrun.model.errors import InputError, suggest
 
 
 def _see_markdown(source: Source) -> str | None:

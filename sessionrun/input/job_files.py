@@ -31,9 +31,8 @@ from sessionrun.input.limits import Breach
 from sessionrun.input.parse import decode
 from sessionrun.input.reading import Field, Spot, read_fields
 from sessionrun.input.strict_yaml import parse_yaml
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
-from sessionrun.model.wording import suggest
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 

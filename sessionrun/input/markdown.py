@@ -29,13 +29,12 @@ from sessionrun.input.worksplit import (
     parse_system_prompts,
 )
 from sessionrun.model.checks import AnswerMode, Brief
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import Upstream
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
 from sessionrun.model.validation import find_cycle
-from sessionrun.model.wording import suggest
 
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"

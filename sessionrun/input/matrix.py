@@ -31,9 +31,9 @@ from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.reading import Field, Reading, Spot, table
 from sessionrun.input.settings import Options, first
+from sessionrun.model.errors import suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
-from sessionrun.model.wording import suggest
 
 MAX_RUNS: Final = 100_000
 """More are a slip of the finger; and a list of them all is made before anything starts."""

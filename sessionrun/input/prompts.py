@@ -27,9 +27,9 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.plan_fields import DEFAULTS, FRAME, MENDS, TASK_ID, TOP_FIELDS, WORKERS
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
+from sessionrun.model.errors import suggest
 from sessionrun.model.spec import Limits, TaskSpec, Workspace
 from sessionrun.model.validation import find_cycle
-from sessionrun.model.wording import suggest
 
 _LIST_KEYS: Final = ("prompts", "tasks")
 

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.house import describe_lack
 from sessionrun.input.kinds import Kind, Misfit, Path, T, as_record, reference
 from sessionrun.input.limits import plain, quote
-from sessionrun.model.errors import InputError
-from sessionrun.model.wording import suggest
+from sessionrun.model.errors import InputError, suggest
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""

@@ -14,9 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from sessionrun.input.effects import Check
 from sessionrun.input.kinds import Kind, Misfit
 from sessionrun.input.limits import has_half_character
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
-from sessionrun.model.wording import suggest
 
 T = TypeVar("T")
 

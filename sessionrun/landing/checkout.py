@@ -26,8 +26,8 @@ from sessionrun.git.private import Fence
 from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, take_lock
 from sessionrun.landing.records import Checkout, Hold, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
+from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.model.wording import name_some
 from sessionrun.store.files import is_folder, open_regular, remove_empty
 
 INDEX: Final = "sessionrun-index"

@@ -35,7 +35,7 @@ from sessionrun.landing.records import (
     is_ancestor,
     shorten,
 )
-from sessionrun.model.wording import name_some
+from sessionrun.model.errors import name_some
 
 _LINK: Final = "160000"
 """Mode of a commit of another repository, which no object of this one need hold."""

@@ -1,8 +1,10 @@
 """The few exceptions that cross module borders, told apart by exit code and by what has to be done.
 
-A task's failure is data, never one of these.  Messages are one line: what, where, what to do.
+A task's failure is data, never one of these.  Messages are one line: what, where, what to do; `name_some` and
+`suggest` are parts of such lines.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 
@@ -62,3 +64,21 @@ class RepositoryFailed(SessionrunError):
     """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
 
     job_code: Final = 11
+
+
+def name_some(names: Sequence[str], most: int) -> str:
+    """Names for a sentence, at the most so many of them.
+
+    >>> name_some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A "did you mean" for a word that is close to a known one, else ""."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word[:80], list(known), n=1, cutoff=0.75)
+    return f' (did you mean "{close[0]}"?)' if close else ""

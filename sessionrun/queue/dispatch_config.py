@@ -30,8 +30,8 @@ from sessionrun.input.plan_fields import FRAME, MENDS, TASK_ID, as_interval
 from sessionrun.input.prompts import read_plan
 from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
+from sessionrun.model.errors import suggest
 from sessionrun.model.places import PLACEMENTS
-from sessionrun.model.wording import suggest
 
 FILE: Final = "dispatch_config.json"
 WORKERS: Final = 14

@@ -25,19 +25,20 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
 
-from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
 from sessionrun.model.asked import SUGGESTIONS, FeedSpec, uses_replicas
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place
-from sessionrun.session.executor import Exit
-from sessionrun.session.shared import Judged, Site
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
-from sessionrun.store.jobfiles import LEFT
+
+if TYPE_CHECKING:
+    from sessionrun.engine.task import TaskState
+    from sessionrun.session.executor import Exit
+    from sessionrun.session.shared import Judged, Site
 
 LIMIT: Final = 1024 * 1024
 """Bytes; a larger file is not taken."""
@@ -258,6 +259,10 @@ def shelve_follow_ups(site: Site, state: TaskState, ended: Exit, judged: Judged)
     place, feed, released = state.place, site.spec.feed, judged.place
     if ended.key.phase != "release" or feed is None or released is None or place is None or place.worktree is None:
         return judged
+    from sessionrun.store.jobfiles import (
+        LEFT,  # its library is slow to load, and verbs of the queue need none of it
+    )
+
     folder = site.session.job_path(ended.key)
     source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, SUGGESTIONS)
     if (

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, TaskSpec
-from sessionrun.model.validation import repository_of
 from sessionrun.session.exports import OwnedFile, Shown, dump
 from sessionrun.store import outside
 from sessionrun.store.outside import CLAIM_PATIENCE_S

@@ -19,8 +19,8 @@ from sessionrun.model.events import Event
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
-from sessionrun.model.validation import repository_of
 from sessionrun.session.executor import list_named
 from sessionrun.session.rows import list_wraps
 from sessionrun.store.files import replace_file

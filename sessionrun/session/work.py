@@ -22,8 +22,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import LEFT_RUNNING
+from sessionrun.model.repositories import resets_hard
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, TaskSpec
-from sessionrun.model.validation import resets_hard
 from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import Feedback, word_feedback, word_prompt, word_task

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionNotFound, SessionrunError
-from sessionrun.model.wording import name_some, suggest
+from sessionrun.model.errors import SessionNotFound, SessionrunError, name_some, suggest
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 

@@ -23,9 +23,9 @@ from sessionrun.model.asked import uses_replicas
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.units import format_size
-from sessionrun.model.validation import repository_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.session.work import find_prompt_path

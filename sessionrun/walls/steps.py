@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.asked import LIMITS
 from sessionrun.model.errors import InputError
+from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import hides_tests
-from sessionrun.model.validation import has_worktree
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.draft import Draft

@@ -21,10 +21,9 @@ from typing import Final
 from sessionrun.git.git import Git
 from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_merge_room
 from sessionrun.git.private import Fence
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Handed, Place, Repository
-from sessionrun.model.wording import name_some
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 
 SUBJECT: Final = "Needs of task "

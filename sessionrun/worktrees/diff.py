@@ -153,7 +153,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     """The task's repository; a damaged status.json may name branches without one."""
-    from sessionrun.model.validation import repository_of
+    from sessionrun.model.repositories import repository_of
     from sessionrun.session.history import load_spec_now
 
     spec = load_spec_now(session)

@@ -19,8 +19,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.keys import parse_job_key
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import TaskSpec, title_of
-from sessionrun.model.validation import has_worktree, repository_of
 from sessionrun.store import locks
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ import orjson
 
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
-from sessionrun.model.errors import InputError, JobFileError, RepositoryFailed, SessionrunError
+from sessionrun.model.errors import InputError, JobFileError, RepositoryFailed, SessionrunError, name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
-from sessionrun.model.wording import name_some
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.space import Cached

@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.merging import commit_tree
+from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.model.wording import name_some
 from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
 from sessionrun.worktrees.registration import find_lost_admins, load_owner

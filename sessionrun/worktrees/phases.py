@@ -23,8 +23,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import MendBase, may_insist
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of, resets_hard
 from sessionrun.model.spec import Job, TaskSpec, hides_tests, title_of
-from sessionrun.model.validation import repository_of, resets_hard
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail

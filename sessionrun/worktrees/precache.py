@@ -32,8 +32,8 @@ from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.model.validation import has_worktree, repository_of
 from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file

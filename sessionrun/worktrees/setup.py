@@ -19,8 +19,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AND_THEN, Job, TaskSpec
-from sessionrun.model.validation import repository_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file

@@ -20,8 +20,9 @@ from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, MirrorSite, Repository, Seats, Upstream, is_path
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.validation import has_worktree, refuse_task, repository_of
+from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.index import user_directory
 

@@ -71,7 +71,7 @@ def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:
     places: dict[str, str] = {}
     if not own:
         return places
-    from sessionrun.model.validation import repository_of
+    from sessionrun.model.repositories import repository_of
     from sessionrun.session.history import load_spec_now
 
     spec = load_spec_now(session)

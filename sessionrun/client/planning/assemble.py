@@ -19,8 +19,9 @@ from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.validation import has_worktree, ignore_leavings, refuse_task, validate_uses, validate_wishes
+from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
 
 MAX_PROMPT_TOKENS: Final = 32_000
 """What the context of the models holds for which Markdown jobs are written."""
@@ -209,7 +210,7 @@ def _check_agents_known(tasks: Iterable[TaskSpec], known: Mapping[str, AgentSpec
 
 
 def _describe_unknown(name: str, known: Mapping[str, AgentSpec]) -> str:
-    from sessionrun.model.wording import suggest
+    from sessionrun.model.errors import suggest
 
     return f"unknown agent {name!r}{suggest(name, known)}; there are: {', '.join(sorted(known))}"
 

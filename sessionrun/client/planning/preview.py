@@ -13,9 +13,9 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
 from sessionrun.house import find_due
+from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
-from sessionrun.model.validation import has_worktree
 from sessionrun.session.shared import find_counterpart
 
 

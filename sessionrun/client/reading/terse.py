@@ -12,9 +12,9 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing
-from sessionrun.model.wording import needs_look, suggest
+from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
 _HEAD_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)

@@ -31,26 +31,26 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 491, 275),
     "agents": Size(15, 2756, 1682),
-    "checks": Size(18, 3696, 2313),
-    "cli": Size(41, 6858, 4143),
+    "checks": Size(18, 3695, 2313),
+    "cli": Size(41, 6857, 4143),
     "client": Size(47, 8132, 4719),
-    "cluster": Size(29, 6008, 3543),
+    "cluster": Size(29, 6007, 3543),
     "doors": Size(13, 2644, 1702),
-    "engine": Size(15, 3640, 2100),
+    "engine": Size(15, 3634, 2100),
     "git": Size(8, 1540, 853),
-    "input": Size(20, 3988, 2415),
+    "input": Size(20, 3983, 2415),
     "keeper": Size(9, 1708, 1069),
     "landing": Size(22, 4002, 2318),
-    "model": Size(20, 3614, 1789),
-    "queue": Size(18, 3834, 2236),
+    "model": Size(21, 3619, 1789),
+    "queue": Size(18, 3839, 2237),
     "session": Size(23, 4200, 2407),
-    "store": Size(21, 3457, 1899),
+    "store": Size(21, 3456, 1899),
     "walls": Size(21, 3672, 2172),
-    "worktrees": Size(33, 8252, 4630),
+    "worktrees": Size(33, 8251, 4630),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(377, 72492, 42265)
+PACKAGE_BUDGET: Final = Size(378, 72486, 42266)
 TESTS_LINES: Final = 55_021
 PAGES_LINES: Final = 9430
 

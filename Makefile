@@ -18,7 +18,7 @@ test: $(READY)
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
 slow: $(READY)
-	@echo "This takes about 90 minutes on 2 cores.  make slow SEED=$(SEED) repeats its random choices."
+	@echo "This takes about 50 minutes on 2 cores.  make slow SEED=$(SEED) repeats its random choices."
 	SLOW_SEED=$(SEED) $(BIN)/pytest --slow --hypothesis-seed $(SEED)
 
 KILLS ?= 1000

@@ -239,12 +239,19 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
-    """Each export with what its kind does; the module of a kind is imported when a session has one."""
+    """Each export with what its kind does; the module of a kind is imported when a session has one.
+
+    Raises:
+        StoreError: the spec of the session is damaged: it has a kind or a place that there is not.
+    """
     kinds = dict(_KINDS)
     for business in HOUSE:
         for row in business.formats.values():
             kinds |= row.exports
-    return [load(kinds[export.kind])(export) for export in exports]
+    try:
+        return [load(kinds[export.kind])(export) for export in exports]
+    except KeyError as error:
+        raise StoreError(f"spec.json is damaged: no export has {error}") from None
 
 
 def settle_exports(exports: Iterable[Export]) -> tuple[Export, ...]:

@@ -43,15 +43,15 @@ ROOMS: Final[Mapping[str, Size]] = {
     "landing": Size(22, 4002, 2318),
     "model": Size(21, 3619, 1789),
     "queue": Size(18, 3839, 2237),
-    "session": Size(23, 4200, 2407),
+    "session": Size(23, 4207, 2410),
     "store": Size(21, 3456, 1899),
     "walls": Size(21, 3672, 2172),
     "worktrees": Size(33, 8251, 4630),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(378, 72486, 42266)
-TESTS_LINES: Final = 55_021
+PACKAGE_BUDGET: Final = Size(378, 72493, 42269)
+TESTS_LINES: Final = 55_034
 PAGES_LINES: Final = 9435
 
 

@@ -86,9 +86,6 @@ def test_what_a_run_plants_is_neither_followed_nor_replaced(matrix: Command, vic
     log = (Path(status["results_dir"]) / "supervisor.log").read_text()
     assert log.count(problem) == 1
     assert (matrix.cwd / "sub").is_symlink() or (matrix.cwd / "sub" / "results.json").is_symlink()
-    checked = matrix("doctor", status["session_id"], "--fix")
-    assert checked.returncode == 1
-    assert checked.stdout.startswith("warning: ") and f": {problem}\n" in checked.stdout
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ class LandQueue:
     taken: tuple[str, ...] = ()
     """The tasks whose work it took."""
     owed: bool = False
-    """Whether a LAND job was broken off.  Then the next LAND job has to mend what it left."""
+    """Whether a LAND job was broken off, so that the next one has to mend what it left."""
 
 
 def land_of(state: State) -> LandQueue:

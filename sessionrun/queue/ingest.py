@@ -259,9 +259,8 @@ def shelve_follow_ups(site: Site, state: TaskState, ended: Exit, judged: Judged)
     place, feed, released = state.place, site.spec.feed, judged.place
     if ended.key.phase != "release" or feed is None or released is None or place is None or place.worktree is None:
         return judged
-    from sessionrun.store.jobfiles import (
-        LEFT,  # its library is slow to load, and verbs of the queue need none of it
-    )
+    # The library that reads files of jobs is slow to load.  Verbs of the queue import this module, and read none.
+    from sessionrun.store.jobfiles import LEFT
 
     folder = site.session.job_path(ended.key)
     source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, SUGGESTIONS)

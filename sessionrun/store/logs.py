@@ -12,7 +12,7 @@ The ledger says what was claimed, spawned and reaped.  Its payloads are ASCII wo
     T key grace                  the start is about to be tried; `grace` in seconds is for its stopping
     S key pid start              the process exists; `start` is the kernel's start time of `pid`
     X key status                 it ended; raw status of wait(2), written before it was reaped
-    B key how command            what it left: `s`, we stopped it; `k`, its agent killed it; the command as hex
+    B key how command            a process that it left: who ended it (`s`: we, `k`: its agent); its command as hex
     Z key                        nothing of its tree of processes is left
     F key errno                  it could not be started
     L key                        its end was not seen, and nothing of its tree is left

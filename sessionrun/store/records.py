@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import orjson
@@ -39,17 +40,22 @@ def parse_spec(content: bytes) -> SessionSpec:
         InputError: a newer version wrote it.
     """
     try:
-        version = decode(_Version, content).schema_version
-        if version != SCHEMA_VERSION:  # of another one not even the keys are known
-            raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
         spec = decode(SessionSpec, content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:
+        with suppress(msgspec.DecodeError, ValueError):  # of another version not even the keys are known
+            _refuse_version(decode(_Version, content).schema_version)
         raise ValueError(str(error)) from None
-    for task in spec.tasks:
-        for agent in (task.agent, *[other.agent for other in task.fallback]):
-            if agent not in spec.agents:
-                raise ValueError(f"task {task.id!r:.140} has the agent {agent!r:.80}, which is not there")
+    _refuse_version(spec.schema_version)
+    named = {task.agent for task in spec.tasks}
+    named.update(other.agent for task in spec.tasks for other in task.fallback)
+    for agent in sorted(named - spec.agents.keys()):
+        raise ValueError(f"a task has the agent {agent!r:.80}, which is not there")
     return spec
+
+
+def _refuse_version(version: int) -> None:
+    if version != SCHEMA_VERSION:
+        raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
 
 
 def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:

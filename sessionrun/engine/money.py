@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.engine.state import BUDGET, Money, Rate, State
@@ -156,10 +157,9 @@ def describe_refusal(state: State, task: TaskState) -> str:
 
 
 def wanted_money(state: State, task: TaskState) -> int:
-    """What the start of the task's next job reserves, where it matters to others that start with it."""
-    if state.spec.limits.budget_usd is None:
-        return 0
-    return reservation_of(state, task) if task.next_phase() == "work" and costs_money(state, task) else 0
+    """What the start of the task's next WORK job reserves, where it matters to others that start with it."""
+    matters = state.spec.limits.budget_usd is not None and costs_money(state, task)
+    return reservation_of(state, task) if matters else 0
 
 
 def soft_budget_spent(state: State) -> str | None:
@@ -333,10 +333,8 @@ def project_session_usage(state: State) -> shown.SessionUsage | None:
     """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
     if not state.usage_by_model:
         return None
-    first, *others = state.usage_by_model.values()
-    for used in others:
-        first = first.plus(used)
-    return {**project_usage(first), "cost_complete": not first.unpriced_jobs}
+    used = reduce(Usage.plus, state.usage_by_model.values())
+    return {**project_usage(used), "cost_complete": not used.unpriced_jobs}
 
 
 def project_budget(state: State) -> shown.Budget | None:

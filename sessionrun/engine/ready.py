@@ -69,6 +69,11 @@ class ReadyQueue:
         """Take out all that are parked under `resource`: rank, place, task."""
         return self._parked.pop(resource, [])
 
+    def unpark_all(self, resource: str) -> None:
+        """Make ready all that are parked under `resource`."""
+        for rank, num, task in self.drain(resource):
+            self.push(rank, num, task)
+
     def delay(self, until: float, num: int, task: str, rank: int = NEW) -> None:
         """A task that may start again at monotonic time `until`."""
         heappush(self._delayed, (until, rank, num, task))

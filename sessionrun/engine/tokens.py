@@ -160,12 +160,6 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
 
 
-def count_start(state: State, phase: Phase, taken: dict[str, int]) -> None:
-    """A job of `phase` is about to start: with pauses no other WORK may start together with one."""
-    if phase == "work" and state.spec.limits.stagger_s:
-        taken[STAGGER] = 1
-
-
 def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[str]:
     """What keeps a job of `phase` from starting now, beside what is `taken` by others that start with it."""
     if START in state.holds:
@@ -208,8 +202,7 @@ def set_width(state: State, width: int) -> None:
         state.free[SLOT] -= sum(amount for name, amount in used if name == SLOT)
         state.queue.unpark(SLOT)
     else:
-        for rank, num, name in state.queue.drain(SLOT):
-            state.queue.push(rank, num, name)
+        state.queue.unpark_all(SLOT)
 
 
 def find_limit(state: State, width: int) -> int | None:

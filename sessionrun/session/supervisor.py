@@ -24,7 +24,7 @@ import orjson
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.keeper.wire import say
@@ -37,6 +37,7 @@ from sessionrun.model.events import (
     JobFinished,
     JobLost,
     OutputSeen,
+    SessionEnded,
     TimerFired,
     to_record,
 )
@@ -300,8 +301,8 @@ class Supervisor:
             self._check_output(order)
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
-        elif isinstance(order, (Record, EndSession)):
-            if self._feeder is not None and isinstance(order, EndSession):
+        elif isinstance(order, Record):
+            if self._feeder is not None and isinstance(order.event, SessionEnded):
                 self._feeder.finish(self._state)
             self._record(order.event)
         return None

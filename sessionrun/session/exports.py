@@ -124,9 +124,6 @@ class ExportFile(ABC):
         """The export with the runs that succeeded before, and the ids of the tasks that need not run for it."""
         return self.export, set()
 
-    def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
-        """Bring up to date the file of a session that ended, where nothing is left to start."""
-
     def find_behind(self, session: SessionDir) -> str | None:
         """The export's file, if its session has ended and it does not say so: it could not be written."""
         return None

@@ -233,27 +233,15 @@ def _take_back_streams() -> None:
 
 
 def _begin_journal(session: SessionDir) -> None:
+    from sessionrun.model.events import Entry, SessionStarted, to_record
     from sessionrun.store.logs import AppendLog
 
+    started = SessionStarted(processes.boot_id(), processes.pid_namespace(), __version__)
     journal = AppendLog(session.journal_path)
-    journal.append([orjson.dumps(_first_record())])
+    journal.append([orjson.dumps(to_record(Entry(1, time.time(), time.monotonic(), started)))])
     journal.sync()
     journal.close()
     sync_directory(session.path)
-
-
-def _first_record() -> dict[str, Any]:
-    """`events.SessionStarted` as the journal spells it: to import its module, the caller would wait longer."""
-    return {
-        "seq": 1,
-        "at": time.time(),
-        "mono": time.monotonic(),
-        "ev": "SessionStarted",
-        "boot_id": processes.boot_id(),
-        "pid_ns": processes.pid_namespace(),
-        "version": __version__,
-        "journal_version": 1,
-    }
 
 
 def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> NoReturn:

@@ -29,7 +29,7 @@ from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
 from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Partners, SystemClock
+from sessionrun.session.partners import Clock, Partners
 from sessionrun.session.recovery import find_notices, find_unclaimed
 from sessionrun.session.rows import import_makers
 from sessionrun.session.supervisor import Supervisor
@@ -80,14 +80,14 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
-    Supervisor(session, state, journal, partners, jobs, SystemClock()).run(notices)
+    Supervisor(session, state, journal, partners, jobs, Clock()).run(notices)
 
 
 def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:
     """Open the session's own partners, then those of each business that the spec asks for."""
     spec, limits = state.spec, state.spec.limits
     partners = Partners(
-        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
+        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs.site, session.contact_path))
     )
     if limits.max_load or limits.min_free_memory:
         from sessionrun.session.watches import MachineWatch

@@ -61,6 +61,7 @@ class Notifying:
             Worker("notifier", serve(partial(self._tell, receiver))) for receiver in spec.notify
         ]
         self.fds = tuple(teller.fd for teller in self._tellers)
+        """When one is readable, there is something to `note`."""
 
     @property
     def is_busy(self) -> bool:

@@ -14,9 +14,9 @@ import errno
 import os
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.state import State
@@ -28,6 +28,10 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import Notice
 from sessionrun.store.files import NotRegular
+
+if TYPE_CHECKING:
+    from sessionrun.session.exports import ExportWriter
+    from sessionrun.session.notifying import Notifying
 
 
 class Executor(Protocol):
@@ -83,58 +87,21 @@ class Feeder(Watch, Protocol):
         """The session is about to end: wait, for a limited time, until its source is told."""
 
 
-class Exports(Protocol):
-    """Shows the session in files of other programs."""
-
-    problems: list[str]
-    """What could not be brought up to date by the last `write`, and why."""
-
-    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
-        """Bring the exports up to date; never raises.  What went wrong, if that is something new."""
-
-
-class Notifier(Protocol):
-    """Tells receivers what becomes of the session."""
-
-    fds: tuple[int, ...]
-    """When one is readable, there is something to `note`."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is still to be told."""
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        """Look at what is shown now, and have told what is new."""
-
-    def note(self) -> None:
-        """Write down what became of what was to be told."""
-
-
 class Partners(NamedTuple):
     """All that stands beside one supervisor."""
 
     executor: Executor
-    exports: Exports | None = None
+    exports: ExportWriter | None = None
     feeder: Feeder | None = None
     watches: tuple[Watch, ...] = ()
-    notifier: Notifier | None = None
+    notifier: Notifying | None = None
 
 
-class Clock(Protocol):
-    """Where the time comes from."""
+class Clock(NamedTuple):
+    """Where the time comes from: seconds since the epoch, and monotonic ones of this boot."""
 
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-
-    def mono(self) -> float:
-        """Monotonic seconds of this boot."""
-
-
-class SystemClock:
-    """The clocks of this machine."""
-
-    wall = staticmethod(time.time)
-    mono = staticmethod(time.monotonic)
+    wall: Callable[[], float] = time.time
+    mono: Callable[[], float] = time.monotonic
 
 
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)

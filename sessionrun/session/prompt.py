@@ -102,22 +102,26 @@ def word_prompt(
     if task.follow_ups:
         text = _word_follow_up(task, agent, prompt, conversation, answer)
     else:
-        text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
+        text = prompt
+        if (
+            task.spec.prompt_mode == "continue"
+        ):  # one that begins anew after the first turn gets the earlier ones, too
+            turns = task.spec.prompts[: task.thread.turn]
+            is_turn = conversation is not None or agent.prompt_kind == "script"
+            text = turns[-1] if is_turn else "\n\n".join(turns)
     if agent.prompt_kind == "script":
         return text.encode()
-    if conversation is not None and (task.thread.broken_off or red_check is not None):
-        return _word_continuation(task, red_check, text)
+    if conversation is not None and task.thread.broken_off:
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
+        why = _word_broken_off(task.thread.broken_off)
+        return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
+    if conversation is not None and red_check is not None:
+        return word_feedback(red_check, "Your work")
     if session.envelope:
         text = _wrap(task, text)
     if red_check is not None:
         return text.encode() + b"\n\n" + word_feedback(red_check, "Your last attempt")
     return (text + _tell_evidence(task)).encode()
-
-
-def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str:
-    """One turn's prompt; a conversation that begins anew after the first turn gets the earlier prompts, too."""
-    prompts = task.spec.prompts[: task.thread.turn]
-    return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
 def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation: str | None, answer: str) -> str:
@@ -146,17 +150,9 @@ def word_feedback(feedback: Feedback, who: str) -> bytes:
     return head.encode() + (b"\n\n" + feedback.text if feedback.text or feedback.overdue_s is None else b"\n")
 
 
-def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
-    if task.thread.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
-        why = _word_broken_off(task.thread.broken_off)
-        return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
-    return word_feedback(red_check, "Your work")
-
-
-def _word_broken_off(reason: str | None) -> str:
+def _word_broken_off(reason: str) -> str:
     """Why a run was broken off, and how the next one keeps from that."""
-    is_left = reason is not None and reason.startswith(f"{LEFT_RUNNING}:")
+    is_left = reason.startswith(f"{LEFT_RUNNING}:")
     advice = " Run such work in the foreground, or wait for its end before you end your turn." if is_left else ""
     return f"({reason}).{advice}"
 

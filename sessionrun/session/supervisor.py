@@ -45,6 +45,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.session.executor import Exit, Notice
 from sessionrun.session.partners import Clock, Partners, fail_job, is_of_one_job
+from sessionrun.session.work import measure_output, note_limit
 from sessionrun.store import ballast
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
@@ -295,7 +296,7 @@ class Supervisor:
         if isinstance(order, CancelJob):
             if order.reason == "timed_out" and order.key.phase == "work" and self._state.spec.cluster is None:
                 # before its agent is told to end, which changes its files
-                self._jobs.note_limit(self._state.tasks[order.key.task], order.key)
+                note_limit(self._jobs.site, self._state.tasks[order.key.task], order.key)
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self._check_output(order)
@@ -316,7 +317,7 @@ class Supervisor:
     def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
         key = order.key
-        job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
+        job, size = self._state.tasks[key.task].job, measure_output(self._jobs.site, key)
         waits = not size and order.timer == "workspace_timeout"
         grown = waits or job is None or size != job.output_size
         self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))

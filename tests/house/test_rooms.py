@@ -604,15 +604,3 @@ def test_names_say_something_and_functions_are_small() -> None:
         for name in named:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
             assert not (BANNED - THEIR_WORDS.get(module.name, set())) & set(words), f"{module.name}: {name}"
-
-
-def test_what_is_written_twice_for_speed_is_the_same() -> None:
-    """A launch does without the modules that define these."""
-    from sessionrun.model.events import SessionStarted, to_record
-    from sessionrun.session import launch
-    from sessionrun.store.records import read_entry
-
-    record = launch._first_record()
-    entry = read_entry(record)
-    assert isinstance(entry.event, SessionStarted)
-    assert to_record(entry) == record

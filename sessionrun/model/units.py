@@ -82,17 +82,6 @@ _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", 
 MAX_LOAD: Final = 10.0**6
 
 
-def check_load(load: float) -> float:
-    """The same load of a machine, where it is one.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if not 0 <= load <= MAX_LOAD:
-        raise ValueError(f"must lie between 0 and {MAX_LOAD:.0f}")
-    return load
-
-
 def parse_size(text: str) -> int:
     """Bytes, from text such as ``500M``, ``20G`` or ``1.5T``; a number alone is bytes.
 

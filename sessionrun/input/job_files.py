@@ -36,9 +36,6 @@ from sessionrun.model.frozen import frozen
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 
-PATHS: Final = ("context_files", "target_files", "target_file", "output_files", "output_file", "test_file")
-"""The keys that name files, in the order in which they are asked which of them names one."""
-
 _FENCE: Final = "---"
 _HEADING: Final = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*$")
 
@@ -56,18 +53,6 @@ class JobFile:
     def error(self, key: str, problem: str) -> InputError:
         """What is wrong with a key, and on which line of the file."""
         return InputError(f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}: {problem}")
-
-    def place(self, path: str) -> str:
-        """The line that names a path, for messages."""
-        named = {key: self.fields[key] for key in PATHS if key in self.fields}
-        key = next(
-            (key for key, value in named.items() if path == value or (isinstance(value, tuple) and path in value)),
-            None,
-        )
-        key = key or next(
-            (key for key, value in named.items() if isinstance(value, str) and path.endswith(value)), "mode"
-        )
-        return f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}"
 
     @property
     def title(self) -> str:

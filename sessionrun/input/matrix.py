@@ -194,9 +194,19 @@ def load(source: Source, options: Options) -> Plan:
         "sample": range(1, top.get("samples", 1) + 1),
     }
     cells = _spread(reading, axes, top.get("exclude", ()))
-    wish = _wish_repository(top, started_in)
+    wish = RepositoryWish(
+        path=resolve(started_in, top.get("source_repo", ".")),
+        base=top.get("branch"),
+        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
+        keep="always" if top.get("keep_worktree") else None,
+        keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
+    )
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
-    base = _settle_base(top, options, wish, started_in)
+    settings: dict[str, Any] = {"setup": (SETUP,)}
+    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}
+    if "repo" in settings:
+        settings["repo"] = resolve_repo(started_in, settings["repo"])
+    base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(
         tasks=tuple(_make_tasks(base, rows, models, cells, branched="branch" in top)),
         name=options.given.get("name", top.get("name")),
@@ -236,16 +246,6 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
     return rows
 
 
-def _settle_base(
-    top: Mapping[str, Any], options: Options, wish: RepositoryWish, started_in: str
-) -> dict[str, Any]:
-    """What all runs have in common; agent and model are each one's own."""
-    settings = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
-    if "repo" in settings:
-        settings["repo"] = resolve_repo(started_in, settings["repo"])
-    return {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
-
-
 def _make_tasks(
     base: Mapping[str, Any],
     rows: Mapping[str, _Row],
@@ -277,16 +277,6 @@ def _make_tasks(
             labels=labels,
         )
         yield TaskSpec(id=run_id, title=f"{row.name} ({model})", prompts=row.prompts, **fields)
-
-
-def _wish_repository(top: Mapping[str, Any], started_in: str) -> RepositoryWish:
-    return RepositoryWish(
-        path=resolve(started_in, top.get("source_repo", ".")),
-        base=top.get("branch"),
-        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
-        keep="always" if top.get("keep_worktree") else None,
-        keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
-    )
 
 
 def _export(top: Mapping[str, Any], started_in: str) -> Export:

@@ -43,7 +43,8 @@ def parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         kind = ExtraText if error.msg == "Extra data" and text[error.pos] not in "/#`" else Breach
         offset, what = _name_mistake(text, error.pos, error.msg)
-        raise _breach_at(text, offset, f"not valid JSON: {what}", kind) from None
+        line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+        raise kind(line, column, f"not valid JSON: {what}") from None
     except RecursionError:
         raise Breach(None, None, TOO_DEEP) from None
     if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(value):
@@ -64,10 +65,6 @@ def is_too_deep(value: Any) -> bool:
             if type(child) is dict or type(child) is list
         ]
     return bool(level)
-
-
-def _breach_at(text: str, offset: int, problem: str, kind: type[Breach] = Breach) -> Breach:
-    return kind(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset), problem)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

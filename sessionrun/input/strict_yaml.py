@@ -25,7 +25,7 @@ from sessionrun.input.limits import (
 )
 
 if TYPE_CHECKING:
-    from yaml.events import Event, MappingStartEvent, ScalarEvent, SequenceStartEvent
+    from yaml.events import Event, ScalarEvent
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -114,11 +114,11 @@ def _node(events: Iterator[Event], event: Event, depth: int) -> Any:
         raise _breach(event, 'aliases ("*name") are not read; write the value out, or use "defaults"')
     if depth == MAX_DEPTH:
         raise _breach(event, TOO_DEEP)
+    assert isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent))
+    if event.tag not in _COLLECTION_TAGS:
+        raise _breach(event, f"tag {quote(event.tag)} is not read; remove it")
     if isinstance(event, yaml.MappingStartEvent):
-        _check_tag(event)
         return _mapping(events, depth + 1)
-    assert isinstance(event, yaml.SequenceStartEvent)
-    _check_tag(event)
     values = []
     while not isinstance(event := next(events), yaml.SequenceEndEvent):
         values.append(_node(events, event, depth + 1))
@@ -148,25 +148,16 @@ def _scalar(event: ScalarEvent) -> Any:
     if event.tag is None and event.implicit[0]:
         if text in _CONSTANTS:
             return _CONSTANTS[text]
-        if _NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text):
-            return _number(event, text)
+        if _NOT_FINITE.fullmatch(text):
+            raise _breach(event, NOT_FINITE.format(text))
+        if _NUMBER.fullmatch(text):
+            try:
+                return read_integer(text) if _INTEGER.fullmatch(text) else read_finite(text)
+            except Breach as breach:
+                raise _breach(event, breach.problem) from None
     if has_half_character(text):
         raise _breach(event, HALF_CHARACTER)
     return text
-
-
-def _number(event: ScalarEvent, text: str) -> int | float:
-    if _NOT_FINITE.fullmatch(text):
-        raise _breach(event, NOT_FINITE.format(text))
-    try:
-        return read_integer(text) if _INTEGER.fullmatch(text) else read_finite(text)
-    except Breach as breach:
-        raise _breach(event, breach.problem) from None
-
-
-def _check_tag(event: MappingStartEvent | SequenceStartEvent) -> None:
-    if event.tag not in _COLLECTION_TAGS:
-        raise _breach(event, f"tag {quote(event.tag)} is not read; remove it")
 
 
 def _breach(event: Event, problem: str) -> Breach:

@@ -113,12 +113,10 @@ def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
         raise InputError(f"{name}: {error}; {hint}") from None
     if not isinstance(entries, list):
         raise InputError(f"{name}: must be a list of job files; {hint}")
-    statuses = {}
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("id", "status")):
             raise InputError(f"{name}: [{number}] has no id or no status; {hint}")
-        statuses[entry["id"]] = entry["status"]
-    return statuses
+    return {entry["id"]: entry["status"] for entry in entries}
 
 
 KINDS: Final = ("create", "edit", "verify", "verify_edit", "test", "split")

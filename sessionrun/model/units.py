@@ -6,7 +6,7 @@ Pure, and cheap to import: verbs that only read have it from their start.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 MAX_DURATION_S: Final = 10**8
 """About three years; clocks and timers of some systems fail on much more."""
@@ -19,11 +19,6 @@ _PART: Final = re.compile(r"([\d.]+)([wdhms]?)", re.ASCII)
 _MAX_TEXT: Final = 40
 
 
-class _Span(NamedTuple):
-    seconds: float
-    has_unit: bool
-
-
 def parse_duration(text: str) -> float:
     """Seconds, from text such as ``90``, ``90s``, ``10m``, ``1h30m``, ``1.5h``, ``2d`` or ``1w``.
 
@@ -33,10 +28,10 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: what it must be; how it was written is the caller's to say.
     """
-    span = _parse_span(text)
-    if span is None:
+    seconds, _ = _parse_span(text)
+    if seconds is None:
         raise ValueError('must be seconds or text such as "90s", "15m", "1h30m", "2d"')
-    return check_duration(span.seconds)
+    return check_duration(seconds)
 
 
 def check_duration(seconds: float) -> float:
@@ -56,24 +51,25 @@ def parse_age(text: str) -> float:
     Raises:
         ValueError: what is wrong with it.
     """
-    span = _parse_span(text)
-    if span is not None and not span.has_unit and span.seconds:
+    seconds, has_unit = _parse_span(text)
+    if seconds and not has_unit:
         raise ValueError(f"{text}: say the unit: {text}d, {text}h or {text}m")
-    if span is None or span.seconds > MAX_AGE_S:
+    if seconds is None or seconds > MAX_AGE_S:
         raise ValueError(f"{text!r} is not an age such as 7d, 12h, 30m or 1h30m")
-    return span.seconds
+    return seconds
 
 
-def _parse_span(text: str) -> _Span | None:
+def _parse_span(text: str) -> tuple[float | None, bool]:
+    """Seconds, None if it is no such text; and whether a unit was written."""
     text = text.strip()
     if len(text) > _MAX_TEXT or not _SPAN.fullmatch(text):
-        return None
+        return None, False
     parts = _PART.findall(text)
     factors = [_UNITS.get(unit, 0) for _, unit in parts]
     if factors != sorted(set(factors), reverse=True) or (len(parts) > 1 and not factors[-1]):
-        return None
+        return None, False
     seconds = sum(float(number) * (factor or 1) for (number, _), factor in zip(parts, factors, strict=True))
-    return _Span(seconds, factors[-1] > 0)
+    return seconds, factors[-1] > 0
 
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -63,8 +64,11 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         NotRegular: something else lies in the place of a lock or of its log.
     """
     session = SessionDir(session.path.absolute())
-    if _lives(session):
-        return False
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while session.is_alive():  # or only dies, which may take a moment after a kill
+        if "root.lock" in session.held_locks() or time.monotonic() > deadline:
+            return False
+        time.sleep(DEATH_POLL_S)
     lock_fd = locks.hold(session.path / "root.lock", timeout_s=LOCK_TIMEOUT_S)
     if lock_fd is None:
         return False  # another one was faster
@@ -93,16 +97,6 @@ def _try_businesses(session: SessionDir) -> None:
     for business in HOUSE:
         if business.trial:
             load(business.trial)(spec)
-
-
-def _lives(session: SessionDir) -> bool:
-    """Whether a process of its chain lives, and not only dies: that may take a moment after a kill."""
-    deadline = time.monotonic() + DEATH_TIMEOUT_S
-    while session.is_alive():
-        if "root.lock" in session.held_locks() or time.monotonic() > deadline:
-            return True
-        time.sleep(DEATH_POLL_S)
-    return False
 
 
 def _check_logs(session: SessionDir) -> bool:
@@ -161,7 +155,8 @@ def start_detached(
         answer = os.read(ready_read, _REASON_BYTES) if poller.poll(READY_TIMEOUT_S * 1000) else None
     finally:
         os.close(ready_read)
-        _reap(pid)
+        with suppress(ChildProcessError):  # our caller ignores SIGCHLD, and so do we: the system reaps
+            os.waitpid(pid, 0)
     if answer and answer.startswith(_READY):  # twice, if a first keeper was killed behind it
         return True
     if answer is None and new:  # to say that it failed would be wrong a moment later
@@ -170,13 +165,6 @@ def start_detached(
     if new:
         discard_session(session)
     raise StoreError(f"session {session.session_id} did not start: {reason}")
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:  # our caller ignores SIGCHLD, and so do we: the system reaps
-        pass
 
 
 def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool, program: str) -> NoReturn:

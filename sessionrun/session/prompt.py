@@ -49,19 +49,14 @@ def word_task(
     Raises:
         BriefProblem: a file cannot be shown.
     """
-    prompt = "\n\n".join(task.prompts) + _quote_gates(task)
+    prompt = "\n\n".join(task.prompts)
+    if task.mend is not None and task.mend.output is not None:
+        printed = read_tail(Path(task.mend.output)).decode("utf-8", "replace").strip()
+        prompt += f"\nThe end of what the gates printed:\n\n{printed}\n" if printed else ""
     if task.brief is None or agent.prompt_kind == "script":
         return prompt
     shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=again)
     return word_edit(task.brief, prompt, shown) if agent.edits else word_answer(task.brief, prompt, shown)
-
-
-def _quote_gates(task: TaskSpec) -> str:
-    """For a mend: the end of what a red gate printed."""
-    if task.mend is None or task.mend.output is None:
-        return ""
-    printed = read_tail(Path(task.mend.output)).decode("utf-8", "replace").strip()
-    return f"\nThe end of what the gates printed:\n\n{printed}\n" if printed else ""
 
 
 def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:
@@ -118,7 +113,9 @@ def word_prompt(
     if conversation is not None and red_check is not None:
         return word_feedback(red_check, "Your work")
     if session.envelope:
-        text = _wrap(task, text)
+        branch = f"Working branch: {task.place.branch}\nCommit your work to it.\n" if task.place else ""
+        marker = f"Begin your answer with this marker: [ID: {task.spec.id}]"
+        text = f"Transaction ID: {task.spec.id}\n{branch}\n{text}\n\n{marker}"
     if red_check is not None:
         return text.encode() + b"\n\n" + word_feedback(red_check, "Your last attempt")
     return (text + _tell_evidence(task)).encode()
@@ -155,13 +152,6 @@ def _word_broken_off(reason: str) -> str:
     is_left = reason.startswith(f"{LEFT_RUNNING}:")
     advice = " Run such work in the foreground, or wait for its end before you end your turn." if is_left else ""
     return f"({reason}).{advice}"
-
-
-def _wrap(task: TaskState, text: str) -> str:
-    place = task.place
-    branch = f"Working branch: {place.branch}\nCommit your work to it.\n" if place else ""
-    marker = f"Begin your answer with this marker: [ID: {task.spec.id}]"
-    return f"Transaction ID: {task.spec.id}\n{branch}\n{text}\n\n{marker}"
 
 
 def _tell_evidence(task: TaskState) -> str:

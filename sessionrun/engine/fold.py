@@ -44,10 +44,9 @@ from sessionrun.engine.providers import (
     offer,
     rebase,
 )
-from sessionrun.engine.ready import CONTINUING
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.rules import Act, Rules
-from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
+from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import begin_pause, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (

@@ -24,18 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
+from sessionrun.model import shown
+from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
-
-if TYPE_CHECKING:
-    from sessionrun.model import shown
-    from sessionrun.model.events import JobFinished
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""

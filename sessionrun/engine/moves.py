@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import State, provider_of
+from sessionrun.engine.rules import Rules
+from sessionrun.engine.state import CONTINUING, NEW, State, provider_of
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
 from sessionrun.engine.tokens import give, is_shut, span_tokens
+from sessionrun.model.events import Stopping
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import CONTEXT_FULL, NO_CONVERSATION
 from sessionrun.model.spec import SLOT, Outcome, SessionSpec
-
-if TYPE_CHECKING:
-    from sessionrun.engine.rules import Rules
-    from sessionrun.model.events import Stopping
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0

@@ -19,8 +19,7 @@ from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import Provider, State, provider_of
+from sessionrun.engine.state import CONTINUING, NEW, Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut
 from sessionrun.model.events import Entry, HoldPlaced, LimitHeard, Verdict

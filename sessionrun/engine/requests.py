@@ -17,8 +17,7 @@ from typing import Final
 from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, FAILURES, State
+from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, NEW, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError

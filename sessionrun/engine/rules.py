@@ -8,14 +8,13 @@ a state can be pickled.  The rows are called in the order of the house.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.engine.task import RunningJob, TaskState
-    from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
-    from sessionrun.model.keys import JobKey, Phase
-    from sessionrun.model.spec import TaskSpec
-    from sessionrun.model.words import LandWord
+from sessionrun.engine.task import RunningJob, TaskState
+from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.words import LandWord
 
 _State: TypeAlias = Any
 """`engine.state.State`, which keeps these rows: so this module cannot know it."""

@@ -29,8 +29,7 @@ from sessionrun.engine.money import (
 )
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
-from sessionrun.engine.ready import NEW
-from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
+from sessionrun.engine.state import BUDGET, CANARY, FAILURES, NEW, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import STAGGER, START, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from sessionrun.engine.money import (
     describe_first_wait,
@@ -22,6 +22,7 @@ from sessionrun.engine.money import (
     project_usage_by_model,
 )
 from sessionrun.engine.state import BUDGET, State
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import PACED, lacking_tokens
 from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
@@ -38,7 +39,7 @@ from sessionrun.model.shown import (
     Task,
 )
 from sessionrun.model.spec import SLOT, title_of
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.model.words import (
     SCHEMA_VERSION,
     LandWord,
@@ -49,9 +50,6 @@ from sessionrun.model.words import (
     name_tries,
     stand,
 )
-
-if TYPE_CHECKING:
-    from sessionrun.engine.task import TaskState
 
 _NO_PLACE: Final = Place()
 

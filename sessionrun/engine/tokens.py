@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sessionrun.engine.money import find_first_wait, is_waiting_for_money
 from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
+from sessionrun.model.events import HoldPlaced, RequestReceived
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
-
-if TYPE_CHECKING:
-    from sessionrun.model.events import HoldPlaced, RequestReceived
-
 
 STAGGER: Final = "stagger"
 """The name under which tasks wait until WORK may start again after the last start of one."""
@@ -145,7 +142,6 @@ def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
     at = state.spec.limits.starts_at
     if at is None or at <= wall or (state.epoch and START not in state.holds):
         return None
-    from sessionrun.model.events import HoldPlaced
 
     return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 

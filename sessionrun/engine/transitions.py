@@ -16,13 +16,13 @@ round of which no test is counted is worse than one with counts; where none is c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sessionrun.engine.moves import decide_outcome, enter
 from sessionrun.engine.state import State
 from sessionrun.engine.task import UP_TO_WORK, Best, Failure, Keeper, RunningJob, TaskState
 from sessionrun.model.checks import Checked
-from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Verdict
+from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Stopping, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.landings import MEND_REFUSED
 from sessionrun.model.reasons import (
@@ -36,9 +36,6 @@ from sessionrun.model.reasons import (
 )
 from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
 from sessionrun.model.units import format_size
-
-if TYPE_CHECKING:
-    from sessionrun.model.events import Stopping
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""

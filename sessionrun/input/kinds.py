@@ -21,8 +21,7 @@ from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.places import check_ref, is_path, parse_repo
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative
-from sessionrun.model.times import END_OF_TIME
-from sessionrun.model.units import MAX_LOAD, check_duration, parse_duration, parse_size
+from sessionrun.model.units import END_OF_TIME, MAX_LOAD, check_duration, parse_duration, parse_size
 
 T = TypeVar("T")
 U = TypeVar("U")

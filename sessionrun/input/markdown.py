@@ -13,21 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.input.formats import FORMATS
-from sessionrun.input.job_files import JobFile, Node, derive_edges, parse_job_file
+from sessionrun.input.job_files import (
+    ENDED,
+    STATUS_FILE,
+    JobFile,
+    Node,
+    Settings,
+    derive_edges,
+    parse_job_file,
+    parse_settings,
+    parse_statuses,
+    parse_system_prompts,
+)
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, settle_defaults
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options, first
-from sessionrun.input.worksplit import (
-    ENDED,
-    STATUS_FILE,
-    Settings,
-    parse_settings,
-    parse_statuses,
-    parse_system_prompts,
-)
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen

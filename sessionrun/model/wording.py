@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
 
 SHORT_ID: Final = 8

@@ -31,7 +31,7 @@ from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Clock, Partners, Watch
 from sessionrun.session.recovery import find_notices, find_unclaimed
-from sessionrun.session.rows import import_makers
+from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import MachineWatch, SilenceWatch
 from sessionrun.store import locks, processes

@@ -30,8 +30,7 @@ from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.session import work
 from sessionrun.session.executor import Exit
-from sessionrun.session.rows import find_phase, list_wraps
-from sessionrun.session.shared import Judged, Site
+from sessionrun.session.shared import Judged, Site, find_phase, list_wraps
 from sessionrun.session.work import Traces, is_refused, read_traces
 from sessionrun.store.session import SessionDir
 

@@ -100,7 +100,7 @@ SEAMS = (
     "session.launch",
     "session.main",
     "session.maker",
-    "session.rows",
+    "session.shared",
 )
 """The modules of the core that read the table of the house."""
 
@@ -172,7 +172,6 @@ NOT_AT_START = {
         "random",
         "sessionrun.landing.target",
     ),
-    ("sessionrun.engine.moves", "sessionrun.engine.status"): ("sessionrun.model.events",),
     ("sessionrun.worktrees.worktree",): ("sessionrun.model.spec",),
     ("sessionrun.worktrees.release",): ("sessionrun.model.spec",),
 }
@@ -452,7 +451,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("uvicorn", "doors.server"),
         ("rich", "cli.sync cli.screen"),
         ("tabulate", "cli.render"),
-        ("yaml", "input.strict_yaml"),
+        ("yaml", "input.strict"),
         ("platformdirs", "client.config store.index"),
     ],
 )

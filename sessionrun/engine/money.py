@@ -247,11 +247,7 @@ def usage_since(total: Usage, before: Usage) -> Usage:
 
 
 def keep_work(task: TaskState, event: JobFinished) -> None:
-    """Note what a WORK job left: how it ended, and the conversation that the task may go on with.
-
-    Args:
-        event: the end; its usage is that of the job alone.
-    """
+    """Note what a WORK job left: how it ended, and the conversation that the task may go on with."""
     has_remark = event.verdict == "passed" and event.reason_class is not None
     task.remark = (event.reason_class or "", event.reason or "") if has_remark else None
     task.exit_code, task.signal, task.leftovers = event.exit_code, event.signal, event.leftovers

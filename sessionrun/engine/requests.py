@@ -223,12 +223,7 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
 
 
 def find_change_fault(tasks: Sequence[TaskState], change: Change, known: Mapping[str, AgentSpec]) -> str | None:
-    """Why these tasks, which would be tried again, cannot be changed so; None: they can.
-
-    Args:
-        tasks: those that are chosen, without those that come along.
-        known: the agents of the session.
-    """
+    """Why the chosen tasks, which would be tried again, cannot be changed so; None: they can."""
     if not tasks:
         return "there is no task to try again"
     if change.prompt is not None and len(tasks) > 1:

@@ -125,13 +125,10 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
 def summarise(
     status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
 ) -> dict[str, Any]:
-    """What a reader shows, given whether a process still runs the session.
+    """What a reader shows, given whether a lock of the session is held.
 
-    Args:
-        status: the object of status.json, up to date with the logs if no process runs the session.
-        alive: a lock of the session is held.
-        living: ids of tasks whose process still runs.
-        gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
+    The status is up to date with the logs if none is.  `living` are tasks whose process still runs; the process of
+    those in `gone` ended without a record.
     """
     if alive or status["ended_at"] is not None:
         return status

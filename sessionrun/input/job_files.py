@@ -334,10 +334,6 @@ each with its own FIND, REPLACE and END; they are made in their order, and eithe
 def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str]) -> dict[str, str]:
     """The project's own, by kind, over ours; its words on verification hold for edits, too.
 
-    Args:
-        files: those beside the job files.
-        name: what a file of them is called in messages.
-
     Raises:
         InputError: one is not UTF-8.
     """

@@ -170,11 +170,6 @@ def _choose_job_files(
 ) -> list[JobFile]:
     """The job files that are to run now, without those that would wait for one that is not to run.
 
-    Args:
-        job_files: all of them, by id.
-        statuses: how they stand, by id; ``created`` where an id is missing.
-        warnings: what the user should know is added.
-
     Raises:
         InputError: a job file was asked for that is not there.
     """

@@ -42,11 +42,7 @@ def begin(spec: SessionSpec) -> State:
 
 
 def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogContents]:
-    """The state, and the journal as it was read.
-
-    Args:
-        until: the number of the last record that counts; None: all count.
-    """
+    """The state, and the journal as it was read; no record counts behind the number `until`."""
     spec = session.load_spec()
     entries, contents = session.load_journal()
     if until is not None:

@@ -125,9 +125,7 @@ def start_detached(
     """Start the session's root, which gets `lock_fd`; return once root and keeper are up, and `meanwhile` is done.
 
     Its keeper then starts `main` of the module `program`.  Descriptors 0 to 2 must be open: whatever takes their
-    place would be lost on the way.
-
-    Returns False if the processes of a new session live, but were not up in time.
+    place would be lost on the way.  False: the processes of a new session live, but were not up in time.
 
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.

@@ -48,12 +48,7 @@ class JobMaker:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """
-        Args:
-            session: where its jobs' files are.
-            spec: what was asked for, or what tells it while more may be asked for.
-            clock: wall time in seconds since the epoch.
-        """
+        """`spec` is what was asked for, or what tells it while more may be asked for."""
         self.site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 

@@ -112,8 +112,9 @@ class MatrixResults(OwnedFile):
     def _write_runs(self, shown: Shown, *, durable: bool) -> None:
         """Replace the results file, where it still is ours."""
         with outside.open_folder(self.path.parent) as folder:
-            self.check_ours(folder, shown.session)
-            self.replace(folder, dump(_project(self.export, shown)), durable=durable)
+            self.check_ours(shown.session)
+            document = dump(_project(self.export, shown))
+            outside.replace_below(folder, self.path.name, document, durable=durable)
 
     def _link_outputs(self, shown: Shown) -> None:
         """All links that can be made; then the first error of those that cannot."""

@@ -41,12 +41,7 @@ class Executor(Protocol):
     """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """The claim of a job that is to be started now.
-
-        Args:
-            node: where the task's attempt was; None: nowhere.
-            sandbox: that of the task.
-        """
+        """The claim of a job that is to be started now; `node` is where the task's attempt was."""
 
     def settle(self) -> None:
         """All that was told is recorded durably."""
@@ -122,13 +117,7 @@ def is_of_one_job(error: Exception, session: Path) -> bool:
 def fail_job(
     key: JobKey, error: Exception, wait_status: int | None = None, ledger: int | None = None
 ) -> JobFinished:
-    """The verdict on a job for which something of ours failed.
-
-    Args:
-        error: what was raised; what no part of ours foresees is logged with its traceback.
-        wait_status: raw status of wait(2), if it ran.
-        ledger: where the ledger tells its end (offset).
-    """
+    """The verdict on a job for which something of ours failed: what no part of ours foresees is logged."""
     if isinstance(error, OSError):
         name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, (str, bytes)) else ""
         reason = format_reason("infra", f"its files cannot be read or written: {error.strerror or error}{name}")

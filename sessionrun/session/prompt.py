@@ -23,11 +23,8 @@ from sessionrun.store.jobfiles import read_tail
 class Feedback:
     """What a round is told of the one before.
 
-    Attributes:
-        text: what its check has to tell.
-        is_output: the text is the end of the check's output; else it is in words of ours.
-        overdue_s: the time (seconds) that was up, if the round was stopped because of that.
-        was_reset: the worktree was set back to where the work began.
+    `text` is the end of its check's output, or what we say of it; `overdue_s` is the time that was up, if the
+    round was stopped because of that.  `was_reset`: the worktree was set back to where the work began.
     """
 
     text: bytes = b""
@@ -39,12 +36,7 @@ class Feedback:
 def word_task(
     tasks: Mapping[str, TaskState], task: TaskSpec, agent: AgentSpec, directory: str, *, again: bool
 ) -> str:
-    """What the task asks of an agent, with the files of its brief as they are now.
-
-    Args:
-        tasks: all of the session, by id.
-        directory: where it works.
-        again: an earlier round has written files.
+    """What the task asks of an agent, with the files of its brief as they are now; `again`: it is no first round.
 
     Raises:
         BriefProblem: a file cannot be shown.
@@ -85,14 +77,10 @@ def word_prompt(
     conversation: str | None,
     answer: str = "",
 ) -> bytes:
-    """The prompt of the task's next WORK job.
+    """The prompt of the task's next WORK job, for the agent whose turn it is.
 
-    Args:
-        agent: the agent whose turn it is.
-        prompt: what the task asks for.
-        red_check: what sent the task into this round; None: it is the first.
-        conversation: the agent's id of the conversation that goes on; None: a new one begins.
-        answer: what a new conversation is told of the answer of the attempt before a follow-up.
+    `red_check` is what sent the task into this round, `conversation` the one that goes on (None: a new one
+    begins), and `answer` what a new one is told of the answer of the attempt before a follow-up.
     """
     if task.follow_ups:
         text = _word_follow_up(task, agent, prompt, conversation, answer)

@@ -83,16 +83,10 @@ PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
 @frozen
 class Judged:
-    """What a phase makes of the end of its job.
+    """What a phase makes of the end of its job; without a problem it passed.
 
-    Attributes:
-        problem: why the job failed; None: it passed.
-        place: what became of the task's workspace, if the job reports it.
-        proof: what a proof found.
-        audit: what its audit says of the work.
-        can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
-        checked: what a CHECK found out.
-        events: what the job tells of other tasks.
+    `place` is what became of the task's workspace, `events` what the job tells of other tasks.  `can_repeat`: it
+    failed, but a repetition does no harm and may help, so the job counts as lost.
     """
 
     problem: Problem | None = None

@@ -252,9 +252,10 @@ def _read_earlier_answer(site: Site, state: TaskState) -> str:
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:
     """Keep what an earlier WORK job of the task wrote: the top level is for the files of the last WORK job."""
-    older, session = _key_before(key), site.session
-    if older is None:
+    counted = next((part for part in ("start", "round", "attempt") if getattr(key, part) > 1), None)
+    if counted is None:  # it is the first
         return
+    older, session = key._replace(**{counted: getattr(key, counted) - 1}), site.session
     names = {"stdout": session.output_path(key.task), "stderr": session.error_path(key.task)}
     names["raw"] = session.raw_path(key.task)
     if not any(path.exists() for path in names.values()):
@@ -270,17 +271,6 @@ def _find_free_folder(site: Site, key: JobKey) -> Path:
     while any((site.session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
         key = key._replace(round=key.round + 1)
     return site.session.make_job_path(key)
-
-
-def _key_before(key: JobKey) -> JobKey | None:
-    """The WORK key whose outputs may lie at the top level when `key` starts."""
-    if key.start > 1:
-        return key._replace(start=key.start - 1)
-    if key.round > 1:
-        return key._replace(round=key.round - 1)
-    if key.attempt > 1:
-        return key._replace(attempt=key.attempt - 1)
-    return None
 
 
 def _open_private(path: Path) -> BinaryIO:

@@ -6,14 +6,11 @@ Pure: a text is taken apart here, and nothing is looked up.  This module must no
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
-
-if TYPE_CHECKING:
-    from sessionrun.model.words import LandWord
-
+from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")

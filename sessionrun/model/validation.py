@@ -6,13 +6,10 @@ Pure, like the records it looks at; the first problem found is the one that is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, is_task_span
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
@@ -47,8 +44,6 @@ def validate_uses(spec: SessionSpec) -> None:
     Raises:
         InputError: an unknown resource, or more of one than there is (the task could never start).
     """
-    from sessionrun.model.spec import is_task_span
-
     for num, task in enumerate(spec.tasks, 1):
         of_check = task.check.uses if task.check is not None else {}
         for name in filter(is_task_span, of_check):

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sessionrun.keeper.wire import JobOrder
 from sessionrun.model.asked import SlotsOffered
@@ -25,11 +25,8 @@ from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
-from sessionrun.model.spec import SLOT
+from sessionrun.model.spec import SLOT, Job
 from sessionrun.store.logs import KILLED
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import Job
 
 
 @frozen

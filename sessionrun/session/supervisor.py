@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -44,15 +44,13 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.session.executor import Exit, Notice
+from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Clock, Partners, fail_job, is_of_one_job
 from sessionrun.session.work import measure_output, note_limit
 from sessionrun.store import ballast
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.session.maker import JobMaker
 
 PUBLISH_FIRST_S: Final = 0.05
 PUBLISH_COST_FACTOR: Final = 20.0

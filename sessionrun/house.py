@@ -45,11 +45,10 @@ class Phase(NamedTuple):
     """A phase: how its jobs are made and judged, and what their process does.
 
     Attributes:
-        name: of the phase; `engine.transitions` says when it comes.
         maker: the supervisor's side, a module with `build` (site, state, key, whole), which makes the process for
             a key, and `judge` (site, state, ended, problem), which says what its end means.  `whole` is the state
             of the session, and `problem` what can be seen of any process.
-        request: the process's side: the type of what it is asked.
+        request: the type of what the process is asked.
         work: the function that does it: it takes the request and the job's folder, and returns the answer.
         in_turn: whether its jobs, which may be many at once, take turns.
         damaged: the class of a job whose answer cannot be used; "": `judge` raises nothing.
@@ -86,14 +85,10 @@ class Wrap(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a job's process does beside its work, if a file lies in its folder.
+    """What a job's process does beside its work, if a file lies in its folder; `file` names the constant.
 
-    Attributes:
-        phase: of the job.
-        file: the constant with the file's name.
-        before: before the work: takes the request and the folder.
-        after: after the work: takes the request, the answer and the folder.
-        end: the same when the answer is there.
+    `before` the work a function takes the request and the folder; `after` it also the answer, and at the `end`,
+    when the answer is there, once more.
     """
 
     phase: str

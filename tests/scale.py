@@ -28,7 +28,7 @@ from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.session.executor import Exit, describe_end
 from sessionrun.session.history import begin
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Partners
+from sessionrun.session.partners import Clock, Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.worker import Worker
 from sessionrun.store.creation import create_session
@@ -262,13 +262,6 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, floa
         local.carrier = ScaleCarrier(world, scheduler, fate, head, keep)
         return local.carrier
 
-    class Clock:
-        def wall(self) -> float:
-            return 1_800_000_000.0 + world.now
-
-        def mono(self) -> float:
-            return world.now
-
     unlucky = choose.sample(machines, max(2, nodes // 10))
     for number, machine in enumerate(unlucky):
         at = choose.uniform(40.0, 200.0)
@@ -279,9 +272,10 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, floa
             world.at(at + 120.0, lambda name=machine.name: world.cut.discard(name))  # type: ignore[misc]
     state, journal = begin(spec), AppendLog(session.journal_path)
     stand_in: Any = local
+    clock = Clock(lambda: 1_800_000_000.0 + world.now, lambda: world.now)
     executor = DaskExecutor(session, spec, stand_in, 1, {}, (), print, connect=connect, clock=lambda: world.now)
     begun, cpu = time.monotonic(), time.process_time()
-    Supervisor(session, state, journal, Partners(executor), JobMaker(session, spec), Clock()).run()
+    Supervisor(session, state, journal, Partners(executor), JobMaker(session, spec), clock).run()
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)

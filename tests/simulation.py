@@ -10,7 +10,7 @@ from simulated import SimulatedExecutor
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
@@ -147,7 +147,7 @@ class Scripted:
         if isinstance(order, StartJob):
             self.record(JobClaimed(order.key))
             self.begins(order.key)
-        elif isinstance(order, (Record, EndSession)):
+        elif isinstance(order, Record):
             self.record(order.event)
         else:
             return isinstance(order, CancelJob) and self.stops(order.key)

@@ -15,7 +15,7 @@ from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref,
 from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
 from sessionrun.input.reading import Field, Reading, Spot
-from sessionrun.input.strict_json import parse_json
+from sessionrun.input.strict import parse_json
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 

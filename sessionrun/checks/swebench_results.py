@@ -24,7 +24,7 @@ from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
-from sessionrun.session.exports import OwnedFile, Shown, dump
+from sessionrun.session.exports import OwnedFile, Shown, dump, is_ours
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import ANSWER, load_usable, read_tail
@@ -116,7 +116,7 @@ class InstanceResults(OwnedFile):
         """The files of instances that have ended since; a task that is tried again has not ended any more."""
         unwalled = {task.id for task in shown.spec.tasks if task.sandbox is None}
         with outside.open_folder(self._folder) as folder:
-            self.check_ours(folder, shown.session)
+            self.check_ours(shown.session)
             for task in shown.status["tasks"]:
                 name = task["id"]
                 if task["status"] != "completed":
@@ -128,7 +128,7 @@ class InstanceResults(OwnedFile):
 
     def _write_run(self, shown: Shown, *, durable: bool) -> None:
         with outside.open_folder(self._folder) as folder:
-            self.check_ours(folder, shown.session)
+            self.check_ours(shown.session)
             if self._kept is None:
                 self._kept = _load_others(folder, shown.spec)
             ended = [self._ended[task["id"]] for task in shown.status["tasks"] if task["id"] in self._ended]
@@ -141,7 +141,8 @@ class InstanceResults(OwnedFile):
                     outside.replace_below(folder, name, content, durable=durable)
             self._contents = contents
             # last: what says that the run has ended must not be newer than what it came to
-            self.replace(folder, dump(self._summarise(shown, documents)), durable=durable)
+            summary = dump(self._summarise(shown, documents))
+            outside.replace_below(folder, self.path.name, summary, durable=durable)
 
     def _summarise(self, shown: Shown, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The object of the summary; `documents` are of all instances of the run that have ended."""
@@ -174,9 +175,8 @@ class InstanceResults(OwnedFile):
         }
 
     def _link_session(self, session: SessionDir) -> None:
-        with outside.open_folder(self._folder) as folder:
-            if not self.is_ours(folder, session):
-                return  # said by the other parts; the link is the later session's, too
+        if not is_ours(self.load_if_whole(), session):
+            return  # said by the other parts; the link is the later session's, too
         with outside.open_folder(self._runs, make=True) as folder:
             outside.link_below(folder, self.export.settings["run_name"], session.path.absolute())
 

@@ -22,7 +22,7 @@ from sessionrun.client.reading.money import (
 from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import SHORT_ID
 from sessionrun.store.session import iterate_sessions

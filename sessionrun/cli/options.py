@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sessionrun.client.lookup import LAST
-from sessionrun.model.times import parse_coming
-from sessionrun.model.units import parse_age, parse_duration, parse_size
+from sessionrun.model.units import parse_age, parse_coming, parse_duration, parse_size
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value", covariant=True)

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 import click
 
 from sessionrun.cli.argv import BY_FLAG
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.words import BAD, OUTPUT_VERSION, SIGNS
 
 _UNSAFE: Final = re.compile(

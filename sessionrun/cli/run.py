@@ -95,10 +95,6 @@ def command(
     if dry_run and planned.spec.tasks:
         return _preview(planned, ready=ready, as_json=as_json, verbose=verbose, held=hold)
     if not planned.spec.tasks:
-        if not dry_run and session is None:
-            from sessionrun.client.launching.launch import mend_exports
-
-            mend_exports(planned.spec)
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return _tell_nothing({"total": 0, "skipped": planned.skipped}, words, as_json=as_json, err=True)
     if not quiet:

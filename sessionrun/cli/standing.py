@@ -15,7 +15,7 @@ from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, si
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
 from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
 from sessionrun.client.reading.view import describe_shortage
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
     REASON_WIDTH,
     Group,

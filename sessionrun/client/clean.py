@@ -32,7 +32,7 @@ from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders

@@ -25,7 +25,7 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.logs import Ledger

@@ -46,7 +46,7 @@ from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place, Repository, is_commit
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import as_order, describe_order, move
-from sessionrun.session.rows import list_placed
+from sessionrun.session.shared import list_placed
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
 from sessionrun.store.session import SessionDir

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sessionrun.client.reading.estimates import wilson
 from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
 from sessionrun.doors.markup import Markup, Part, cells, document, section, table, tag
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import name_session
 from sessionrun.model.words import BAD, JUDGED, tell_counts

@@ -16,7 +16,7 @@ from sessionrun.doors.overview import needs_somebody
 from sessionrun.doors.report import make_blocks, make_search
 from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, list_counts, name_state, tell_counts
-from sessionrun.model.times import format_time, parse_time
+from sessionrun.model.units import format_time, parse_time
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
 from sessionrun.model.words import BAD
 

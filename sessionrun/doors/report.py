@@ -21,7 +21,7 @@ from sessionrun.doors.task import (
     tell_task,
 )
 from sessionrun.doors.verdict import has_costs, list_counts, tell_needed, tell_verdict
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
     name_agent,
     name_source,

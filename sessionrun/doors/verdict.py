@@ -10,7 +10,7 @@ from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.steps import list_steps
 from sessionrun.doors.gathering import Matter
 from sessionrun.doors.markup import Markup, Part, tag
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.wording import name_session, tell_span, tell_word, took_s
 from sessionrun.model.words import WORDS
 

@@ -27,12 +27,9 @@ from sessionrun.engine.moves import (
     ease_holds,
     enter,
     halt,
-    has_turn,
-    keep_place,
     keep_seat,
     stop,
     take_seat,
-    take_turn,
     take_up,
     tell_dependents,
 )
@@ -47,10 +44,9 @@ from sessionrun.engine.providers import (
     offer,
     rebase,
 )
-from sessionrun.engine.ready import CONTINUING
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.rules import Act, Rules
-from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
+from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import begin_pause, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
@@ -70,7 +66,6 @@ from sessionrun.engine.transitions import (
     judge_stopped,
     keep_round,
     take_back,
-    tell_kept,
 )
 from sessionrun.model.events import (
     AgentChanged,
@@ -107,16 +102,10 @@ def apply(state: State, entry: Entry) -> None:
     """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     kind = type(entry.event)
-    act = _APPLY.get(kind) or _find_act(state, kind)
-    act(state, entry, entry.event)
-
-
-def _find_act(state: State, kind: type) -> Act:
-    """What a business does at an event of its own; without the business there is no such event."""
-    for rules in state.rules:
-        if kind in rules.events:
-            return rules.events[kind]
-    raise KeyError(kind.__name__)
+    acts = (
+        _APPLY if kind in _APPLY else {other: act for rules in state.rules for other, act in rules.events.items()}
+    )
+    acts[kind](state, entry, entry.event)
 
 
 def _rules_of(state: State, phase: Phase) -> Rules:
@@ -153,7 +142,8 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     if event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
-        keep_place(task)
+        if task.follow_ups and task.place is not None and task.place.base_commit is not None:
+            task.earlier_place = task.place  # it is asked to go on where the work lies now
         task.prepared, task.place = True, None
         take_seat(state, task)
     reserved = reserve(state, task, event.key.phase)
@@ -355,8 +345,12 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         failure = end._replace(reason_class=reason_class, reason=reason)
         if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
             return
-        if verdict == "passed" and has_turn(task):
-            _go_on(state, task)
+        if (
+            verdict == "passed"
+            and task.spec.prompt_mode == "continue"
+            and task.thread.turn < len(task.spec.prompts)
+        ):
+            _take_turn(state, task)
             return
     if target == "again":
         task.tries += tries
@@ -365,8 +359,8 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             state.queue.push(CONTINUING, task.order, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
-    if phase == "release" and verdict != "passed":
-        tell_kept(task, reason)
+    if phase == "release" and verdict != "passed" and task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=reason)  # the worktree, or what is left of it, is where it was
     _go_to(state, task, target, reason_class, reason)
 
 
@@ -391,12 +385,14 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
         fail(state, task, AS_OUTCOME[target], reason_class, reason)
 
 
-def _go_on(state: State, task: TaskState) -> None:
-    """The next turn, while there is money for it."""
+def _take_turn(state: State, task: TaskState) -> None:
+    """On to the next prompt of the conversation, while there is money for it."""
     if is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
-    else:
-        take_turn(state, task)
+        return
+    task.thread = task.thread._replace(turn=task.thread.turn + 1)
+    task.start, task.tries = task.start + 1, 0
+    state.queue.push(CONTINUING, task.order, task.spec.id)
 
 
 def rebase_clock(state: State, entry: Entry) -> None:

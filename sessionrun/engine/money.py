@@ -23,18 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import Final
 
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
+from sessionrun.model import shown
+from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
-
-if TYPE_CHECKING:
-    from sessionrun.model import shown
-    from sessionrun.model.events import JobFinished
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
@@ -156,10 +155,9 @@ def describe_refusal(state: State, task: TaskState) -> str:
 
 
 def wanted_money(state: State, task: TaskState) -> int:
-    """What the start of the task's next job reserves, where it matters to others that start with it."""
-    if state.spec.limits.budget_usd is None:
-        return 0
-    return reservation_of(state, task) if task.next_phase() == "work" and costs_money(state, task) else 0
+    """What the start of the task's next WORK job reserves, where it matters to others that start with it."""
+    matters = state.spec.limits.budget_usd is not None and costs_money(state, task)
+    return reservation_of(state, task) if matters else 0
 
 
 def soft_budget_spent(state: State) -> str | None:
@@ -249,11 +247,7 @@ def usage_since(total: Usage, before: Usage) -> Usage:
 
 
 def keep_work(task: TaskState, event: JobFinished) -> None:
-    """Note what a WORK job left: how it ended, and the conversation that the task may go on with.
-
-    Args:
-        event: the end; its usage is that of the job alone.
-    """
+    """Note what a WORK job left: how it ended, and the conversation that the task may go on with."""
     has_remark = event.verdict == "passed" and event.reason_class is not None
     task.remark = (event.reason_class or "", event.reason or "") if has_remark else None
     task.exit_code, task.signal, task.leftovers = event.exit_code, event.signal, event.leftovers
@@ -333,10 +327,8 @@ def project_session_usage(state: State) -> shown.SessionUsage | None:
     """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
     if not state.usage_by_model:
         return None
-    first, *others = state.usage_by_model.values()
-    for used in others:
-        first = first.plus(used)
-    return {**project_usage(first), "cost_complete": not first.unpriced_jobs}
+    used = reduce(Usage.plus, state.usage_by_model.values())
+    return {**project_usage(used), "cost_complete": not used.unpriced_jobs}
 
 
 def project_budget(state: State) -> shown.Budget | None:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import State, provider_of
+from sessionrun.engine.rules import Rules
+from sessionrun.engine.state import CONTINUING, NEW, State, provider_of
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
 from sessionrun.engine.tokens import give, is_shut, span_tokens
+from sessionrun.model.events import Stopping
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import CONTEXT_FULL, NO_CONVERSATION
 from sessionrun.model.spec import SLOT, Outcome, SessionSpec
-
-if TYPE_CHECKING:
-    from sessionrun.engine.rules import Rules
-    from sessionrun.model.events import Stopping
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0
@@ -172,18 +169,6 @@ def close_attempt(state: State, task: TaskState) -> None:
     resign(state, task)
 
 
-def has_turn(task: TaskState) -> bool:
-    """Whether another prompt is the next turn of the task's conversation."""
-    return task.spec.prompt_mode == "continue" and task.thread.turn < len(task.spec.prompts)
-
-
-def take_turn(state: State, task: TaskState) -> None:
-    """WORK went well: on to the next prompt."""
-    task.thread = task.thread._replace(turn=task.thread.turn + 1)
-    task.start, task.tries = task.start + 1, 0
-    state.queue.push(CONTINUING, task.order, task.spec.id)
-
-
 def resign(state: State, task: TaskState) -> None:
     """If the task was the one that goes first after a limit, another one may."""
     provider = state.providers.get(provider_of(state, task)) if state.providers else None
@@ -261,9 +246,3 @@ def take_up(task: TaskState) -> None:
     if task.follow_ups:
         last = NO_THREAD if task.reason_class in ENDS_CONVERSATION else task.last_thread
         task.thread = Thread(last.conversation, last.usage, turn=len(task.spec.prompts))
-
-
-def keep_place(task: TaskState) -> None:
-    """A PREPARE is claimed: after a follow-up it is asked to go on where the work lies now."""
-    if task.follow_ups and task.place is not None and task.place.base_commit is not None:
-        task.earlier_place = task.place

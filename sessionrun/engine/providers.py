@@ -19,8 +19,7 @@ from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import Provider, State, provider_of
+from sessionrun.engine.state import CONTINUING, NEW, Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut
 from sessionrun.model.events import Entry, HoldPlaced, LimitHeard, Verdict
@@ -108,31 +107,27 @@ def hold(state: State, entry: Entry, provider: str, effect: Effect, reason: str,
         known.strikes += 1
     elif known.effect == "limit" and (effect == "backoff" or resets_at is None):
         return  # it is known better already
-    waiting = [] if placed is not None and known.effect == effect else state.queue.drain(provider)
+    if placed is None or known.effect != effect:
+        state.queue.unpark_all(provider)  # some may take another agent rather than wait for this one
     until = _until(entry, effect, known.strikes, resets_at)
     if placed is not None and placed.until is not None:
         until = max(until, placed.until)
     is_later = until + state.wall_offset > (known.until_at or 0.0) + SAME_S
-    if (
-        placed is None or effect != known.effect or is_later
-    ):  # else those that met it beside the first say the same
+    # else those that met it beside the first say the same
+    if placed is None or effect != known.effect or is_later:
         known.heard, known.met_at = None, entry.at
     _shut(state, provider, effect, reason, until)
-    for rank, num, task in waiting:  # some may take another agent rather than wait for this one
-        state.queue.push(rank, num, task)
 
 
 def hear(state: State, entry: Entry, event: LimitHeard) -> None:
     """As if it had been met here, but that its end is as told, earlier or later than what was known."""
     known = state.providers.setdefault(event.provider, Provider())
-    is_news = event.provider not in state.holds or known.effect != event.effect
-    waiting = state.queue.drain(event.provider) if is_news else []
+    if event.provider not in state.holds or known.effect != event.effect:
+        state.queue.unpark_all(event.provider)
     known.strikes = max(1, known.strikes, event.strikes)
     known.heard, known.met_at = event.session, event.met_at
     until = entry.mono + min(LONGEST_S, max(0.0, event.until_at - entry.at))
     _shut(state, event.provider, event.effect, event.reason, until)
-    for rank, num, name in waiting:
-        state.queue.push(rank, num, name)
 
 
 def lift(state: State, provider: str, now: float) -> None:
@@ -230,11 +225,9 @@ def _shut(state: State, provider: str, effect: Effect, reason: str, until: float
 def _open(state: State, provider: str, now: float) -> None:
     """All may go; those that waited do not go at once."""
     known = state.providers[provider]
-    known.strikes, known.effect, known.until_at = 0, "none", None
-    known.heard = None
+    known.strikes, known.effect, known.until_at, known.heard = 0, "none", None, None
     known.probing, known.canary, known.canary_until = False, None, None
-    for rank, num, name in state.queue.drain(
-        provider
-    ):  # the order is the queue's alone: a replay need not know it
+    # the order is the queue's alone: a replay need not know it
+    for rank, num, name in state.queue.drain(provider):
         share = crc32(f"{state.seq}/{name}".encode()) / 0xFFFFFFFF
         state.queue.delay(now + SPREAD_S * share, num, name, rank)

@@ -17,8 +17,7 @@ from typing import Final
 from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
-from sessionrun.engine.ready import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, FAILURES, State
+from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, NEW, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
@@ -103,7 +102,9 @@ def _retry(state: State, event: RequestReceived) -> None:
 def _continue(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks[:1]) if event.tasks else ():
         if task.outcome is not None and event.text:
-            ask_more(task, event.text)
+            task.follow_ups, task.follow_up_attempt = (*task.follow_ups, event.text), task.attempt + 1
+            if task.outcome == "succeeded":
+                task.handed_place = task.place
             for rules in state.rules:
                 rules.task_continued(state, task)
             reopen(state, [task])
@@ -142,7 +143,9 @@ def _release(state: State, event: RequestReceived) -> None:
         for provider in state.providers:
             if provider in state.holds:
                 lift(state, provider, 0.0)
-        _lift_budget(state)
+        if state.holds.pop(BUDGET, None) is not None:  # the soft budget does not hold this session again
+            state.money.lifted = True
+            state.queue.unpark(BUDGET)
     for task in _named(state, event.tasks):
         if task.held is None:
             continue
@@ -154,13 +157,6 @@ def _release(state: State, event: RequestReceived) -> None:
 def _set(state: State, event: RequestReceived) -> None:
     if event.max_parallel is not None:
         set_width(state, event.max_parallel)
-
-
-def _lift_budget(state: State) -> None:
-    """The user goes on although the soft budget is spent: it does not hold this session again."""
-    if state.holds.pop(BUDGET, None) is not None:
-        state.money.lifted = True
-        state.queue.unpark(BUDGET)
 
 
 _ACTS: Final[Mapping[str, Callable[[State, RequestReceived], None]]] = {
@@ -227,12 +223,7 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
 
 
 def find_change_fault(tasks: Sequence[TaskState], change: Change, known: Mapping[str, AgentSpec]) -> str | None:
-    """Why these tasks, which would be tried again, cannot be changed so; None: they can.
-
-    Args:
-        tasks: those that are chosen, without those that come along.
-        known: the agents of the session.
-    """
+    """Why the chosen tasks, which would be tried again, cannot be changed so; None: they can."""
     if not tasks:
         return "there is no task to try again"
     if change.prompt is not None and len(tasks) > 1:
@@ -312,13 +303,6 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
     return next((fault for fault in faults if fault is not None), None)
 
 
-def ask_more(task: TaskState, text: str) -> None:
-    """Note a follow-up of a task that has ended; its next attempt works on that."""
-    task.follow_ups, task.follow_up_attempt = (*task.follow_ups, text), task.attempt + 1
-    if task.outcome == "succeeded":
-        task.handed_place = task.place
-
-
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
     """Append the task that a feed brought, or that was owed."""
     for rules in state.rules:
@@ -392,7 +376,7 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
             return f"the session has a task {task.id!r:.140} already{same}"
     wide = widen_spec(spec, event)
     for task in event.tasks:
-        problem = _find_own(task) or _find_lack(wide, task)
+        problem = _find_lack(wide, task)
         if problem is not None:
             return f"task {task.id!r:.140} {problem}"
     try:
@@ -404,16 +388,10 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
     return None
 
 
-def _find_own(task: TaskSpec) -> str | None:
-    """What the task says that only a session or a launch says of its own tasks.
-
-    Later events look up the tasks that these name: one that is not there would stop every supervisor from then on.
-    """
-    return "has a mend: a session adds its mends by itself" if task.mend is not None else None
-
-
 def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:
-    """What the task needs that a session gets at its launch alone, or that came without it."""
+    """What the task needs that a session gets at its launch alone, or that came without it; or has by itself."""
+    if task.mend is not None:  # later events look up the tasks that it names: one that is not there would stop us
+        return "has a mend: a session adds its mends by itself"
     for name in (task.agent, *(other.agent for other in task.fallback)):
         if name not in spec.agents:
             return f"has the agent {name!r:.80}, which the session does not know"

@@ -8,14 +8,13 @@ a state can be pickled.  The rows are called in the order of the house.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.engine.task import RunningJob, TaskState
-    from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
-    from sessionrun.model.keys import JobKey, Phase
-    from sessionrun.model.spec import TaskSpec
-    from sessionrun.model.words import LandWord
+from sessionrun.engine.task import RunningJob, TaskState
+from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.words import LandWord
 
 _State: TypeAlias = Any
 """`engine.state.State`, which keeps these rows: so this module cannot know it."""
@@ -28,17 +27,13 @@ def _add_nothing(*_: object) -> None:
     """Stand for a moment at which a business has nothing to do."""
 
 
-def _never(*_: object) -> bool:
-    return False
-
-
 class Rules(NamedTuple):
     """What one business does at which moment; a moment that it leaves out means nothing to it.
 
     A function that returns nothing is part of the fold; the others only look.
 
     Attributes:
-        begin: the session begins, and has no tasks yet: the place for what the business keeps in `State.parts`.
+        begin: the session has no tasks yet: the place for what the business keeps in `State.parts`.
         events: what those events of the journal change that are its own.
         phase: the phase whose jobs are the session's and no task's: one job for the work of many.
         claimed: a job of that phase is claimed.
@@ -62,7 +57,7 @@ class Rules(NamedTuple):
     job_ended: Callable[[_State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
     starts: Callable[[_State], JobKey | None] = _add_nothing
     owed: Callable[[_State], Event | None] = _add_nothing
-    is_open: Callable[[_State], bool] = _never
+    is_open: Callable[[_State], bool | None] = _add_nothing
     task_added: Callable[[_State, TaskSpec], None] = _add_nothing
     task_ended: Callable[[_State, TaskState], None] = _add_nothing
     task_continued: Callable[[_State, TaskState], None] = _add_nothing

@@ -16,8 +16,8 @@ Costs: O(log n) per event.  Only requests, the stop of a session after failures 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 from sessionrun.engine.money import (
     describe_used_up,
@@ -29,10 +29,9 @@ from sessionrun.engine.money import (
 )
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
-from sessionrun.engine.ready import NEW
-from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
+from sessionrun.engine.state import BUDGET, CANARY, FAILURES, NEW, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
-from sessionrun.engine.tokens import START, count_start, lacking_tokens, wanted_tokens
+from sessionrun.engine.tokens import STAGGER, START, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
@@ -40,7 +39,6 @@ from sessionrun.model.events import (
     HoldLifted,
     HoldPlaced,
     SessionEnded,
-    StopReason,
     TaskEnded,
     TaskRetried,
     Timer,
@@ -65,7 +63,7 @@ class CancelJob:
     """Stop this job's process tree; with `now` at once, also when it is being stopped already."""
 
     key: JobKey
-    reason: StopReason
+    reason: Literal["timed_out", "cancelled"]
     now: bool = False
 
 
@@ -79,7 +77,10 @@ class CheckOutput:
 
 @frozen
 class Record:
-    """Append this event to the journal and apply it: a decision that needs no process."""
+    """Append this event to the journal and apply it: a decision that needs no process.
+
+    After `SessionEnded` publish, and leave.
+    """
 
     event: Event
 
@@ -91,14 +92,7 @@ class WakeAt:
     mono: float
 
 
-@frozen
-class EndSession:
-    """Append this last event, publish, and leave."""
-
-    event: SessionEnded
-
-
-Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt | EndSession
+Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt
 
 
 def decide(state: State, now: float) -> list[Order]:
@@ -111,15 +105,16 @@ def decide(state: State, now: float) -> list[Order]:
         return []
     state.queue.undelay(now)
     orders: list[Order] = [*_lift_holds(state, now), *_fire_timers(state, now)]
-    orders += [*_stop_jobs(state), *_end_tasks(state, now), *_hold_for_budget(state)]
-    rows = state.rules
-    orders += [Record(event) for rules in rows if (event := rules.owed(state)) is not None]
+    orders += [*_stop_jobs(state), *_end_tasks(state, now)]
+    if (reason := soft_budget_spent(state)) is not None:
+        orders.append(Record(HoldPlaced(BUDGET, reason)))
+    orders += [Record(event) for rules in state.rules if (event := rules.owed(state)) is not None]
     orders = orders or list(_start_jobs(state, now))
     if orders:
         return orders
     is_done = not state.feed_open and state.completed == len(state.tasks)
-    if is_done and not any(rules.is_open(state) for rules in rows):
-        return [EndSession(_session_ended(state))]
+    if is_done and not any(rules.is_open(state) for rules in state.rules):
+        return [Record(_end_session(state))]
     wake = _next_wake(state)
     return [] if wake is None else [WakeAt(wake)]
 
@@ -152,8 +147,7 @@ def _stop_jobs(state: State) -> Iterator[Order]:
     while state.queue.stops:
         job = state.tasks[state.queue.stops.popleft()].job
         if job is not None and job.stopping is not None:
-            reason: StopReason = "cancelled" if job.stopping == "cancelled" else "timed_out"
-            yield CancelJob(job.key, reason, now=job.now)
+            yield CancelJob(job.key, "cancelled" if job.stopping == "cancelled" else "timed_out", now=job.now)
 
 
 def _end_tasks(state: State, now: float) -> Iterator[Order]:
@@ -169,12 +163,6 @@ def _end_tasks(state: State, now: float) -> Iterator[Order]:
         yield Record(ending)
         if limited and isinstance(ending, TaskEnded) and ending.outcome in FAILURES:
             return  # it may be the last one allowed: what comes after it is decided anew
-
-
-def _hold_for_budget(state: State) -> Iterator[Order]:
-    reason = soft_budget_spent(state)
-    if reason is not None:
-        yield Record(HoldPlaced(BUDGET, reason))
 
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
@@ -225,13 +213,10 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
                 yield Record(BudgetRefused(task_id))
             else:
                 state.queue.park(lacking, rank, num, task_id)
-        if offered and offered != lacking and _has_more(state, offered, taken):
+        # how much money is enough, only the next one knows
+        has_more = offered == BUDGET or state.free.get(offered, 1) > taken.get(offered, 0)
+        if offered and offered != lacking and has_more:
             state.queue.unpark(offered)
-
-
-def _has_more(state: State, offered: str, taken: dict[str, int]) -> bool:
-    """Whether an offer may be passed on; how much money is enough, only the next one knows."""
-    return offered == BUDGET or state.free.get(offered, 1) > taken.get(offered, 0)
 
 
 def _startable(task: TaskState, now: float) -> bool:
@@ -249,31 +234,26 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
             taken[name] = taken.get(name, 0) + amount
         if state.providers and task.next_phase() in UP_TO_WORK:
             taken[CANARY + provider_of(state, task)] = 1
-        count_start(state, task.next_phase(), taken)
-        taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
-        unknown = find_unknown(state, task) if task.next_phase() == "work" else None
-        if unknown is not None:
-            taken[unknown] = 1
+        if task.next_phase() == "work":
+            if state.spec.limits.stagger_s:  # then no other WORK may start together with one
+                taken[STAGGER] = 1
+            taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
+            if (unknown := find_unknown(state, task)) is not None:
+                taken[unknown] = 1
     return lacking
 
 
-def _session_ended(state: State) -> SessionEnded:
-    all_good = all(task.outcome == "succeeded" and _has_landed(task) for task in _find_decisive(state))
-    return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
-
-
-def _find_decisive(state: State) -> Iterable[TaskState]:
-    """The tasks that decide the outcome: no mends, and for each task of a queue the last attempt."""
+def _end_session(state: State) -> SessionEnded:
+    """The end.  No mends decide the outcome, and of a task of a queue the last attempt does."""
     feeds, last = state.spec.feed is not None, dict[str | None, TaskState]()
     for task in state.tasks.values():
         last[name_tries(task.spec.id, task.spec.labels, mends=task.spec.mend is not None, feeds=feeds)] = task
     last.pop(None, None)
-    return last.values()
-
-
-def _has_landed(task: TaskState) -> bool:
-    """Whether nothing of the task's work is left that was to land."""
-    return task.landing is None or task.landing.status == "landed"
+    all_good = all(
+        task.outcome == "succeeded" and (task.landing is None or task.landing.status == "landed")
+        for task in last.values()
+    )
+    return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
 
 
 def _next_wake(state: State) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from sessionrun.engine.money import (
     describe_first_wait,
@@ -22,7 +22,8 @@ from sessionrun.engine.money import (
     project_usage_by_model,
 )
 from sessionrun.engine.state import BUDGET, State
-from sessionrun.engine.tokens import PACED, paced_by
+from sessionrun.engine.task import TaskState
+from sessionrun.engine.tokens import PACED, lacking_tokens
 from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
@@ -38,7 +39,7 @@ from sessionrun.model.shown import (
     Task,
 )
 from sessionrun.model.spec import SLOT, title_of
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.model.words import (
     SCHEMA_VERSION,
     LandWord,
@@ -49,10 +50,6 @@ from sessionrun.model.words import (
     name_tries,
     stand,
 )
-
-if TYPE_CHECKING:
-    from sessionrun.engine.task import TaskState
-    from sessionrun.model.events import HoldPlaced
 
 _NO_PLACE: Final = Place()
 
@@ -128,13 +125,10 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
 def summarise(
     status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
 ) -> dict[str, Any]:
-    """What a reader shows, given whether a process still runs the session.
+    """What a reader shows, given whether a lock of the session is held.
 
-    Args:
-        status: the object of status.json, up to date with the logs if no process runs the session.
-        alive: a lock of the session is held.
-        living: ids of tasks whose process still runs.
-        gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
+    The status is up to date with the logs if none is.  `living` are tasks whose process still runs; the process of
+    those in `gone` ended without a record.
     """
     if alive or status["ended_at"] is not None:
         return status
@@ -186,9 +180,7 @@ def _show_all(records: Iterable[Any] | None) -> Any:
 def _show_task(state: State, task: TaskState) -> Task:
     shown = _project_task(state, task)
     for rules in state.rules:
-        more = rules.show(state, task)
-        if more is not None:
-            cast("dict[str, object]", shown).update(more)
+        cast("dict[str, object]", shown).update(rules.show(state, task) or {})
     return shown
 
 
@@ -202,7 +194,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "title": title_of(spec),
         "labels": spec.labels,
         "status": status_word(task),
-        "phase": _phase_word(task),
+        "phase": None if task.outcome else PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued",
         "outcome": task.outcome,
         "word": _choose_word(task, held, held_reason, _find_stage(state, task)),
         "reason_class": held if held_reason else task.reason_class,
@@ -325,12 +317,6 @@ def status_word(task: TaskState) -> Literal["pending", "running", "completed"]:
     return "completed" if task.outcome else "running" if has_begun(task) else "pending"
 
 
-def _phase_word(task: TaskState) -> PhaseWord | None:
-    if task.outcome:
-        return None
-    return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
-
-
 def has_begun(task: TaskState) -> bool:
     """Whether a process of the task was seen: one that is only claimed may never come to be.
 
@@ -353,29 +339,12 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
     elif state.money.working and (first := find_first_wait(state, task, {})) is not None:
         refusal = describe_first_wait(first)
-    holds = _find_holds(state, task) if state.holds else []
+    lacking = {SLOT, *lacking_tokens(state, task, {})} if state.holds else ()
+    holds = [state.holds[name] for name in sorted(lacking) if name in state.holds]
+    holds.sort(key=lambda hold: hold.resource in PACED)  # those that pass by themselves come last
     until = max([task.not_before, *[hold.until or 0.0 for hold in holds]])
     word = "paced" if holds and holds[0].resource in PACED else "held"
     return until + state.wall_offset if until else None, word, holds[0].reason if holds else refusal
-
-
-def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
-    """The holds that keep the task's next job from starting, by name; those that pass by themselves come last."""
-    from sessionrun.engine.state import provider_of
-    from sessionrun.engine.task import UP_TO_WORK
-    from sessionrun.engine.tokens import job_tokens, task_tokens, workspace_needs
-
-    phase = task.next_phase()
-    names = {SLOT, *paced_by(state, phase, {}), *(name for name, _ in task_tokens(state, task))}
-    names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
-    if task.next_phase() == "prepare":
-        names.update(workspace_needs(task))
-    if state.providers and task.next_phase() in UP_TO_WORK:
-        names.add(provider_of(state, task))
-    if is_waiting_for_money(state, task):
-        names.add(BUDGET)
-    found = [state.holds[name] for name in sorted(names) if name in state.holds]
-    return sorted(found, key=lambda hold: hold.resource in PACED)
 
 
 def project_feed(state: State) -> Feed | None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sessionrun.model.checks import Checked, Note
+from sessionrun.model.events import Stopping, Timer
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey, Phase
 from sessionrun.model.places import LandEntry, Leftover, Place
 from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests, turn_deadline
 from sessionrun.model.usage import Usage
-
-if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.model.events import Stopping, Timer
 
 UP_TO_WORK: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on request, on a task's provider or for want of money keeps from starting: WORK, and what would only

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sessionrun.engine.money import find_first_wait, is_waiting_for_money
 from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
+from sessionrun.model.events import HoldPlaced, RequestReceived
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
-
-if TYPE_CHECKING:
-    from sessionrun.model.events import HoldPlaced, RequestReceived
-
 
 STAGGER: Final = "stagger"
 """The name under which tasks wait until WORK may start again after the last start of one."""
@@ -145,7 +142,6 @@ def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
     at = state.spec.limits.starts_at
     if at is None or at <= wall or (state.epoch and START not in state.holds):
         return None
-    from sessionrun.model.events import HoldPlaced
 
     return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
@@ -158,12 +154,6 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
 
         reason = f"{pause:g} s between two starts of work"
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
-
-
-def count_start(state: State, phase: Phase, taken: dict[str, int]) -> None:
-    """A job of `phase` is about to start: with pauses no other WORK may start together with one."""
-    if phase == "work" and state.spec.limits.stagger_s:
-        taken[STAGGER] = 1
 
 
 def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[str]:
@@ -208,8 +198,7 @@ def set_width(state: State, width: int) -> None:
         state.free[SLOT] -= sum(amount for name, amount in used if name == SLOT)
         state.queue.unpark(SLOT)
     else:
-        for rank, num, name in state.queue.drain(SLOT):
-            state.queue.push(rank, num, name)
+        state.queue.unpark_all(SLOT)
 
 
 def find_limit(state: State, width: int) -> int | None:

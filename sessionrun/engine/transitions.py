@@ -16,14 +16,13 @@ round of which no test is counted is worse than one with counts; where none is c
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sessionrun.engine.moves import decide_outcome, enter
 from sessionrun.engine.state import State
-from sessionrun.engine.task import Best, Failure, Keeper, RunningJob, TaskState
+from sessionrun.engine.task import UP_TO_WORK, Best, Failure, Keeper, RunningJob, TaskState
 from sessionrun.model.checks import Checked
-from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Verdict
+from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Stopping, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.landings import MEND_REFUSED
 from sessionrun.model.reasons import (
@@ -37,9 +36,6 @@ from sessionrun.model.reasons import (
 )
 from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
 from sessionrun.model.units import format_size
-
-if TYPE_CHECKING:
-    from sessionrun.model.events import Stopping
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
@@ -94,12 +90,8 @@ LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
 """Phases that leave work when they fail."""
 
 WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
-    "prepare": "failed",
-    "setup": "failed",
-    "work": "failed",
-    "check": "lost",
-    "park": "lost",
-    "prove": "lost",
+    **dict.fromkeys(UP_TO_WORK, "failed"),
+    **dict.fromkeys(("check", "park", "prove"), "lost"),
     "release": "keep",
 }
 
@@ -181,7 +173,8 @@ def count_try(state: State, job: RunningJob, event: JobFinished | JobLost) -> in
 
 def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None) -> None:
     """End the attempt without success; if hidden tests can judge its work, they do so first."""
-    if _is_judged_first(task, outcome, reason_class):
+    leaves = task.phase in LEAVES_WORK and outcome in RETRY_FAILED
+    if leaves and hides_tests(task.spec) and reason_class not in INFRASTRUCTURE:
         task.failure = Failure(outcome, reason_class, reason)
         enter(state, task, "park")
     elif task.failure is not None and reason_class in (UNRESOLVED, NO_TESTS):
@@ -204,17 +197,6 @@ def take_back(task: TaskState) -> None:
     if task.decided == "succeeded" and demands_change(task) and unchanged:
         reason = "no_change: nothing in its worktree differs from the base commit"
         task.decided, task.reason_class, task.reason = "failed", "no_change", reason
-
-
-def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
-    leaves = task.phase in LEAVES_WORK and outcome in RETRY_FAILED
-    return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
-
-
-def tell_kept(task: TaskState, why: str | None) -> None:
-    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
-    if task.place is not None and task.place.worktree is not None:
-        task.place = replace(task.place, kept=why)
 
 
 def begin_clocks(task: TaskState, now: float) -> None:

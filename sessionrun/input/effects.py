@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sessionrun.model.events import takes_model
-from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.model.spec import SessionSpec
 
 MARKDOWN: Final = "markdown"
 QUEUE: Final = "queue"
@@ -19,19 +19,10 @@ Check = Callable[[SessionSpec, Any], "str | None"]
 """Why a value that was given has no effect on a spec; None: it has."""
 
 
-def _begins_with(spec: SessionSpec, task: TaskSpec) -> AgentSpec:
-    return spec.agents[task.agent]
-
-
-def _only_scripts(spec: SessionSpec) -> bool:
-    """Whether no task may come to ask a model."""
-    return all(agent.prompt_kind == "script" for agent in spec.agents.values())
-
-
 def of_model(spec: SessionSpec, model: str) -> str | None:
     """It belongs to tasks without one."""
     takers = [task for task in spec.tasks if task.model == model]
-    if any(takes_model(_begins_with(spec, task)) for task in takers):
+    if any(takes_model(spec.agents[task.agent]) for task in takers):
         return None
     if not takers:
         return "every task that asks a model has its own"
@@ -40,7 +31,7 @@ def of_model(spec: SessionSpec, model: str) -> str | None:
 
 def of_fallback(spec: SessionSpec, fallback: Any) -> str | None:
     """It belongs to tasks without one, which ask a model."""
-    if {_begins_with(spec, task).prompt_kind for task in spec.tasks} == {"script"}:
+    if {spec.agents[task.agent].prompt_kind for task in spec.tasks} == {"script"}:
         return "all tasks are scripts, which meet no limit of a provider"
     return None if any(task.fallback == fallback for task in spec.tasks) else "every task has its own"
 
@@ -64,7 +55,12 @@ def of_check(spec: SessionSpec, check: Any) -> str | None:
 
 def of_scripts(why: str) -> Check:
     """The check of what is for tasks that ask a model: no script does, and `why` it needs no such thing."""
-    return lambda spec, _: f"all tasks are scripts, {why}" if _only_scripts(spec) else None
+
+    def check(spec: SessionSpec, _: Any) -> str | None:
+        asks = any(agent.prompt_kind != "script" for agent in spec.agents.values())  # or may come to ask
+        return None if asks else f"all tasks are scripts, {why}"
+
+    return check
 
 
 def of_auto_release(spec: SessionSpec, releases: bool) -> str | None:
@@ -77,7 +73,7 @@ of_money: Final = of_scripts("whose cost cannot be seen")
 
 def of_task_budget(spec: SessionSpec, budget: float) -> str | None:
     """It belongs to tasks without one, which ask a model."""
-    asking = [task for task in spec.tasks if _begins_with(spec, task).prompt_kind != "script"]
+    asking = [task for task in spec.tasks if spec.agents[task.agent].prompt_kind != "script"]
     if asking and all(task.budget_usd is not None for task in asking):
         return "every task that asks a model has its own budget_usd"
     return of_money(spec, budget)

@@ -27,6 +27,7 @@ from sessionrun.input.kinds import (
     as_links,
     as_load,
     as_needs,
+    as_number,
     as_project_paths,
     as_prompt,
     as_prompts,
@@ -221,12 +222,13 @@ def _as_variable(value: Any) -> str:
     return name
 
 
+_as_processors: Final = as_number("a number of processors from 0.01, such as 1.5", 0.01, 1e6, {})
+
+
 @takes({"anyOf": [{"const": 0}, {"type": "number", "minimum": 0.01, "maximum": 1000000}]})
 def as_cpus(value: Any) -> float:
     """A number of processors, which need not be whole; 0 means that there is no limit."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value == 0 or 0.01 <= value <= 1e6):
-        raise Misfit(f"must be a number of processors from 0.01, such as 1.5, not {describe(value)}")
-    return float(value)
+    return 0.0 if value == 0 and value is not False else _as_processors(value)
 
 
 as_sandbox: Final = record(

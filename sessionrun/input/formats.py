@@ -21,24 +21,15 @@ from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError, suggest
 
-
-def _see_markdown(source: Source) -> str | None:
-    if source.folder is None:
-        return None
-    return "a Markdown file" if source.folder.only else "a directory"
-
-
 _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
 """Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
 
 
 def _see_matrix(source: Source) -> str | None:
-    document = source.document
-    value = document.value
-    if not isinstance(value, dict) or "tasks" not in value:
-        return None
-    mark = next((key for key in _MARKS if key in value), None)
-    return None if mark is None else f'{document.format} object with "tasks" and {quote(mark)}'
+    form, value = source.document.format, source.document.value
+    is_tasks = isinstance(value, dict) and "tasks" in value
+    mark = next((key for key in _MARKS if key in value), None) if is_tasks else None
+    return None if mark is None else f'{form} object with "tasks" and {quote(mark)}'
 
 
 def keep_letters(key: str) -> str:
@@ -83,7 +74,7 @@ def _see_prompts(source: Source) -> str | None:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "markdown": Format("a directory of .md files with front matter, or one of them", _see_markdown),
+    "markdown": Format("a directory of .md files with front matter, or one of them", lambda _: None),
     "matrix": Format('an object with "tasks" and "models"', _see_matrix, keyed=True),
     **{name: one for business in HOUSE for name, one in business.formats.items()},
     "prompts": Format('an object with "prompts", or a list of prompts', _see_prompts, keyed=True),
@@ -107,7 +98,9 @@ def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
         if requested not in FORMATS:
             raise InputError(f"no input format {requested!r}; there are: {', '.join(FORMATS)}")
         return requested, "asked for"
-    for name, one in FORMATS.items() if source.folder is None else [("markdown", FORMATS["markdown"])]:
+    if source.folder is not None:
+        return "markdown", "a Markdown file" if source.folder.only else "a directory"
+    for name, one in FORMATS.items():
         reason = one.recognise(source) if one.recognise else _see_sign(one, source)
         if reason:
             return name, reason

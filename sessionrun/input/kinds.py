@@ -21,7 +21,7 @@ from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.places import check_ref, is_path, parse_repo
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative
-from sessionrun.model.units import check_duration, check_load, parse_duration, parse_size
+from sessionrun.model.units import END_OF_TIME, MAX_LOAD, check_duration, parse_duration, parse_size
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -177,14 +177,6 @@ def as_line(value: Any) -> str:
     return value
 
 
-@takes(NUMBER)
-def as_moment(value: Any) -> float:
-    """A moment as seconds since the epoch."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misfit(f"must be seconds since the epoch, not {describe(value)}")
-    return float(value)
-
-
 @takes(TEXT)
 def as_prompt(value: Any) -> str:
     """A prompt: any text but white space alone."""
@@ -239,10 +231,7 @@ def as_alternative(value: Any) -> Alternative:
 @takes(TEXT)
 def as_command(value: Any) -> str:
     """A shell command: text without NUL."""
-    command = as_prompt(value)
-    if "\0" in command:
-        raise Misfit("must not hold a NUL character")
-    return command
+    return _as_argument(as_prompt(value))
 
 
 as_needs: Final = several(as_need, once=True)
@@ -253,15 +242,16 @@ as_links: Final = several(as_line)
 
 def as_whole(minimum: int) -> Kind[int]:
     """Whole numbers that are not below `minimum`."""
-    return Kind(partial(_read_whole, minimum), {"type": "integer", "minimum": minimum}, word=read_number)
 
+    @takes({"type": "integer", "minimum": minimum}, read_number)
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Misfit(f"must be a whole number, not {describe(value)}")
+        if value < minimum:
+            raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
+        return value
 
-def _read_whole(minimum: int, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Misfit(f"must be a whole number, not {describe(value)}")
-    if value < minimum:
-        raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
-    return value
+    return read
 
 
 @takes({"type": "integer", "minimum": 0}, read_number)
@@ -282,6 +272,23 @@ def as_duration(value: Any) -> float:
         return parse_duration(value if isinstance(value, str) else "")
     except ValueError as error:
         raise Misfit(f"{error}, not {describe(value)}") from None
+
+
+def as_number(what: str, least: float, most: float, schema: Schema) -> Kind[float]:
+    """Numbers within these bounds; `what` they are is told where another value was written."""
+
+    @takes(schema, read_number)
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise Misfit(f"must be {what}, not {describe(value)}")
+        return float(value)
+
+    return read
+
+
+as_moment: Final = as_number("seconds since the epoch", 0, END_OF_TIME, NUMBER)
+as_load: Final = as_number("a load such as 8 or 7.5", 0, MAX_LOAD, NUMBER)
+"""A load of the machine; 0 means that any is right."""
 
 
 @takes(NUMBER, _read_dollars)
@@ -396,14 +403,15 @@ def as_flag(value: Any) -> bool:
 
 def as_choice(choices: Sequence[str]) -> Kind[Any]:
     """One of a few words."""
-    return Kind(partial(_read_choice, choices), {"enum": list(choices)})
 
+    @takes({"enum": list(choices)})
+    def read(value: Any) -> str:
+        if value not in choices:
+            shown = choices if len(choices) <= _MAX_CHOICES else (*choices[:_MAX_CHOICES], "...")
+            raise Misfit(f"must be one of {', '.join(shown)}, not {describe(value)}")
+        return str(value)
 
-def _read_choice(choices: Sequence[str], value: Any) -> str:
-    if value not in choices:
-        shown = choices if len(choices) <= _MAX_CHOICES else (*choices[:_MAX_CHOICES], "...")
-        raise Misfit(f"must be one of {', '.join(shown)}, not {describe(value)}")
-    return str(value)
+    return read
 
 
 as_reason_classes: Final = several(as_choice(OF_WORK))
@@ -415,12 +423,16 @@ def as_argv(value: Any) -> tuple[str, ...]:
     """Arguments of a program: a list of text; none is a shell's business."""
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, not {describe(value)}")
-    for index, element in enumerate(value):
-        if not isinstance(element, str):
-            raise Misfit(f"must be text, not {describe(element)}", index)
-        if "\0" in element:
-            raise Misfit("must not hold a NUL character", index)
-    return tuple(value)
+    return tuple(_at(index, _as_argument, element) for index, element in enumerate(value))
+
+
+@takes({"type": "string"})
+def _as_argument(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    if "\0" in value:
+        raise Misfit("must not hold a NUL character")
+    return value
 
 
 @takes({"type": "array", "items": {"type": "string"}, "minItems": 1})
@@ -434,15 +446,16 @@ def as_command_line(value: Any) -> tuple[str, ...]:
 
 def as_list(least: int = 0, **schema: Any) -> Kind[list[Any]]:
     """A list of at least so many values, not looked into."""
-    return Kind(partial(_read_list, least), {"type": "array", **schema, "minItems": least})
 
+    @takes({"type": "array", **schema, "minItems": least})
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise Misfit(f"must be a list, not {describe(value)}")
+        if len(value) < least:
+            raise Misfit("must not be an empty list")
+        return list(value)
 
-def _read_list(least: int, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise Misfit(f"must be a list, not {describe(value)}")
-    if len(value) < least:
-        raise Misfit("must not be an empty list")
-    return list(value)
+    return read
 
 
 @takes({"type": "object"})
@@ -458,17 +471,6 @@ def _at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
         return convert(value)
     except Misfit as misfit:
         raise misfit.within(step) from None
-
-
-@takes(NUMBER, read_number)
-def as_load(value: Any) -> float:
-    """A load of the machine; 0 means that any is right."""
-    try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return check_load(float(value))
-    except (ValueError, OverflowError):
-        pass
-    raise Misfit(f"must be a load such as 8 or 7.5, not {describe(value)}")
 
 
 @takes({"anyOf": [{"type": "integer", "minimum": 0}, TEXT]})

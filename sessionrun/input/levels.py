@@ -65,9 +65,7 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
     elif options.given.get("worktree"):
         values["workspace"] = Workspace("worktree")
     values["agent"], values["model"] = settle_agent(levels)
-    for name in NO_LIMIT:
-        values[name] = values.get(name) or None
-    return values
+    return values | {name: values.get(name) or None for name in NO_LIMIT}
 
 
 def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
@@ -80,9 +78,7 @@ def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequenc
     for name in MERGED:
         if name in own and name in base:
             values[name] = {**base[name], **own[name]}
-    for name in NO_LIMIT:
-        values[name] = values[name] or None
-    return values
+    return values | {name: values[name] or None for name in NO_LIMIT}
 
 
 def _settle_upstream(

@@ -13,21 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.input.formats import FORMATS
-from sessionrun.input.job_files import JobFile, Node, derive_edges, parse_job_file
+from sessionrun.input.job_files import (
+    ENDED,
+    STATUS_FILE,
+    JobFile,
+    Node,
+    Settings,
+    derive_edges,
+    parse_job_file,
+    parse_settings,
+    parse_statuses,
+    parse_system_prompts,
+)
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, settle_defaults
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options, first
-from sessionrun.input.worksplit import (
-    ENDED,
-    STATUS_FILE,
-    Settings,
-    parse_settings,
-    parse_statuses,
-    parse_system_prompts,
-)
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
@@ -122,18 +125,7 @@ def load(source: Source, options: Options) -> Plan:
         agent=agent,
         agent_reason="asked for" if named else "the format's default",
         warnings=tuple(warnings),
-        places=_find_places(tasks, job_files),
     )
-
-
-def _find_places(tasks: Sequence[TaskSpec], job_files: Mapping[str, JobFile]) -> dict[tuple[str, str], str]:
-    """Where each path of each task is named."""
-    return {
-        (task.id, path): job_files[task.labels[JOB_LABEL]].place(path)
-        for task in tasks
-        if task.brief
-        for path in (*task.brief.context, *task.brief.targets, *task.brief.outputs)
-    }
 
 
 def _export(folder: Folder, tasks: Sequence[TaskSpec]) -> Export:
@@ -178,11 +170,6 @@ def _choose_job_files(
 ) -> list[JobFile]:
     """The job files that are to run now, without those that would wait for one that is not to run.
 
-    Args:
-        job_files: all of them, by id.
-        statuses: how they stand, by id; ``created`` where an id is missing.
-        warnings: what the user should know is added.
-
     Raises:
         InputError: a job file was asked for that is not there.
     """
@@ -193,11 +180,8 @@ def _choose_job_files(
     if wanted:
         return [job_files[job_id] for job_id in sorted(set(wanted))]
     taken = ("created", *(ENDED if options.get("rerun") else ()))
-    stuck = sorted(
-        job_id
-        for job_id in job_files
-        if statuses.get(job_id, "created") not in ("created", "pass", "fail", *taken)
-    )
+    words = {job_id: statuses.get(job_id, "created") for job_id in job_files}
+    stuck = sorted(job_id for job_id, word in words.items() if word not in ("created", "pass", "fail", *taken))
     if stuck and not options.get("include_stuck"):
         shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
         warnings.append(
@@ -206,7 +190,7 @@ def _choose_job_files(
     chosen = {
         job_id: job_file
         for job_id, job_file in job_files.items()
-        if statuses.get(job_id, "created") in taken or (options.get("include_stuck") and job_id in stuck)
+        if words[job_id] in taken or (options.get("include_stuck") and job_id in stuck)
     }
     _leave_out_hopeless(chosen, job_files, statuses, warnings)
     return list(chosen.values())
@@ -216,16 +200,15 @@ def _leave_out_hopeless(
     chosen: dict[str, JobFile], job_files: Mapping[str, JobFile], statuses: Mapping[str, str], warnings: list[str]
 ) -> None:
     """A job file that needs one that is not to run and has not passed cannot run either."""
-    again = True
-    while again:
-        again = False
+    before = -1
+    while len(chosen) != before:
+        before = len(chosen)
         for job_id, job_file in list(chosen.items()):
             for need in job_file.fields.get("depends_on", ()):
                 if need in job_files and need not in chosen and statuses.get(need) != "pass":
                     word = statuses.get(need, "created")
                     warnings.append(f"{job_file.name}: left out: it needs {need}, which has not passed ({word})")
                     del chosen[job_id]
-                    again = True
                     break
 
 
@@ -255,10 +238,8 @@ def _settle_needs(
 def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
     """Refuse job files whose calls hand files on to each other: worktrees cannot do that."""
     for job_file in chosen:
-        for key, is_chain in (
-            ("sequential", shapes[job_file.id].sequential),
-            ("test_file", shapes[job_file.id].test),
-        ):
+        shape = shapes[job_file.id]
+        for key, is_chain in {"sequential": shape.sequential, "test_file": shape.test}.items():
             if is_chain:
                 raise job_file.error(key, "does not go with worktrees: its calls would not see each other's files")
 
@@ -380,12 +361,12 @@ def _find_upstream(project: _Project, job_file: JobFile) -> Upstream | None:
 
 
 def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
-    upstream = _find_upstream(project, job_file)
+    is_shared = not project.options.given.get("worktree") and _find_upstream(project, job_file) is None
     commands = project.settings.commands
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
-        uses={TREE: 1} if commands and not project.options.given.get("worktree") and upstream is None else {},
+        uses={TREE: 1} if commands and is_shared else {},
         verify=project.prompts[kind] if job_file.fields.get("verify", True) else None,
         files=shape.writes,
     )
@@ -400,7 +381,7 @@ def _make_task(
     *,
     check: Check | None = None,
 ) -> TaskSpec:
-    check = check or Check(())
+    check, part = check or Check(()), task_id.removeprefix(job_file.id).removeprefix(".")
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
     upstream = _find_upstream(project, job_file)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
@@ -414,7 +395,7 @@ def _make_task(
         base="session",
         id=task_id,
         prompts=(_word_prompt(job_file),),
-        title=_title(job_file, task_id),
+        title=f"{job_file.title} ({part})" if part else job_file.title,
         cwd=project.folder.project,
         needs=needs,
         check=check,
@@ -426,13 +407,8 @@ def _make_task(
     )
 
 
-def _title(job_file: JobFile, task_id: str) -> str:
-    part = task_id.removeprefix(job_file.id).removeprefix(".")
-    return f"{job_file.title} ({part})" if part else job_file.title
-
-
 def _word_prompt(job_file: JobFile) -> str:
     """The body, and what older modes say in front matter alone."""
     names = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    lines: list[Any] = [f"{text}: {job_file.fields[key]}" for key, text in names.items() if key in job_file.fields]
+    lines = [f"{text}: {job_file.fields[key]}" for key, text in names.items() if key in job_file.fields]
     return "\n\n".join([job_file.body, *lines])

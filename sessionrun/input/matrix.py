@@ -7,9 +7,11 @@ where the command was started, as they do there.  Must not know sessions or the 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, TypeAlias
 
 from sessionrun.input.fields import DEFAULT_FIELDS, as_limits
 from sessionrun.input.formats import FORMATS
@@ -39,45 +41,11 @@ MAX_RUNS: Final = 100_000
 """More are a slip of the finger; and a list of them all is made before anything starts."""
 
 
-@frozen
-class Model:
-    """One entry of the axis of models; `auth_type` is how the agent is to sign in for it."""
+Axes: TypeAlias = Mapping[str, Sequence[Any]]
+"""What is multiplied: the names of tasks, models and agents, and the numbers of samples."""
 
-    name: str
-    auth_type: str | None = None
-
-
-@frozen
-class Cell:
-    """One run: which task, with which model of which agent, for the how manieth time (from 1)."""
-
-    task: str
-    model: Model
-    agent: str
-    sample: int = 1
-
-
-@frozen
-class Axes:
-    """What is multiplied."""
-
-    tasks: Sequence[str]
-    models: Sequence[Model]
-    agents: Sequence[str]
-    samples: int = 1
-
-    def count(self) -> int:
-        """How many cells there are."""
-        return len(self.tasks) * len(self.models) * len(self.agents) * self.samples
-
-    def cells(self) -> Iterator[Cell]:
-        """All cells: task by task, in each model by model, in each agent by agent."""
-        for task in self.tasks:
-            for model in self.models:
-                for agent in self.agents:
-                    for sample in range(1, self.samples + 1):
-                        yield Cell(task, model, agent, sample)
-
+Cell: TypeAlias = Mapping[str, Any]
+"""One run: which task, with which model of which agent, for the how manieth time (from 1)."""
 
 _MODEL_FIELDS: Final[Mapping[str, Field]] = {
     **table(name=as_line),
@@ -86,60 +54,44 @@ _MODEL_FIELDS: Final[Mapping[str, Field]] = {
 _RULE_FIELDS: Final[Mapping[str, Field]] = table(task=as_line, model=as_line, agent=as_line, sample=as_whole(1))
 
 
-def read_models(reading: Reading, entries: Sequence[Any]) -> list[Model]:
-    """The axis of models: names, or objects with a name.
+def _read_names(reading: Reading, axis: str, entries: Sequence[Any]) -> dict[str, str | None]:
+    """An axis of names; one of a model may be an object that says how its agent is to sign in for it.
 
     Raises:
-        InputError: an entry is not a model, or is there twice.
+        InputError: an entry is no name, or is there twice.
     """
-    models: dict[str, Model] = {}
+    names: dict[str, str | None] = {}
     for index, entry in enumerate(entries):
-        spot = Spot(("models", index))
-        fields = reading.read(spot, entry, _MODEL_FIELDS) if isinstance(entry, dict) else {}
-        if isinstance(entry, dict) and "name" not in fields:
-            raise reading.error(spot, Misfit('has no "name"'))
-        model = Model(**fields) if fields else Model(_read_name(reading, spot, entry))
-        if models.setdefault(model.name, model) is not model:
-            raise reading.error(spot, Misfit(f"{quote(model.name)} is there twice; samples repeat a run"))
-    return list(models.values())
-
-
-def read_agents(reading: Reading, entries: Sequence[Any]) -> list[str]:
-    """The axis of agents.
-
-    Raises:
-        InputError: an entry is not a name, or is there twice.
-    """
-    names: list[str] = []
-    for index, entry in enumerate(entries):
-        spot = Spot(("agents", index))
-        name = _read_name(reading, spot, entry)
+        spot, fields = Spot((axis, index)), {"name": entry}
+        if axis == "models" and isinstance(entry, dict):
+            fields = reading.read(spot, entry, _MODEL_FIELDS)
+            if "name" not in fields:
+                raise reading.error(spot, Misfit('has no "name"'))
+        try:
+            name = as_line(fields["name"])
+        except Misfit as misfit:
+            raise reading.error(spot, misfit) from None
         if name in names:
             raise reading.error(spot, Misfit(f"{quote(name)} is there twice; samples repeat a run"))
-        names.append(name)
+        names[name] = fields.get("auth_type")
     return names
 
 
-def spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
-    """The cells of the axes without those that `exclude` matches.
+def _spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
+    """The cells, task by task, in each model by model, in each agent by agent, but those that `exclude` matches.
 
     Raises:
         InputError: a rule is not valid, nothing is left, or there are too many.
     """
-    if axes.count() > MAX_RUNS:
-        raise reading.error(Spot(), Misfit(f"makes {axes.count():,} runs; the limit is {MAX_RUNS:,}"))
+    count = math.prod(len(values) for values in axes.values())
+    if count > MAX_RUNS:
+        raise reading.error(Spot(), Misfit(f"makes {count:,} runs; the limit is {MAX_RUNS:,}"))
     rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
-    cells = [cell for cell in axes.cells() if not any(_matches(rule, cell) for rule in rules)]
-    if not cells:
+    cells = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    kept: list[Cell] = [cell for cell in cells if not any(rule.items() <= cell.items() for rule in rules)]
+    if not kept:
         raise reading.error(Spot(), Misfit("leaves no run", "exclude"))
-    return cells
-
-
-def _read_name(reading: Reading, spot: Spot, entry: Any) -> str:
-    try:
-        return as_line(entry)
-    except Misfit as misfit:
-        raise reading.error(spot, misfit) from None
+    return kept
 
 
 def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str, Any]:
@@ -149,20 +101,17 @@ def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str,
     fields = reading.read(spot, rule, _RULE_FIELDS)
     if not fields:
         raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
-    known = {"task": axes.tasks, "model": [model.name for model in axes.models], "agent": axes.agents}
-    for key, values in known.items():
+    for key in ("task", "model", "agent"):
+        values = axes[key]
         article = "an" if key == "agent" else "a"
         if key in fields and fields[key] not in values:
             problem = f"{quote(fields[key])} is not {article} {key} of this matrix{suggest(fields[key], values)}"
             raise reading.error(spot, Misfit(problem, key))
-    if fields.get("sample", 1) > axes.samples:
-        raise reading.error(spot, Misfit(f"must be at most {axes.samples}, the number of samples", "sample"))
+    if fields.get("sample", 1) not in axes["sample"]:
+        raise reading.error(
+            spot, Misfit(f"must be at most {len(axes['sample'])}, the number of samples", "sample")
+        )
     return fields
-
-
-def _matches(rule: Mapping[str, Any], cell: Cell) -> bool:
-    own = {"task": cell.task, "model": cell.model.name, "agent": cell.agent, "sample": cell.sample}
-    return all(own[key] == value for key, value in rule.items())
 
 
 AGENT: Final = "qwen"
@@ -180,10 +129,6 @@ _LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
 """What an agent is told so that it logs its requests to its provider."""
 
 _AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
-
-
-def _as_prompts(value: Any) -> tuple[str, ...]:
-    return as_prompts(as_list(1)(value))
 
 
 _EXTRA_NAMES: Final = (
@@ -214,7 +159,10 @@ _TOP_FIELDS: Final[Mapping[str, Field]] = {
     "prompt_mode": DEFAULT_FIELDS["prompt_mode"],
     **_EXTRAS,
 }
-_TASK_FIELDS: Final[Mapping[str, Field]] = {**table(id=as_line, name=as_line, prompts=_as_prompts), **_EXTRAS}
+_TASK_FIELDS: Final[Mapping[str, Field]] = {
+    **table(id=as_line, name=as_line, prompts=as_list(1).then(as_prompts)),
+    **_EXTRAS,
+}
 
 
 @frozen
@@ -236,13 +184,31 @@ def load(source: Source, options: Options) -> Plan:
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
     rows = _read_rows(reading, top, started_in)
-    axes = _read_axes(reading, top, options, rows)
-    cells = spread(reading, axes, top.get("exclude", ()))
-    wish = _wish_repository(top, started_in)
+    model, agent = options.given.get("model"), options.given.get("agent")  # each takes the place of a whole axis
+    models = {model: None} if model else _read_names(reading, "models", _needed(reading, top, "models"))
+    agents = [agent] if agent else [*_read_names(reading, "agents", top.get("agents", ()))]
+    axes = {
+        "task": [*rows],
+        "model": [*models],
+        "agent": agents or [options.config.get("agent") or AGENT],
+        "sample": range(1, top.get("samples", 1) + 1),
+    }
+    cells = _spread(reading, axes, top.get("exclude", ()))
+    wish = RepositoryWish(
+        path=resolve(started_in, top.get("source_repo", ".")),
+        base=top.get("branch"),
+        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
+        keep="always" if top.get("keep_worktree") else None,
+        keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
+    )
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
-    base = _settle_base(top, options, wish, started_in)
+    settings: dict[str, Any] = {"setup": (SETUP,)}
+    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}
+    if "repo" in settings:
+        settings["repo"] = resolve_repo(started_in, settings["repo"])
+    base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(
-        tasks=tuple(_make_tasks(base, rows, cells, branched="branch" in top)),
+        tasks=tuple(_make_tasks(base, rows, models, cells, branched="branch" in top)),
         name=options.given.get("name", top.get("name")),
         labels=options.given.get("labels", {}),
         max_parallel=parallel or None,
@@ -280,67 +246,37 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
     return rows
 
 
-def _read_axes(reading: Reading, top: Mapping[str, Any], options: Options, rows: Mapping[str, _Row]) -> Axes:
-    """What is multiplied; a flag takes the place of a whole axis."""
-    model, agent = options.given.get("model"), options.given.get("agent")
-    models = [Model(model)] if model else read_models(reading, _needed(reading, top, "models"))
-    agents = [agent] if agent else read_agents(reading, top.get("agents", ()))
-    return Axes(list(rows), models, agents or [options.config.get("agent") or AGENT], top.get("samples", 1))
-
-
-def _settle_base(
-    top: Mapping[str, Any], options: Options, wish: RepositoryWish, started_in: str
-) -> dict[str, Any]:
-    """What all runs have in common; agent and model are each one's own."""
-    settings = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
-    if "repo" in settings:
-        settings["repo"] = resolve_repo(started_in, settings["repo"])
-    return {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
-
-
 def _make_tasks(
-    base: Mapping[str, Any], rows: Mapping[str, _Row], cells: Sequence[Cell], *, branched: bool
+    base: Mapping[str, Any],
+    rows: Mapping[str, _Row],
+    models: Mapping[str, str | None],
+    cells: Sequence[Cell],
+    *,
+    branched: bool,
 ) -> Iterator[TaskSpec]:
-    ids = _fresh_ids(len(cells))
-    for cell in cells:
-        row, run_id = rows[cell.task], next(ids)
+    ids: set[str] = set()
+    while len(ids) < len(cells):
+        ids.add(os.urandom(4).hex())
+    for cell, run_id in zip(cells, ids, strict=True):
+        row, agent, model = rows[cell["task"]], cell["agent"], cell["model"]
+        # which cell a run is of; by these it is found again when the same file is run once more
+        labels = {"task": row.id, "name": row.name, "model": model, "agent": agent, "sample": str(cell["sample"])}
+        args = _LOGGING.get(agent, ())
+        if auth_type := models[model]:
+            labels["auth_type"] = auth_type
+            args = (*((_AUTH[agent] + auth_type,) if agent in _AUTH else ()), *args)
         name = f"run-{run_id}"
         fields = settle_task(row.own, base, ())
         kind: WorkspaceKind = "mirror" if fields["upstream"] is not None else "worktree"
         fields.update(
-            agent=cell.agent,
-            model=cell.model.name,
-            args=_arguments(cell),
+            agent=agent,
+            model=model,
+            args=args,
             workspace=Workspace(kind, branch=f"{{base}}-{name}" if branched else name, directory=name),
             cwd=base["cwd"] if kind == "worktree" else None,
-            labels=_label(row, cell),
+            labels=labels,
         )
-        yield TaskSpec(id=run_id, title=f"{row.name} ({cell.model.name})", prompts=row.prompts, **fields)
-
-
-def _arguments(cell: Cell) -> tuple[str, ...]:
-    auth_type = cell.model.auth_type
-    sign_in = (_AUTH[cell.agent] + auth_type,) if auth_type and cell.agent in _AUTH else ()
-    return (*sign_in, *_LOGGING.get(cell.agent, ()))
-
-
-def _label(row: _Row, cell: Cell) -> dict[str, str]:
-    """Which cell a run is of; what it is found by again when the same file is run once more."""
-    labels = {"task": row.id, "name": row.name, "model": cell.model.name, "agent": cell.agent}
-    labels["sample"] = str(cell.sample)
-    if cell.model.auth_type:
-        labels["auth_type"] = cell.model.auth_type
-    return labels
-
-
-def _wish_repository(top: Mapping[str, Any], started_in: str) -> RepositoryWish:
-    return RepositoryWish(
-        path=resolve(started_in, top.get("source_repo", ".")),
-        base=top.get("branch"),
-        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
-        keep="always" if top.get("keep_worktree") else None,
-        keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
-    )
+        yield TaskSpec(id=run_id, title=f"{row.name} ({model})", prompts=row.prompts, **fields)
 
 
 def _export(top: Mapping[str, Any], started_in: str) -> Export:
@@ -360,13 +296,3 @@ def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]
         raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
     entries: Sequence[Any] = top[key]
     return entries
-
-
-def _fresh_ids(count: int) -> Iterator[str]:
-    """So many different ids of eight hexadecimal digits."""
-    seen: set[str] = set()
-    while len(seen) < count:
-        new = os.urandom(4).hex()
-        if new not in seen:
-            seen.add(new)
-            yield new

@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
 from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.input.strict_json import ExtraText, parse_json
-from sessionrun.input.strict_yaml import parse_yaml
+from sessionrun.input.strict import ExtraText, parse_json, parse_yaml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 

@@ -55,8 +55,7 @@ class Plan:
 
     `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
-    `approve` and `require_cache` give way to the flags; None = not said.  `places` tells, for messages, where a
-    path of a task is named, by the task's id and the path.  `optional_links` (absolute) are
+    `approve` and `require_cache` give way to the flags; None = not said.  `optional_links` (absolute) are
     links of all tasks, as far as there is something to link to.  With `feed`, values of a `FeedSpec`, the
     tasks come from the queue there, and the one task is what each of them is made of; `frame_file` (absolute) has
     its prompt.  `programs` start an agent in place of its own program, by its name.
@@ -79,7 +78,6 @@ class Plan:
     optional_links: tuple[str, ...] = ()
     require_cache: bool | None = None
     warnings: tuple[str, ...] = ()
-    places: Mapping[tuple[str, str], str] = field(default_factory=dict)
     feed: Mapping[str, Any] | None = None
     frame_file: str | None = None
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

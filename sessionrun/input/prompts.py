@@ -6,9 +6,9 @@ Owns what the top level and the list look like.  Must not know agents, sessions 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
 from sessionrun.input.formats import FORMATS, find_key
@@ -53,14 +53,6 @@ class _Outline(NamedTuple):
         return Spot((), self.lines[index]) if self.lines else Spot((*self.path, index))
 
 
-class _Levels(NamedTuple):
-    """What every task stands on: settled defaults, the levels behind them, where relative paths begin."""
-
-    base: Mapping[str, Any]
-    levels: Sequence[Level]
-    directory: str
-
-
 def load(source: Source, options: Options) -> Plan:
     """Read a plan."""
     return read_plan(Reading(source.name), source.document, source.directory, options)
@@ -79,8 +71,8 @@ def read_plan(reading: Reading, document: Document, directory: str, options: Opt
         if "landing" not in top and options.given.get("land") is not False:
             landing = reading.read(Spot(), {"land": {"mends": MENDS}}, TOP_FIELDS)["landing"]
     levels = list_levels(options, defaults, top)
-    ground = _Levels(settle_defaults(options, defaults, levels), levels, directory)
-    tasks = tuple(_read_tasks(reading, outline, ground))
+    base = settle_defaults(options, defaults, levels)
+    tasks = tuple(_read_tasks(reading, outline, base, levels, directory))
     _check_needs(reading, outline, tasks, options.others)
     if feed is not None and len(tasks) != 1:
         problem = "is at most one with a feed: what stands around each task of the queue"
@@ -132,16 +124,19 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
     return _resolve_paths(directory, values)
 
 
-def _read_tasks(reading: Reading, outline: _Outline, ground: _Levels) -> Iterator[TaskSpec]:
-    fresh = _fresh_ids(len(outline.tasks))
+def _read_tasks(
+    reading: Reading, outline: _Outline, base: Mapping[str, Any], levels: Sequence[Level], directory: str
+) -> Iterator[TaskSpec]:
+    """The tasks, each on what all stand on: settled defaults, the levels behind them, where paths begin."""
     seen: dict[str, int] = {}
     for index, entry in enumerate(outline.tasks):
         if type(entry) is not dict:
             prompt = _read_prompt(reading, outline, index)
-            yield TaskSpec(id=next(fresh), prompts=(prompt,), **ground.base)
+            yield TaskSpec(id=str(uuid4()), prompts=(prompt,), **base)
             continue
-        values = _read_task(reading, outline.spot(index), entry, ground)
-        task_id = values["id"] = values.get("id") or next(fresh)
+        own = _resolve_paths(directory, _read_task(reading, outline.spot(index), entry))
+        values = settle_task(own, base, levels)
+        task_id = values["id"] = values.get("id") or str(uuid4())
         twin = seen.setdefault(task_id.casefold(), index)
         if twin != index:
             place = outline.spot(twin).text()
@@ -160,14 +155,14 @@ def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
     raise reading.error(outline.spot(index), Misfit(f"must be text or an object, not {describe(entry)}"))
 
 
-def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Levels) -> dict[str, Any]:
+def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any]) -> dict[str, Any]:
     own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)
     if "prompts" not in own:
         hint = _meant(find_key(entry, ("prompt",)))
         if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
             hint = '; a text with ": " in it must be quoted'
         raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
-    return settle_task(_resolve_paths(ground.directory, own), ground.base, ground.levels)
+    return own
 
 
 def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec], others: frozenset[str]) -> None:
@@ -193,17 +188,6 @@ def _resolve_paths(directory: str, values: dict[str, Any]) -> dict[str, Any]:
     if "repo" in values:
         values["repo"] = resolve_repo(directory, values["repo"])
     return values
-
-
-def _fresh_ids(count: int) -> Iterator[str]:
-    """Random UUIDs (version 4, RFC 9562) out of one read: `uuid.uuid4` costs four times as much each."""
-    digits = os.urandom(16 * count).hex()
-    for i in range(0, len(digits), 32):
-        variant = "89ab"[int(digits[i + 16], 16) & 3]
-        yield (
-            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-4{digits[i + 13 : i + 16]}"
-            f"-{variant}{digits[i + 17 : i + 20]}-{digits[i + 20 : i + 32]}"
-        )
 
 
 def _meant(key: str | None) -> str:

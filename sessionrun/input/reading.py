@@ -95,17 +95,18 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
     for key, value in record.items():
         field = table.get(key)
         if field is None:
-            if not _is_note(key):
+            if not key.startswith(NOTE):
                 unknown.append((key,))
         elif value is not None:
             if field.name in values:
-                raise Misfit(f"{_twin(key, record, table)} and {key} mean the same; keep one")
+                twin = next(other for other in record if other in table and table[other].name == field.name)
+                raise Misfit(f"{twin} and {key} mean the same; keep one")
             try:
                 values[field.name] = field.convert(value)
             except Misfit as misfit:
                 raise misfit.within(key) from None
             if type(value) is dict and (known := field.inner):
-                unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
+                unknown += [(key, inner) for inner in value if inner not in known and not inner.startswith(NOTE)]
     if "rounds" in table and "check" in table:
         check = record["check"] if isinstance(record.get("check"), Mapping) else {}
         _take_from_check(values, check, table["check"].inner)
@@ -123,14 +124,6 @@ def _take_from_check(values: dict[str, Any], check: Mapping[str, Any], known: Ma
         raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
     if asked is not None and values.setdefault("prove", prove := known["prove"].convert(asked)) != prove:
         raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
-
-
-def _is_note(key: object) -> bool:
-    return str(key).startswith(NOTE)
-
-
-def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> str:
-    return next(k for k in record if k in table and k != key and table[k].name == table[key].name)
 
 
 # --- one input ---

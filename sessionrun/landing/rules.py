@@ -31,7 +31,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.shown import Landing
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.model.words import LandWord
 
 AGAIN: Final = "sessionrun retry"

@@ -29,18 +29,11 @@ CLOSED: Final = " without the network"
 class Sandbox:
     """The sandbox of a task: its jobs see and change only what the policy names.
 
-    Attributes:
-        policy: ``project`` shows the system and the home directory without known secrets, ``strict`` only what is
-            named.  ``none`` is there until a plan is settled: a task that wants no walls whatever others have.
-        network: all of it, the hosts of a list by way of a proxy, or none.
-        hosts: host names that a proxy lets through, beside those of the agent.
-        env: names of variables that come in beside those of the policy.
-        read: absolute paths that can be read beside those of the policy.
-        devices: absolute paths of devices that can be used.
-        processes: the most processes that may live inside at a time; None: no limit.
-        memory: the most memory that a job may use with all of its processes (bytes); None: no limit.
-        disk: the most disk space that all which the task can write may take (bytes); None: no limit.
-        cpus: how many processors' time a job may use with all of its processes; None: no limit.
+    `project` shows the system and the home directory without known secrets, `strict` only what is named.  `none`
+    is there until a plan is settled: a task that wants no walls whatever others have.  Beside those of the policy
+    come `hosts` that a proxy lets through, `env` (names), and `read` and `devices` (absolute paths).  `memory`
+    (bytes) and `cpus` are of a job with all of its processes, `disk` (bytes) of all that the task can write; None:
+    no limit.
     """
 
     policy: Policy
@@ -74,20 +67,13 @@ TAKE_BACK_S: Final = 60.0
 
 @frozen
 class FeedSpec:
-    """Which queue, which of its tasks, and for how long.
+    """Which queue (`top` is absolute, `backend` keeps it), which of its tasks, and for how long.
 
-    Attributes:
-        top: the directory with the queue (absolute).
-        backend: what keeps it, by name.
-        group: only tasks of this group.
-        chosen: only these tasks, by their ids in the queue; empty: all.
-        watch: whether to wait for more tasks when none is left.
-        poll_s: how often to look whether the queue has changed.
-        sync_s: how often to load a queue of which no file tells that it changed, and to exchange it with others.
-        ingest: how many follow-ups of agents may come into the queue by themselves; 0: none.
-        take_back_s: how often to look for claims of sessions that are gone (seconds); 0: never.
-        take_back_most: of how many tasks at once; None: of all.
-        lands_again: whether work that did not land is tried again when its task is closed by another.
+    `chosen` are ids in the queue; empty: all.  With `watch` it waits for more tasks.  Each `sync_s` a queue is
+    loaded of which no file tells that it changed, and exchanged with others.  `ingest` is how many follow-ups of
+    agents may come in by themselves.  Claims of sessions that are gone are looked for each `take_back_s` (0:
+    never), of so many tasks at once.  `lands_again`: work that did not land is tried again when its task is closed
+    by another.
     """
 
     top: str

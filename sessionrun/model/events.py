@@ -28,7 +28,6 @@ Verdict = Literal["passed", "failed", "timed_out", "cancelled", "lost", "interru
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
-StopReason = Literal["timed_out", "cancelled"]
 Timer = Literal[
     "timeout",
     "round_timeout",

@@ -30,7 +30,7 @@ def frozen(cls: _Class) -> _Class:
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     made.__init__, made.__repr__ = _compile_and_init, _repr
     made.__eq__, made.__hash__ = _eq, _hash
-    made.__setattr__, made.__delattr__ = _refuse_to_set, _refuse_to_delete
+    made.__setattr__ = made.__delattr__ = _refuse
     made.__getstate__, made.__setstate__ = _values, _restore
     return made  # type: ignore[no-any-return]
 
@@ -92,9 +92,5 @@ def _hash(self: Any) -> int:
     return hash(_values(self))
 
 
-def _refuse_to_set(self: Any, name: str, value: object) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _refuse_to_delete(self: Any, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+def _refuse(self: Any, name: str, *value: object) -> None:
+    raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")

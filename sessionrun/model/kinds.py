@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.times import END_OF_TIME, is_time
-from sessionrun.model.units import MAX_DURATION_S
+from sessionrun.model.units import END_OF_TIME, MAX_DURATION_S, is_time
 
 MAX_MONEY: Final = 10**9
 """US dollars; more is a slip of the pen."""

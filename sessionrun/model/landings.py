@@ -67,14 +67,9 @@ KEPT: Final = "just as it found it, without what"
 
 @frozen
 class Mend:
-    """Whose work a task mends, and why that did not land.
+    """Whose work a task mends, and why that did not land, or why the mend before failed; see `WorkBounced`.
 
-    Attributes:
-        task: the task whose work it is.
-        number: which try it is, from 1.
-        source: the task with whose work it begins: the same, or a mend before it.
-        reason_class, reason: why that work was bounced, or why the mend before failed.
-        files, against, output: as of `WorkBounced`.
+    `number` is which try it is, from 1.  It begins with the work of `source`: the same task, or a mend before it.
     """
 
     task: str

@@ -6,14 +6,11 @@ Pure: a text is taken apart here, and nothing is looked up.  This module must no
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
-
-if TYPE_CHECKING:
-    from sessionrun.model.words import LandWord
-
+from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
@@ -218,7 +215,7 @@ _SHORT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_.-]+")
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?")
 _HOST: Final = re.compile(r"(?:([^@:/]+)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 _SCP: Final = re.compile(
-    r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\]):([^-:].*)"
+    r"([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\]):([^-:].*)"
 )
 _PORTS: Final = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
 
@@ -279,8 +276,7 @@ def parse_repo(text: str) -> str:
     if _SHORT.fullmatch(text) and text.partition("/")[2] not in (".", "..", ".git"):
         return GITHUB + text.removesuffix(".git")
     if match := _SCP.fullmatch(text):
-        host = match[1]
-        return text.replace(host, host.lower(), 1).rstrip("/") if text.startswith(host) else _lower_host(text)
+        return f"{match[1] or ''}{match[2].lower()}:{match[3].rstrip('/')}"
     raise ValueError(f"must be {FORMS}")
 
 
@@ -331,12 +327,6 @@ def _parse_url(scheme: str, authority: str, path: str) -> str:
         path = path.removesuffix(".git")
     where = f"{user}@{host}" if user else host
     return f"{scheme}://{where}{f':{port}' if port and port != _PORTS[scheme] else ''}{path}"
-
-
-def _lower_host(text: str) -> str:
-    user, _, rest = text.partition("@")
-    host, _, path = rest.partition(":")
-    return f"{user}@{host.lower()}:{path.rstrip('/')}"
 
 
 WORKSPACE_LIMIT_S: Final = 600.0

@@ -26,15 +26,11 @@ work as others judged it, and no end of an agent; neither of them."""
 
 @frozen
 class Reason:
-    """One class, and what follows from it.
+    """One class: what it speaks of, what it means, and what follows from it.
 
-    Attributes:
-        about: what it speaks of.
-        meaning: what it means.
-        effect: on the other tasks of the provider.
-        goes_on: whether the same conversation may well go on.
-        retried: whether `retries` are for it, too: not for what comes again as long as nothing is changed.
-        falls_back: whether another agent takes over, where a task names one and does not say for what.
+    `effect` is that on the other tasks of the provider.  `goes_on`: the same conversation may well go on.
+    `retried`: `retries` are for it, too; not for what comes again as long as nothing is changed.  `falls_back`:
+    another agent takes over, where a task names one and does not say for what.
     """
 
     about: About

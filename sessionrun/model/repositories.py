@@ -33,8 +33,7 @@ def resets_hard(task: TaskSpec) -> bool:
 def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None) -> Repository | None:
     """The repository of a task's worktree; None: the task gets none.
 
-    Args:
-        start: where the task's ref stood in the mirror, as its place or its claim tells; None: not known yet.
+    `start` is where the task's ref stood in the mirror, as its place or its claim tells.
     """
     site, upstream = spec.mirrors, task.upstream
     if site is None or upstream is None:

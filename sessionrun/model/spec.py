@@ -170,15 +170,11 @@ class CacheSite:
 
 @frozen
 class Landing:
-    """Into which branch the work of a session's tasks goes by itself, and what must pass before.
+    """Into which branch (its full name) the work of a session's tasks goes by itself, and what must pass before.
 
-    Attributes:
-        target: the full name of the branch.
-        gates: shell commands that all have to exit 0.
-        gate_timeout_s: how long each of them may take (seconds); None: any time.
-        batch: how many tasks are merged and gated together at most; None: as many as pays.
-        mends: how many tasks in a row may mend the work of a task that is bounced.
-        sandbox: the walls around the gates.
+    `gates` are shell commands that all have to exit 0, each within `gate_timeout_s`, inside of the walls
+    `sandbox`.  At most `batch` tasks are merged and gated together (None: as many as pays).  So many tasks in a
+    row (`mends`) may mend the work of a task that is bounced.
     """
 
     target: str

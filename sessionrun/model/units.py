@@ -1,4 +1,4 @@
-"""Reads time spans and sizes as people write them: one reading for plans, settings, variables and options.
+"""Times as readers see them; time spans and sizes as people write them, read in one way wherever they stand.
 
 Pure, and cheap to import: verbs that only read have it from their start.
 """
@@ -6,7 +6,77 @@ Pure, and cheap to import: verbs that only read have it from their start.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+END_OF_TIME: Final = 253370764800
+"""The first time that no calendar has, in seconds since the epoch."""
+
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9998
+"""Within these years a time can be shown in any time zone."""
+
+
+def is_time(text: str) -> bool:
+    """Whether it is a time as status.json spells them, which can be shown in any time zone."""
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return False
+    return moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR
+
+
+def format_time(at: float | None) -> str | None:
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond.
+
+    Raises:
+        ValueError: no calendar has that time.
+    """
+    if at is None:
+        return None
+    from datetime import datetime, timezone  # a poll imports this module for its constant alone
+
+    if not 0 <= at < END_OF_TIME:
+        raise ValueError(f"there is no time {at}")
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_coming(text: str, now: float) -> float:
+    """A moment to come: the next time that it is ``18:30``, a date with a time, or ``+`` and a duration.
+
+    Raises:
+        ValueError: it is none of these, or over.
+    """
+    from datetime import datetime, time, timedelta
+
+    if text.startswith("+"):
+        return now + parse_duration(text[1:])
+    if ":" in text[:3]:
+        try:
+            at = datetime.combine(datetime.fromtimestamp(now), time.fromisoformat(text.zfill(5)))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time such as 18:30") from None
+        return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()
+    try:
+        moment = parse_time(text)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is not a time such as 18:30, 2026-11-30T08:00 or +2h") from None
+    if moment <= now:
+        raise ValueError(f"{text} is over")
+    return moment
+
+
+def parse_time(at: str) -> float:
+    """An ISO time as seconds since the epoch; without an offset it is local time.
+
+    Raises:
+        ValueError: it is not an ISO time.
+    """
+    from datetime import datetime
+
+    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+
 
 MAX_DURATION_S: Final = 10**8
 """About three years; clocks and timers of some systems fail on much more."""
@@ -19,11 +89,6 @@ _PART: Final = re.compile(r"([\d.]+)([wdhms]?)", re.ASCII)
 _MAX_TEXT: Final = 40
 
 
-class _Span(NamedTuple):
-    seconds: float
-    has_unit: bool
-
-
 def parse_duration(text: str) -> float:
     """Seconds, from text such as ``90``, ``90s``, ``10m``, ``1h30m``, ``1.5h``, ``2d`` or ``1w``.
 
@@ -33,10 +98,10 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: what it must be; how it was written is the caller's to say.
     """
-    span = _parse_span(text)
-    if span is None:
+    seconds, _ = _parse_span(text)
+    if seconds is None:
         raise ValueError('must be seconds or text such as "90s", "15m", "1h30m", "2d"')
-    return check_duration(span.seconds)
+    return check_duration(seconds)
 
 
 def check_duration(seconds: float) -> float:
@@ -56,41 +121,31 @@ def parse_age(text: str) -> float:
     Raises:
         ValueError: what is wrong with it.
     """
-    span = _parse_span(text)
-    if span is not None and not span.has_unit and span.seconds:
+    seconds, has_unit = _parse_span(text)
+    if seconds and not has_unit:
         raise ValueError(f"{text}: say the unit: {text}d, {text}h or {text}m")
-    if span is None or span.seconds > MAX_AGE_S:
+    if seconds is None or seconds > MAX_AGE_S:
         raise ValueError(f"{text!r} is not an age such as 7d, 12h, 30m or 1h30m")
-    return span.seconds
+    return seconds
 
 
-def _parse_span(text: str) -> _Span | None:
+def _parse_span(text: str) -> tuple[float | None, bool]:
+    """Seconds, None if it is no such text; and whether a unit was written."""
     text = text.strip()
     if len(text) > _MAX_TEXT or not _SPAN.fullmatch(text):
-        return None
+        return None, False
     parts = _PART.findall(text)
     factors = [_UNITS.get(unit, 0) for _, unit in parts]
     if factors != sorted(set(factors), reverse=True) or (len(parts) > 1 and not factors[-1]):
-        return None
+        return None, False
     seconds = sum(float(number) * (factor or 1) for (number, _), factor in zip(parts, factors, strict=True))
-    return _Span(seconds, factors[-1] > 0)
+    return seconds, factors[-1] > 0
 
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 MAX_LOAD: Final = 10.0**6
-
-
-def check_load(load: float) -> float:
-    """The same load of a machine, where it is one.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if not 0 <= load <= MAX_LOAD:
-        raise ValueError(f"must lie between 0 and {MAX_LOAD:.0f}")
-    return load
 
 
 def parse_size(text: str) -> int:

@@ -6,13 +6,10 @@ Pure, like the records it looks at; the first problem found is the one that is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, is_task_span
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
@@ -47,20 +44,16 @@ def validate_uses(spec: SessionSpec) -> None:
     Raises:
         InputError: an unknown resource, or more of one than there is (the task could never start).
     """
-    from sessionrun.model.spec import is_task_span
-
     for num, task in enumerate(spec.tasks, 1):
-        jobs = [task.check.uses] if task.check is not None else []
-        for name in (name for uses in jobs for name in uses if is_task_span(name)):
+        of_check = task.check.uses if task.check is not None else {}
+        for name in filter(is_task_span, of_check):
             raise refuse_task(num, task, f'{name!r} is held for a whole task; move it to its "uses"')
-        for name, amount in (pair for uses in (task.uses, *jobs) for pair in uses.items()):
-            capacity = spec.resources.get(name)
+        for name, amount in (*task.uses.items(), *of_check.items()):
+            capacity, who = spec.resources.get(name), f"task {num} (ID: {task.id}) uses"
             if capacity is None:
-                raise InputError(
-                    f'task {num} (ID: {task.id}) uses {name!r}: add it to "resources" with its capacity'
-                )
+                raise InputError(f'{who} {name!r}: add it to "resources" with its capacity')
             if amount > capacity:
-                raise InputError(f"task {num} (ID: {task.id}) uses {amount} of {name!r}, but there are {capacity}")
+                raise InputError(f"{who} {amount} of {name!r}, but there are {capacity}")
 
 
 def validate_wishes(spec: SessionSpec) -> None:
@@ -68,28 +61,22 @@ def validate_wishes(spec: SessionSpec) -> None:
     for num, task in enumerate(spec.tasks, 1):
         if task.answer is not None and task.brief is not None:
             raise refuse_task(num, task, "answer and brief exclude each other; keep one")
-        if task.prove is not None:
-            _check_provable(num, task)
         if (lacks := _needs_worktree(task)) is not None:
             raise refuse_task(num, task, f"{lacks} needs a worktree; add --worktree, or leave it out")
+        is_judged = task.check is not None and bool(task.check.commands)
+        if task.prove is not None and task.prove.hidden is None and not is_judged:
+            raise refuse_task(num, task, "prove needs a check with commands; give it one, or leave prove out")
         if task.leftovers == "keep" and (task.workspace.kind != "none" or spec.cluster is not None):
             where = "a worktree, which goes with the task" if spec.cluster is None else "a cluster"
             raise refuse_task(num, task, f"leftovers: keep cannot be had in {where}; say tell or fail")
         _check_turns(num, task, spec.agents)
 
 
-def _check_provable(num: int, task: TaskSpec) -> None:
-    if task.workspace.kind == "none":
-        raise refuse_task(num, task, "prove needs a worktree; add --worktree, or leave it out")
-    hides = task.prove is not None and task.prove.hidden is not None
-    if not hides and (task.check is None or not task.check.commands):
-        raise refuse_task(num, task, "prove needs a check with commands; give it one, or leave prove out")
-
-
 def _needs_worktree(task: TaskSpec) -> str | None:
     if task.workspace.kind != "none":
         return None
     wishes = {
+        "prove": task.prove is not None,
         "expect_change": task.expect_change,
         'answer "patch"': task.answer == "patch",
         'check.reset "hard"': task.check is not None and task.check.reset == "hard",

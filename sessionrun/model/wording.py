@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
 
 SHORT_ID: Final = 8
@@ -132,9 +132,7 @@ def name_tasks(view: View) -> dict[str, Task]:
 def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     """Why a task stands as it does, without the name of the class where the rest says it; empty: not known.
 
-    Args:
-        tasks: all tasks of its session by id: what was skipped names the first cause among them.
-        now: wall time (seconds since the epoch).
+    What was skipped names the first cause among all tasks of its session.
     """
     landing = task.get("landing")
     if task["status"] != "completed":

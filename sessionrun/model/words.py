@@ -79,14 +79,10 @@ def choose_word(
     landing: str | None = None,
     changed: bool = True,
 ) -> Word:
-    """The word of a task.
+    """The word of a task: by its outcome, if it has ended, and where its work stands, if that is to land.
 
-    Args:
-        outcome: its outcome, if it has ended.
-        runs: a job of it runs.
-        held: it will not start by itself, or only at a known time.
-        landing: where its work stands on its way to the branch; None: it is not to land.
-        changed: it had no worktree, or something in it differs from where it began.
+    `held`: it will not start by itself, or only at a known time.  `changed`: it had no worktree, or something in
+    it differs from where it began.
     """
     if outcome is None:
         return "running" if runs else "held" if held else "waiting"

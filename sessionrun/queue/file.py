@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.input.limits import Breach, plain, quote
-from sessionrun.input.strict_json import parse_json
+from sessionrun.input.strict import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.queue.graph import (
     ALL_CLOSED,
     by_id,

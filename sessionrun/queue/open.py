@@ -20,7 +20,7 @@ from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
 from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed

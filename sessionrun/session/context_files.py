@@ -85,11 +85,9 @@ def count_lines(text: str) -> int:
 
 
 def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: bool) -> list[Shown]:
-    """The files to be shown when the work begins.
+    """The files to be shown when the work begins; `again`: an earlier round has written files.
 
-    Args:
-        earlier: paths that the needed tasks may have written, nearest first.
-        again: an earlier round has written files.
+    `earlier` are paths that the needed tasks may have written, nearest first.
 
     Raises:
         BriefProblem: a file that the brief names cannot be shown.
@@ -121,10 +119,7 @@ def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
 
 
 def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
-    """Check what can be known of the files before the session starts.
-
-    Args:
-        foreseen: paths that other tasks of the session are to write.
+    """Check what can be known of the files before the session starts; `foreseen` are to be written by other tasks.
 
     Raises:
         BriefProblem: a path leads out, or a file is missing or too long, and no task writes it.

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sessionrun.keeper.wire import JobOrder
 from sessionrun.model.asked import SlotsOffered
@@ -25,11 +25,8 @@ from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
-from sessionrun.model.spec import SLOT
+from sessionrun.model.spec import SLOT, Job
 from sessionrun.store.logs import KILLED
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import Job
 
 
 @frozen
@@ -162,18 +159,15 @@ def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str
     Raises:
         NotSet: one has none.
     """
-    return {name: _find(name, value, environ) for name, value in env.items()}
+    values = dict(env)
+    for name, value in list_named(env).items():
+        wanted = value[len("{env:") : -1]
+        if wanted not in environ:
+            raise NotSet(f"the variable {wanted}, which {name} is to be, is not set")
+        values[name] = environ[wanted]
+    return values
 
 
 def list_named(env: Mapping[str, str]) -> dict[str, str]:
     """Those variables that are given by name."""
     return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
-
-
-def _find(name: str, value: str, environ: Mapping[str, str]) -> str:
-    found = _BY_NAME.fullmatch(value)
-    if found is None:
-        return value
-    if found[1] not in environ:
-        raise NotSet(f"the variable {found[1]}, which {name} is to be, is not set")
-    return environ[found[1]]

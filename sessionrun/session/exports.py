@@ -74,11 +74,7 @@ class ExportFile(ABC):
 
     @abstractmethod
     def refuse_living(self, session: SessionDir) -> None:
-        """Refuse to take it from a session that lives beside this one.
-
-        Raises:
-            InputError: there is such a session, or something else lies in the place of the file.
-        """
+        """Raises InputError if a session beside this one has it, or something else lies in its place."""
 
     def make_places(self) -> None:  # noqa: B027  a kind with one file needs none
         """Make the directories beside the file's own."""
@@ -124,9 +120,6 @@ class ExportFile(ABC):
         """The export with the runs that succeeded before, and the ids of the tasks that need not run for it."""
         return self.export, set()
 
-    def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
-        """Bring up to date the file of a session that ended, where nothing is left to start."""
-
     def find_behind(self, session: SessionDir) -> str | None:
         """The export's file, if its session has ended and it does not say so: it could not be written."""
         return None
@@ -153,7 +146,6 @@ class OwnedFile(ExportFile):
         """`owner_of` follows the owner's id in the remark on it."""
         super().__init__(export)
         self._owner_of = owner_of
-        self._written: tuple[int, ...] | None = None
 
     @abstractmethod
     def has_ended(self, document: Any) -> bool:
@@ -168,9 +160,7 @@ class OwnedFile(ExportFile):
 
     def find_owner(self) -> SessionDir | None:
         """The session that was launched last with the file."""
-        document = self.load_if_whole()
-        named = None if document is None else document.get("session")
-        return SessionDir(Path(named)) if isinstance(named, str) else None
+        return _find_owner(self.load_if_whole())
 
     def refuse_living(self, session: SessionDir) -> None:
         owner = self.find_owner()
@@ -180,33 +170,16 @@ class OwnedFile(ExportFile):
             )
         self.load()
 
-    def is_ours(self, folder: int, session: SessionDir) -> bool:
-        """Whether no later session has the file; reads it only if another program changed it."""
-        identity = outside.identify(folder, self.path.name)
-        if identity is None or identity == self._written:
-            return True
-        self.load()
-        return self._is_last(session)
-
-    def check_ours(self, folder: int, session: SessionDir) -> None:
+    def check_ours(self, session: SessionDir) -> None:
         """Raises InputError when the file is not this session's to replace."""
-        if not self.is_ours(folder, session):
+        if not is_ours(self.load(), session):
             raise InputError("it belongs to a later session, and is left alone")
-
-    def replace(self, folder: int, content: bytes, *, durable: bool) -> None:
-        """Write the file of this session, to which it belongs."""
-        outside.replace_below(folder, self.path.name, content, durable=durable)
-        self._written = outside.identify(folder, self.path.name)
-
-    def _is_last(self, session: SessionDir) -> bool:
-        owner = self.find_owner()
-        return owner is None or owner.path == session.path.absolute()
 
     def find_behind(self, session: SessionDir) -> str | None:
         """See `ExportFile`; a later session's file is not behind."""
         document = self.load_if_whole()
         shows_end = document is not None and self.has_ended(document)
-        return None if shows_end or not self._is_last(session) else str(self.path)
+        return None if shows_end or not is_ours(document, session) else str(self.path)
 
     def remark_on_owner(self) -> str | None:
         owner = self.find_owner()
@@ -219,6 +192,17 @@ class OwnedFile(ExportFile):
             f"session {owner.session_id}{self._owner_of} was interrupted: what it began is begun anew (to go on "
             f"with it instead: sessionrun resume {owner.session_id})"
         )
+
+
+def is_ours(document: Any, session: SessionDir) -> bool:
+    """Whether no later session has the file of this document."""
+    owner = _find_owner(document)
+    return owner is None or owner.path == session.path.absolute()
+
+
+def _find_owner(document: Any) -> SessionDir | None:
+    named = None if document is None else document.get("session")
+    return SessionDir(Path(named)) if isinstance(named, str) else None
 
 
 def lives_beside(owner: SessionDir, session: Path) -> bool:

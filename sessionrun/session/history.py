@@ -7,7 +7,8 @@ names the record, for readers, for `resume` and for the supervisor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
@@ -16,15 +17,10 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError
-from sessionrun.store.logs import told_as_damage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sessionrun.model.events import Entry
-    from sessionrun.model.spec import SessionSpec, TaskSpec
-    from sessionrun.store.logs import Ledger, LogContents
-    from sessionrun.store.session import SessionDir
+from sessionrun.model.events import Entry
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.store.logs import Ledger, LogContents, read_log, told_as_damage
+from sessionrun.store.session import SessionDir
 
 
 def begin(spec: SessionSpec) -> State:
@@ -42,11 +38,7 @@ def begin(spec: SessionSpec) -> State:
 
 
 def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogContents]:
-    """The state, and the journal as it was read.
-
-    Args:
-        until: the number of the last record that counts; None: all count.
-    """
+    """The state, and the journal as it was read; no record counts behind the number `until`."""
     spec = session.load_spec()
     entries, contents = session.load_journal()
     if until is not None:
@@ -95,8 +87,6 @@ def find_task(session: SessionDir, tasks: Mapping[str, _Known], task_id: str) ->
 
 def find_damage(session: SessionDir) -> str | None:
     """Which of its logs is damaged, and at which byte; such a session cannot go on.  None: both are whole."""
-    from sessionrun.store.logs import read_log
-
     for path in (session.journal_path, session.ledger_path):
         damage_at = read_log(path).damage_at
         if damage_at is not None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Export
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.session.exports import ExportFile, Shown, dump, lives_beside
 from sessionrun.store.outside import hold_file, replace_below
 from sessionrun.store.session import SessionDir

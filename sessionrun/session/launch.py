@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -63,8 +64,11 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         NotRegular: something else lies in the place of a lock or of its log.
     """
     session = SessionDir(session.path.absolute())
-    if _lives(session):
-        return False
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while session.is_alive():  # or only dies, which may take a moment after a kill
+        if "root.lock" in session.held_locks() or time.monotonic() > deadline:
+            return False
+        time.sleep(DEATH_POLL_S)
     lock_fd = locks.hold(session.path / "root.lock", timeout_s=LOCK_TIMEOUT_S)
     if lock_fd is None:
         return False  # another one was faster
@@ -95,16 +99,6 @@ def _try_businesses(session: SessionDir) -> None:
             load(business.trial)(spec)
 
 
-def _lives(session: SessionDir) -> bool:
-    """Whether a process of its chain lives, and not only dies: that may take a moment after a kill."""
-    deadline = time.monotonic() + DEATH_TIMEOUT_S
-    while session.is_alive():
-        if "root.lock" in session.held_locks() or time.monotonic() > deadline:
-            return True
-        time.sleep(DEATH_POLL_S)
-    return False
-
-
 def _check_logs(session: SessionDir) -> bool:
     """Raise what no supervisor could go on from; whether the session has ended."""
     from sessionrun.session.history import find_damage, project_status, replay
@@ -131,9 +125,7 @@ def start_detached(
     """Start the session's root, which gets `lock_fd`; return once root and keeper are up, and `meanwhile` is done.
 
     Its keeper then starts `main` of the module `program`.  Descriptors 0 to 2 must be open: whatever takes their
-    place would be lost on the way.
-
-    Returns False if the processes of a new session live, but were not up in time.
+    place would be lost on the way.  False: the processes of a new session live, but were not up in time.
 
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
@@ -161,7 +153,8 @@ def start_detached(
         answer = os.read(ready_read, _REASON_BYTES) if poller.poll(READY_TIMEOUT_S * 1000) else None
     finally:
         os.close(ready_read)
-        _reap(pid)
+        with suppress(ChildProcessError):  # our caller ignores SIGCHLD, and so do we: the system reaps
+            os.waitpid(pid, 0)
     if answer and answer.startswith(_READY):  # twice, if a first keeper was killed behind it
         return True
     if answer is None and new:  # to say that it failed would be wrong a moment later
@@ -170,13 +163,6 @@ def start_detached(
     if new:
         discard_session(session)
     raise StoreError(f"session {session.session_id} did not start: {reason}")
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:  # our caller ignores SIGCHLD, and so do we: the system reaps
-        pass
 
 
 def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool, program: str) -> NoReturn:
@@ -233,27 +219,15 @@ def _take_back_streams() -> None:
 
 
 def _begin_journal(session: SessionDir) -> None:
+    from sessionrun.model.events import Entry, SessionStarted, to_record
     from sessionrun.store.logs import AppendLog
 
+    started = SessionStarted(processes.boot_id(), processes.pid_namespace(), __version__)
     journal = AppendLog(session.journal_path)
-    journal.append([orjson.dumps(_first_record())])
+    journal.append([orjson.dumps(to_record(Entry(1, time.time(), time.monotonic(), started)))])
     journal.sync()
     journal.close()
     sync_directory(session.path)
-
-
-def _first_record() -> dict[str, Any]:
-    """`events.SessionStarted` as the journal spells it: to import its module, the caller would wait longer."""
-    return {
-        "seq": 1,
-        "at": time.time(),
-        "mono": time.monotonic(),
-        "ev": "SessionStarted",
-        "boot_id": processes.boot_id(),
-        "pid_ns": processes.pid_namespace(),
-        "version": __version__,
-        "journal_version": 1,
-    }
 
 
 def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> NoReturn:

@@ -28,7 +28,7 @@ import orjson
 
 from sessionrun.agents.installed import PROGRAMS, find_known
 from sessionrun.engine.providers import LONGEST_S, SAME_S
-from sessionrun.engine.state import Provider, State
+from sessionrun.engine.state import State
 from sessionrun.model.events import Event, LimitHeard
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Moment
@@ -98,7 +98,10 @@ class LimitSharing:
             ]
             return [news for news in found if news is not None]
         except Exception as error:  # whatever it is, the session goes on
-            self._complain(error)
+            why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else repr(error)
+            if self._complaint != why:
+                self._log(f"limits are not shared with other sessions: {why}")
+            self._complaint = why
             return []
 
     def _write_own(self, state: State, provider: str, at: float) -> None:
@@ -108,26 +111,17 @@ class LimitSharing:
             return
         if self._written.get(provider) != known.met_at:
             self._written[provider] = known.met_at
-            write_limit(self._files[provider], self._word(state, provider, known), at)
-
-    def _word(self, state: State, provider: str, known: Provider) -> Limit:
-        return Limit(
-            version=1,
-            provider=provider.removeprefix(PROVIDER_PREFIX)[:_MAX_TEXT],
-            effect=known.effect,
-            reason=state.holds[provider].reason[:_MAX_TEXT],
-            until_at=known.until_at or 0.0,
-            met_at=known.met_at,
-            session=self._session_id,
-            strikes=max(1, known.strikes),
-        )
-
-    def _complain(self, error: Exception) -> None:
-        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else repr(error)
-        complaint = f"limits are not shared with other sessions: {why}"
-        if self._complaint != complaint:
-            self._log(complaint)
-        self._complaint = complaint
+            limit = Limit(
+                version=1,
+                provider=provider.removeprefix(PROVIDER_PREFIX)[:_MAX_TEXT],
+                effect=known.effect,
+                reason=state.holds[provider].reason[:_MAX_TEXT],
+                until_at=known.until_at or 0.0,
+                met_at=known.met_at,
+                session=self._session_id,
+                strikes=max(1, known.strikes),
+            )
+            write_limit(self._files[provider], limit, at)
 
 
 def find_news(state: State, provider: str, limit: Limit, at: float) -> LimitHeard | None:

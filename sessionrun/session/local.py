@@ -29,10 +29,7 @@ class KeeperGone(Exception):
 
 
 class LocalExecutor:
-    """The `Executor` for this machine.
-
-    Args:
-        end: this side of the socket to the keeper.
+    """The `Executor` for this machine, over this side of the socket to the keeper.
 
     Raises:
         KeeperGone: here and from every method, once the keeper is dead.

@@ -29,11 +29,11 @@ from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
 from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Partners, SystemClock
+from sessionrun.session.partners import Clock, Partners, Watch
 from sessionrun.session.recovery import find_notices, find_unclaimed
-from sessionrun.session.rows import import_makers
+from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
-from sessionrun.session.watches import SilenceWatch
+from sessionrun.session.watches import MachineWatch, SilenceWatch
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.logs import AppendLog, fold_ledger, parse_log
@@ -80,19 +80,16 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
-    Supervisor(session, state, journal, partners, jobs, SystemClock()).run(notices)
+    Supervisor(session, state, journal, partners, jobs, Clock()).run(notices)
 
 
 def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:
     """Open the session's own partners, then those of each business that the spec asks for."""
     spec, limits = state.spec, state.spec.limits
-    partners = Partners(
-        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
-    )
+    watches: list[Watch] = [LimitSharing(spec, os.environ, say), SilenceWatch(jobs.site, session.contact_path)]
     if limits.max_load or limits.min_free_memory:
-        from sessionrun.session.watches import MachineWatch
-
-        partners = partners._replace(watches=(*partners.watches, MachineWatch(limits)))
+        watches.append(MachineWatch(limits))
+    partners = Partners(local, watches=tuple(watches))
     if spec.exports:
         from sessionrun.session.exports import ExportWriter
 
@@ -165,7 +162,9 @@ def _record(state: State, journal: AppendLog, event: Event) -> None:
 def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:
     """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
     os.close(lock_fd)
-    _await_death(keeper)
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while keeper is not None and processes.is_alive(keeper) and time.monotonic() < deadline:
+        time.sleep(ORPHANED_POLL_S)  # while it dies it holds its lock, as if another keeper lived
     deadline = time.monotonic() + ORPHANED_TIMEOUT_S
     while time.monotonic() < deadline:
         held = session.held_locks()
@@ -179,10 +178,3 @@ def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -
                 os.execve(command[0], command, os.environb)
         time.sleep(ORPHANED_POLL_S)
     sys.exit(1)
-
-
-def _await_death(keeper: Identity | None) -> None:
-    """Wait until the keeper is dead: while it dies it holds its lock, as if another keeper lived."""
-    deadline = time.monotonic() + DEATH_TIMEOUT_S
-    while keeper is not None and processes.is_alive(keeper) and time.monotonic() < deadline:
-        time.sleep(ORPHANED_POLL_S)

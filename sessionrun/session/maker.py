@@ -30,9 +30,8 @@ from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.session import work
 from sessionrun.session.executor import Exit
-from sessionrun.session.rows import find_phase, list_wraps
-from sessionrun.session.shared import Judged, Site
-from sessionrun.session.work import Traces, is_refused, measure_file, measure_work, note_limit, read_traces
+from sessionrun.session.shared import Judged, Site, find_phase, list_wraps
+from sessionrun.session.work import Traces, is_refused, read_traces
 from sessionrun.store.session import SessionDir
 
 _Build: TypeAlias = Callable[[Site, TaskState, JobKey, State], Job]
@@ -49,13 +48,8 @@ class JobMaker:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """
-        Args:
-            session: where its jobs' files are.
-            spec: what was asked for, or what tells it while more may be asked for.
-            clock: wall time in seconds since the epoch.
-        """
-        self._site = Site(session, spec if callable(spec) else lambda: spec)
+        """`spec` is what was asked for, or what tells it while more may be asked for."""
+        self.site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 
     def build(self, key: JobKey, whole: State) -> Job:
@@ -67,11 +61,11 @@ class JobMaker:
         """
         state = whole.tasks[key.task]
         build: _Build = work.build if key.phase == "work" else load(find_phase(key.phase).maker).build
-        job = build(self._site, state, key, whole)
-        if key.phase == "work" and is_refused(self._site, key):
+        job = build(self.site, state, key, whole)
+        if key.phase == "work" and is_refused(self.site, key):
             return job  # it only prints why, and no agent: nothing is around it
-        for wrap in list_wraps("build", self._site.spec, state.spec):
-            job = wrap(self._site, state, job)
+        for wrap in list_wraps("build", self.site.spec, state.spec):
+            job = wrap(self.site, state, job)
         return job
 
     def judge(self, state: TaskState, ended: Exit) -> list[Event]:
@@ -79,11 +73,11 @@ class JobMaker:
         the task's answer file.
         """
         around = None
-        for wrap in list_wraps("ended", self._site.spec, state.spec):
-            ended, found = wrap(self._site, state, ended)
+        for wrap in list_wraps("ended", self.site.spec, state.spec):
+            ended, found = wrap(self.site, state, ended)
             around = around or found
         ran = ended.key.phase == "work" and ended.errno is None
-        traces = read_traces(self._site, state, ended.key) if ran else Traces()
+        traces = read_traces(self.site, state, ended.key) if ran else Traces()
         stopping = state.job.stopping if state.job is not None else None
         # an agent that was ended after its last word is judged by its words: how it dies says nothing
         lingered = traces.result is not None and traces.result.is_final and stopping in LINGERING
@@ -94,8 +88,8 @@ class JobMaker:
         if ran and problem is None and ended.left and state.spec.leftovers == "fail":
             commands = ", ".join(left.command for left in ended.left)
             problem = Problem(LEFT_RUNNING, f"it was still running when its agent ended: {commands}")
-        for wrap in list_wraps("problem", self._site.spec, state.spec) if problem is not None else ():
-            problem = wrap(self._site, state, ended.key, problem)
+        for wrap in list_wraps("problem", self.site.spec, state.spec) if problem is not None else ():
+            problem = wrap(self.site, state, ended.key, problem)
         judged = Judged(around) if around else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:
@@ -114,42 +108,28 @@ class JobMaker:
 
         It is a failure if what was around the job makes one of its end.
         """
-        key, agent = lost.key, self._site.agent_of(state)
-        around = [wrap(self._site, state, lost) for wrap in list_wraps("lost", self._site.spec, state.spec)]
+        key, agent = lost.key, self.site.agent_of(state)
+        around = [wrap(self.site, state, lost) for wrap in list_wraps("lost", self.site.spec, state.spec)]
         for judged in filter(None, around):
             return self._make_verdict(state, Exit(key, None), "failed", judged, None)
-        if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
+        if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self.site, key):
             return None
-        result = read_traces(self._site, state, key).result
+        result = read_traces(self.site, state, key).result
         if result is None or not result.ok:
             return None
         why = Problem(EXIT_UNSEEN, f"its answer is complete, though {lost.reason}")
         return self._make_verdict(state, Exit(key, None), "passed", Judged(why), result)
 
-    def measure_output(self, key: JobKey) -> int:
-        """How much a WORK job, or the job of a workspace, has printed (bytes)."""
-        if key.phase == "work":
-            return measure_work(self._site, key.task)
-        return measure_file(self._site.session.job_path(key) / "stdout")
-
-    def note_limit(self, state: TaskState, key: JobKey) -> bool:
-        """Whether a silent WORK job waits for a limit of its provider; if it does, its verdict will say so."""
-        return note_limit(self._site, state, key)
-
-    def is_final(self, state: TaskState, key: JobKey) -> bool:
-        """Whether a WORK job has said its last word, and nothing that it began goes on."""
-        return table.is_final(self._site.agent_of(state), self._site.session.raw_path(key.task))
-
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
         phase = ended.key.phase
         judge: _Judge = work.judge if phase == "work" else load(find_phase(phase).maker).judge
         try:
-            judged = judge(self._site, state, ended, problem)
+            judged = judge(self.site, state, ended, problem)
         except JobFileError as error:  # any task may have changed what lies in the job's folder
             return Judged(Problem(find_phase(phase).damaged, f"its report cannot be used: {error.why}"))
-        for wrap in list_wraps("judged", self._site.spec, state.spec):
+        for wrap in list_wraps("judged", self.site.spec, state.spec):
             if judged.problem is None:
-                judged = wrap(self._site, state, ended, judged)
+                judged = wrap(self.site, state, ended, judged)
         return judged
 
     def _make_verdict(
@@ -191,8 +171,8 @@ class JobMaker:
         used, before = result.usage, state.thread.usage
         if used is None:
             return None
-        is_total = self._site.agent_of(state).output in table.COUNTS_ALL
+        is_total = self.site.agent_of(state).output in table.COUNTS_ALL
         if before is not None and is_total and result.conversation in (None, state.thread.conversation):
             used = usage_since(used, before)
         model = name_model(state.agent, result.model, state.asked_model)
-        return price_usage(self._site.spec.prices, used, model)
+        return price_usage(self.site.spec.prices, used, model)

@@ -22,7 +22,6 @@ from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, TaskSpec
 from sessionrun.session.exports import OwnedFile, Shown, dump
 from sessionrun.store import outside
-from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import AGENT_DIR, SessionDir
 
 _Run: TypeAlias = Mapping[str, Any]
@@ -69,18 +68,16 @@ class MatrixResults(OwnedFile):
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
         done = {_cell_of(run): run for run in self._load_runs() if run.get("status") == "succeeded"}
-        kept = {
-            place: done[cell]
-            for place, task in enumerate(tasks)
-            for cell in [next((cell for cell in _cells_of(task) if cell in done), None)]
-            if cell is not None
-        }
-        return self._keep(kept), {tasks[place].id for place in kept}
-
-    def _keep(self, runs: Mapping[int, _Run]) -> Export:
-        """The export with runs of older sessions, by their places in the order."""
-        kept = {str(place): run for place, run in runs.items()}
-        return replace(self.export, settings={**self.export.settings, "kept": kept})
+        kept: dict[str, _Run] = {}
+        names = set()
+        for place, task in enumerate(tasks):
+            labels = task.labels
+            name, model, sample = (labels.get(key, "") for key in ("task", "model", "sample"))
+            for agent in (labels.get("agent", ""), ""):  # the other program names none
+                if (run := done.get((name, model, agent, sample))) is not None:
+                    kept.setdefault(str(place), run)
+                    names.add(task.id)
+        return replace(self.export, settings={**self.export.settings, "kept": kept}), names
 
     def _load_runs(self) -> list[_Run]:
         """The runs that are in the file now; an empty list if the file does not exist.
@@ -96,17 +93,6 @@ class MatrixResults(OwnedFile):
             return runs
         known = _list_known(owner)
         return [run if run.get("status") in _ENDS else known.get(run.get("run_id"), run) for run in runs]
-
-    def mend(self) -> None:
-        """See `ExportFile` and `_load_runs`."""
-        owner = self.find_owner()
-        try:
-            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S) as folder:
-                document, runs = self.load(), self._load_runs()
-                if document and owner is not None and not owner.is_alive() and document["runs"] != runs:
-                    self.replace(folder, dump({**document, "runs": runs}), durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
 
     def make_places(self) -> None:
         try:
@@ -126,8 +112,9 @@ class MatrixResults(OwnedFile):
     def _write_runs(self, shown: Shown, *, durable: bool) -> None:
         """Replace the results file, where it still is ours."""
         with outside.open_folder(self.path.parent) as folder:
-            self.check_ours(folder, shown.session)
-            self.replace(folder, dump(_project(self.export, shown)), durable=durable)
+            self.check_ours(shown.session)
+            document = dump(_project(self.export, shown))
+            outside.replace_below(folder, self.path.name, document, durable=durable)
 
     def _link_outputs(self, shown: Shown) -> None:
         """All links that can be made; then the first error of those that cannot."""
@@ -270,10 +257,3 @@ def _local_time(text: str | None) -> str | None:
 
 def _cell_of(run: _Run) -> _Cell:
     return tuple(str(run.get(key, other)) for key, other in _CELL)
-
-
-def _cells_of(task: TaskSpec) -> tuple[_Cell, _Cell]:
-    """How a results file may name the cell of a task."""
-    labels = task.labels
-    name, model, sample = (labels.get(key, "") for key in ("task", "model", "sample"))
-    return (name, model, labels.get("agent", ""), sample), (name, model, "", sample)

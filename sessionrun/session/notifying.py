@@ -18,7 +18,7 @@ import orjson
 
 from sessionrun.model.shown import Counters, NotifiedTask, Verdict
 from sessionrun.model.spec import SessionSpec
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell_word
 from sessionrun.model.words import BAD, tell_counts
 from sessionrun.session.shared import SHELL
@@ -61,6 +61,7 @@ class Notifying:
             Worker("notifier", serve(partial(self._tell, receiver))) for receiver in spec.notify
         ]
         self.fds = tuple(teller.fd for teller in self._tellers)
+        """When one is readable, there is something to `note`."""
 
     @property
     def is_busy(self) -> bool:
@@ -100,7 +101,14 @@ class Notifying:
         for number in range(1, TRIES + 1):
             try:
                 message = make_message(status, event, str(self._session.path.absolute()))
-                error = _deliver(receiver, message, self._session, self._cwd)
+                is_address = receiver.startswith(("http://", "https://"))
+                error = (
+                    _post(receiver, message) if is_address else _run(receiver, message, self._session, self._cwd)
+                )
+            except OSError as fault:
+                error = str(fault.strerror or fault)
+            except ValueError as fault:  # an address that is none
+                error = str(fault)
             except Exception as fault:  # the session has to end all the same
                 error = repr(fault)
             if error is None or number == TRIES:
@@ -154,26 +162,14 @@ def _word(status: Status, task: Mapping[str, Any] | None) -> str:
     return f"{tell_session(status)}: {task['id']} {tell_word(task['word'])}" + (f": {reason}" if reason else "")
 
 
-def _deliver(receiver: str, message: Mapping[str, Any], session: SessionDir, cwd: str) -> str | None:
-    """Tell one receiver; what went wrong, or None."""
-    content = orjson.dumps(message)
-    try:
-        if receiver.startswith(("http://", "https://")):
-            return _post(receiver, content)
-        return _run(receiver, message, content, session, cwd)
-    except OSError as error:
-        return str(error.strerror or error)
-    except ValueError as error:  # an address that is none
-        return str(error)
-
-
-def _post(address: str, content: bytes) -> str | None:
+def _post(address: str, message: Mapping[str, Any]) -> str | None:
+    """Tell an address; what went wrong, or None."""
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     headers = {"Content-Type": "application/json", "User-Agent": "sessionrun"}
     try:
-        with urlopen(Request(address, content, headers), timeout=TIMEOUT_S):
+        with urlopen(Request(address, orjson.dumps(message), headers), timeout=TIMEOUT_S):
             return None
     except HTTPError as error:
         return f"the answer was {error.code}"
@@ -181,14 +177,15 @@ def _post(address: str, content: bytes) -> str | None:
         return str(error.reason)
 
 
-def _run(command: str, message: Mapping[str, Any], content: bytes, session: SessionDir, cwd: str) -> str | None:
+def _run(command: str, message: Mapping[str, Any], session: SessionDir, cwd: str) -> str | None:
+    """Tell a command; what went wrong, or None."""
     environ = {
         **os.environ,
         "SESSIONRUN_EVENT": str(message["event"]),
         "SESSIONRUN_SESSION": session.session_id,
         "SESSIONRUN_MESSAGE": str(message["message"]),
     }
-    argv = (SHELL, "-c", command)
+    argv, content = (SHELL, "-c", command), orjson.dumps(message)
     with open(session.path / LOG, "ab", buffering=0, opener=open_regular) as log:
         try:
             done = run(argv, environ=environ, limit_s=TIMEOUT_S, cwd=cwd, stdin=content, stdout=log, stderr=log)

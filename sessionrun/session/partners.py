@@ -14,9 +14,9 @@ import errno
 import os
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.state import State
@@ -29,6 +29,10 @@ from sessionrun.model.spec import Job
 from sessionrun.session.executor import Notice
 from sessionrun.store.files import NotRegular
 
+if TYPE_CHECKING:
+    from sessionrun.session.exports import ExportWriter
+    from sessionrun.session.notifying import Notifying
+
 
 class Executor(Protocol):
     """Runs jobs somewhere: it owns processes and nothing else, no policy and no journal."""
@@ -37,12 +41,7 @@ class Executor(Protocol):
     """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """The claim of a job that is to be started now.
-
-        Args:
-            node: where the task's attempt was; None: nowhere.
-            sandbox: that of the task.
-        """
+        """The claim of a job that is to be started now; `node` is where the task's attempt was."""
 
     def settle(self) -> None:
         """All that was told is recorded durably."""
@@ -83,58 +82,21 @@ class Feeder(Watch, Protocol):
         """The session is about to end: wait, for a limited time, until its source is told."""
 
 
-class Exports(Protocol):
-    """Shows the session in files of other programs."""
-
-    problems: list[str]
-    """What could not be brought up to date by the last `write`, and why."""
-
-    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
-        """Bring the exports up to date; never raises.  What went wrong, if that is something new."""
-
-
-class Notifier(Protocol):
-    """Tells receivers what becomes of the session."""
-
-    fds: tuple[int, ...]
-    """When one is readable, there is something to `note`."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is still to be told."""
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        """Look at what is shown now, and have told what is new."""
-
-    def note(self) -> None:
-        """Write down what became of what was to be told."""
-
-
 class Partners(NamedTuple):
     """All that stands beside one supervisor."""
 
     executor: Executor
-    exports: Exports | None = None
+    exports: ExportWriter | None = None
     feeder: Feeder | None = None
     watches: tuple[Watch, ...] = ()
-    notifier: Notifier | None = None
+    notifier: Notifying | None = None
 
 
-class Clock(Protocol):
-    """Where the time comes from."""
+class Clock(NamedTuple):
+    """Where the time comes from: seconds since the epoch, and monotonic ones of this boot."""
 
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-
-    def mono(self) -> float:
-        """Monotonic seconds of this boot."""
-
-
-class SystemClock:
-    """The clocks of this machine."""
-
-    wall = staticmethod(time.time)
-    mono = staticmethod(time.monotonic)
+    wall: Callable[[], float] = time.time
+    mono: Callable[[], float] = time.monotonic
 
 
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
@@ -155,13 +117,7 @@ def is_of_one_job(error: Exception, session: Path) -> bool:
 def fail_job(
     key: JobKey, error: Exception, wait_status: int | None = None, ledger: int | None = None
 ) -> JobFinished:
-    """The verdict on a job for which something of ours failed.
-
-    Args:
-        error: what was raised; what no part of ours foresees is logged with its traceback.
-        wait_status: raw status of wait(2), if it ran.
-        ledger: where the ledger tells its end (offset).
-    """
+    """The verdict on a job for which something of ours failed: what no part of ours foresees is logged."""
     if isinstance(error, OSError):
         name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, (str, bytes)) else ""
         reason = format_reason("infra", f"its files cannot be read or written: {error.strerror or error}{name}")

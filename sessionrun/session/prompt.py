@@ -23,11 +23,8 @@ from sessionrun.store.jobfiles import read_tail
 class Feedback:
     """What a round is told of the one before.
 
-    Attributes:
-        text: what its check has to tell.
-        is_output: the text is the end of the check's output; else it is in words of ours.
-        overdue_s: the time (seconds) that was up, if the round was stopped because of that.
-        was_reset: the worktree was set back to where the work began.
+    `text` is the end of its check's output, or what we say of it; `overdue_s` is the time that was up, if the
+    round was stopped because of that.  `was_reset`: the worktree was set back to where the work began.
     """
 
     text: bytes = b""
@@ -39,29 +36,19 @@ class Feedback:
 def word_task(
     tasks: Mapping[str, TaskState], task: TaskSpec, agent: AgentSpec, directory: str, *, again: bool
 ) -> str:
-    """What the task asks of an agent, with the files of its brief as they are now.
-
-    Args:
-        tasks: all of the session, by id.
-        directory: where it works.
-        again: an earlier round has written files.
+    """What the task asks of an agent, with the files of its brief as they are now; `again`: it is no first round.
 
     Raises:
         BriefProblem: a file cannot be shown.
     """
-    prompt = "\n\n".join(task.prompts) + _quote_gates(task)
+    prompt = "\n\n".join(task.prompts)
+    if task.mend is not None and task.mend.output is not None:
+        printed = read_tail(Path(task.mend.output)).decode("utf-8", "replace").strip()
+        prompt += f"\nThe end of what the gates printed:\n\n{printed}\n" if printed else ""
     if task.brief is None or agent.prompt_kind == "script":
         return prompt
     shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=again)
     return word_edit(task.brief, prompt, shown) if agent.edits else word_answer(task.brief, prompt, shown)
-
-
-def _quote_gates(task: TaskSpec) -> str:
-    """For a mend: the end of what a red gate printed."""
-    if task.mend is None or task.mend.output is None:
-        return ""
-    printed = read_tail(Path(task.mend.output)).decode("utf-8", "replace").strip()
-    return f"\nThe end of what the gates printed:\n\n{printed}\n" if printed else ""
 
 
 def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:
@@ -90,34 +77,36 @@ def word_prompt(
     conversation: str | None,
     answer: str = "",
 ) -> bytes:
-    """The prompt of the task's next WORK job.
+    """The prompt of the task's next WORK job, for the agent whose turn it is.
 
-    Args:
-        agent: the agent whose turn it is.
-        prompt: what the task asks for.
-        red_check: what sent the task into this round; None: it is the first.
-        conversation: the agent's id of the conversation that goes on; None: a new one begins.
-        answer: what a new conversation is told of the answer of the attempt before a follow-up.
+    `red_check` is what sent the task into this round, `conversation` the one that goes on (None: a new one
+    begins), and `answer` what a new one is told of the answer of the attempt before a follow-up.
     """
     if task.follow_ups:
         text = _word_follow_up(task, agent, prompt, conversation, answer)
     else:
-        text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
+        text = prompt
+        if (
+            task.spec.prompt_mode == "continue"
+        ):  # one that begins anew after the first turn gets the earlier ones, too
+            turns = task.spec.prompts[: task.thread.turn]
+            is_turn = conversation is not None or agent.prompt_kind == "script"
+            text = turns[-1] if is_turn else "\n\n".join(turns)
     if agent.prompt_kind == "script":
         return text.encode()
-    if conversation is not None and (task.thread.broken_off or red_check is not None):
-        return _word_continuation(task, red_check, text)
+    if conversation is not None and task.thread.broken_off:
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
+        why = _word_broken_off(task.thread.broken_off)
+        return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
+    if conversation is not None and red_check is not None:
+        return word_feedback(red_check, "Your work")
     if session.envelope:
-        text = _wrap(task, text)
+        branch = f"Working branch: {task.place.branch}\nCommit your work to it.\n" if task.place else ""
+        marker = f"Begin your answer with this marker: [ID: {task.spec.id}]"
+        text = f"Transaction ID: {task.spec.id}\n{branch}\n{text}\n\n{marker}"
     if red_check is not None:
         return text.encode() + b"\n\n" + word_feedback(red_check, "Your last attempt")
     return (text + _tell_evidence(task)).encode()
-
-
-def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str:
-    """One turn's prompt; a conversation that begins anew after the first turn gets the earlier prompts, too."""
-    prompts = task.spec.prompts[: task.thread.turn]
-    return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
 def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation: str | None, answer: str) -> str:
@@ -146,26 +135,11 @@ def word_feedback(feedback: Feedback, who: str) -> bytes:
     return head.encode() + (b"\n\n" + feedback.text if feedback.text or feedback.overdue_s is None else b"\n")
 
 
-def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
-    if task.thread.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
-        why = _word_broken_off(task.thread.broken_off)
-        return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
-    return word_feedback(red_check, "Your work")
-
-
-def _word_broken_off(reason: str | None) -> str:
+def _word_broken_off(reason: str) -> str:
     """Why a run was broken off, and how the next one keeps from that."""
-    is_left = reason is not None and reason.startswith(f"{LEFT_RUNNING}:")
+    is_left = reason.startswith(f"{LEFT_RUNNING}:")
     advice = " Run such work in the foreground, or wait for its end before you end your turn." if is_left else ""
     return f"({reason}).{advice}"
-
-
-def _wrap(task: TaskState, text: str) -> str:
-    place = task.place
-    branch = f"Working branch: {place.branch}\nCommit your work to it.\n" if place else ""
-    marker = f"Begin your answer with this marker: [ID: {task.spec.id}]"
-    return f"Transaction ID: {task.spec.id}\n{branch}\n{text}\n\n{marker}"
 
 
 def _tell_evidence(task: TaskState) -> str:

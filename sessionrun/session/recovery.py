@@ -36,12 +36,9 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
 
 
 def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
-    """What happened to the jobs that are running as far as the journal knows.
+    """What happened to the jobs that run as far as the journal knows, which has the claims of `find_unclaimed`.
 
-    Args:
-        state: folded from the journal, after the claims of `find_unclaimed`.
-        ledger: folded up to the keeper's hello; its last keeper is the one that lives now.
-        offset: where that was (bytes).
+    The ledger is folded up to the keeper's hello, at `offset`; its last keeper is the one that lives now.
     """
     for task in state.tasks.values():
         if task.job is None or task.job.node is not None:

@@ -1,4 +1,9 @@
-"""What the modules of the phases share: where a session's jobs are made, and what a phase makes of a job's end."""
+"""What the modules of the phases share: where a session's jobs are made, and what a phase makes of a job's end.
+
+Here also is the supervisor's side of the table of the house: who makes the jobs of a phase, and what is done
+around them.  What the process of a job does is the other half of the table, in `job`: the two must not import
+each other.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, get_args
 
 import orjson
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
+from sessionrun.house import HOUSE, Phase, Wrap, load
 from sessionrun.model.asked import CACHE_TOKEN, uses_replicas
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.events import Event
@@ -22,10 +28,53 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.session.executor import list_named
-from sessionrun.session.rows import list_wraps
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST, read_tail
 from sessionrun.store.session import SessionDir
+
+Moment = Literal["variables", "build", "ended", "problem", "judged", "lost"]
+
+_INWARDS: Final = ("ended", "problem", "judged", "lost")
+"""What was put around a job last is the first to see its end."""
+
+
+def find_phase(name: str) -> Phase:
+    """The row of a phase that is not the session's own."""
+    return next(row for business in HOUSE for row in business.phases if row.name == name)
+
+
+def import_makers(spec: SessionSpec) -> None:
+    """Import what makes and judges the jobs of a session, before its first one.
+
+    After an upgrade of the package a supervisor that lives must not take modules of another version.
+    """
+    tasks = spec.tasks if spec.template is None else (*spec.tasks, spec.template)
+    for business in HOUSE:
+        for phase in business.phases:
+            load(phase.maker)
+        for wrap in business.wraps:
+            if any(_is_asked(wrap, spec, task) for task in tasks):
+                for name in filter(None, (getattr(wrap, moment) for moment in get_args(Moment))):
+                    load(name)
+
+
+def list_wraps(moment: Moment, spec: SessionSpec, task: TaskSpec) -> list[Callable[..., Any]]:
+    """What is done at a moment around the jobs of a task, in its order; of all else nothing is imported."""
+    wraps = (wrap for business in HOUSE for wrap in business.wraps)
+    names = [getattr(wrap, moment) for wrap in wraps if _is_asked(wrap, spec, task)]
+    found = [load(name) for name in names if name]
+    return found[::-1] if moment in _INWARDS else found
+
+
+def _is_asked(wrap: Wrap, spec: SessionSpec, task: TaskSpec) -> bool:
+    owner, _, field = wrap.of.partition(".")
+    return bool(getattr(task if owner == "task" else spec, field))
+
+
+def list_placed() -> list[str]:
+    """The names of files in a job's folder that name places, beside its request."""
+    return [load(name) for business in HOUSE for name in business.placed]
+
 
 SHELL: Final = "/bin/sh"
 
@@ -34,16 +83,10 @@ PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
 @frozen
 class Judged:
-    """What a phase makes of the end of its job.
+    """What a phase makes of the end of its job; without a problem it passed.
 
-    Attributes:
-        problem: why the job failed; None: it passed.
-        place: what became of the task's workspace, if the job reports it.
-        proof: what a proof found.
-        audit: what its audit says of the work.
-        can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
-        checked: what a CHECK found out.
-        events: what the job tells of other tasks.
+    `place` is what became of the task's workspace, `events` what the job tells of other tasks.  `can_repeat`: it
+    failed, but a repetition does no harm and may help, so the job counts as lost.
     """
 
     problem: Problem | None = None

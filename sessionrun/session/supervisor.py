@@ -18,13 +18,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.keeper.wire import say
@@ -37,20 +37,20 @@ from sessionrun.model.events import (
     JobFinished,
     JobLost,
     OutputSeen,
+    SessionEnded,
     TimerFired,
     to_record,
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.session.executor import Exit, Notice
+from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Clock, Partners, fail_job, is_of_one_job
+from sessionrun.session.work import measure_output, note_limit
 from sessionrun.store import ballast
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.session.maker import JobMaker
 
 PUBLISH_FIRST_S: Final = 0.05
 PUBLISH_COST_FACTOR: Final = 20.0
@@ -294,14 +294,14 @@ class Supervisor:
         if isinstance(order, CancelJob):
             if order.reason == "timed_out" and order.key.phase == "work" and self._state.spec.cluster is None:
                 # before its agent is told to end, which changes its files
-                self._jobs.note_limit(self._state.tasks[order.key.task], order.key)
+                note_limit(self._jobs.site, self._state.tasks[order.key.task], order.key)
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self._check_output(order)
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
-        elif isinstance(order, (Record, EndSession)):
-            if self._feeder is not None and isinstance(order, EndSession):
+        elif isinstance(order, Record):
+            if self._feeder is not None and isinstance(order.event, SessionEnded):
                 self._feeder.finish(self._state)
             self._record(order.event)
         return None
@@ -315,7 +315,7 @@ class Supervisor:
     def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
         key = order.key
-        job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
+        job, size = self._state.tasks[key.task].job, measure_output(self._jobs.site, key)
         waits = not size and order.timer == "workspace_timeout"
         grown = waits or job is None or size != job.output_size
         self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))

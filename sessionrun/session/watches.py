@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sessionrun.engine.state import State
 from sessionrun.engine.tokens import MACHINE, has_work_to_start
@@ -27,10 +27,8 @@ from sessionrun.model.events import Event, HoldLifted, HoldPlaced, TimerFired
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Limits
 from sessionrun.model.units import format_size
-
-if TYPE_CHECKING:
-    from sessionrun.session.maker import JobMaker
-
+from sessionrun.session.shared import Site
+from sessionrun.session.work import is_final, measure_output, note_limit
 
 LOOK_S: Final = 5.0
 RENEW_S: Final = 60.0
@@ -133,9 +131,9 @@ class SilenceWatch:
 
     fds: tuple[int, ...] = ()
 
-    def __init__(self, jobs: JobMaker, contact_path: Path, silent_s: float = SILENT_S) -> None:
+    def __init__(self, site: Site, contact_path: Path, silent_s: float = SILENT_S) -> None:
         """`contact_path` is there while a node or the head of the cluster has no contact."""
-        self._jobs, self._contact_path, self._silent_s = jobs, contact_path, silent_s
+        self._site, self._contact_path, self._silent_s = site, contact_path, silent_s
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
         self.look_at: float | None = None
 
@@ -154,16 +152,16 @@ class SilenceWatch:
             job = task.job
             if job is None or job.stopping is not None or job.key.phase != "work" or job.pid is None:
                 continue
-            size = self._jobs.measure_output(job.key)
+            size = measure_output(self._site, job.key)
             was, since, due = before.get(job.key, (-1, mono, 0.0))
             if size != was:
                 since, due = mono, mono + min(self._silent_s, lingers)
             elif mono >= due:
                 silent = mono - since
                 due = since + (lingers if silent < lingers < 2 * silent else 2 * silent)
-                if silent >= lingers and self._jobs.is_final(task, job.key):
+                if silent >= lingers and is_final(self._site, task, job.key):
                     yield TimerFired(job.key, "linger")
-                elif silent >= self._silent_s and self._jobs.note_limit(task, job.key):
+                elif silent >= self._silent_s and note_limit(self._site, task, job.key):
                     yield TimerFired(job.key, "silent_limit")
             self.look_at = min(self.look_at, max(due, mono + SOON_S))
             self._seen[job.key] = (size, since, due)

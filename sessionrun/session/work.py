@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -78,8 +79,12 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
             )
         )
     budget = find_job_budget(site.spec.limits, state)
-    env = {**agent.env, **site.environment_of(task, key, state.place), **_bound_nested(state, budget)}
-    env = {**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env
+    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    kept = state.job.reserved if state.job else None
+    if most := budget if budget is not None else kept and to_usd(kept):
+        env[BUDGET_VARIABLE] = f"{most:.9f}"  # a session that this job launches may cost as much as the job itself
+    if feedback:
+        env["SESSIONRUN_FEEDBACK"] = str(feedback)
     return Job(
         key=key,
         argv=table.build_argv(
@@ -165,25 +170,20 @@ def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
     return Traces(result, stderr)
 
 
-def measure_work(site: Site, task: str) -> int:
-    """How much the task's WORK job has printed on standard output and standard error (bytes)."""
-    paths = (site.session.raw_path(task), site.session.output_path(task), site.session.error_path(task))
-    return sum(measure_file(path) for path in paths)
+def is_final(site: Site, state: TaskState, key: JobKey) -> bool:
+    """Whether a WORK job has said its last word, and nothing that it began goes on."""
+    return table.is_final(site.agent_of(state), site.session.raw_path(key.task))
 
 
-def measure_file(path: Path) -> int:
-    """The size of a file (bytes); 0 if it is gone."""
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
-
-
-def _bound_nested(state: TaskState, budget: float | None) -> dict[str, str]:
-    """The most that a session may cost which this job launches: as much as the job itself."""
-    kept = state.job.reserved if state.job else None
-    most = budget if budget is not None else kept and to_usd(kept)
-    return {BUDGET_VARIABLE: f"{most:.9f}"} if most else {}
+def measure_output(site: Site, key: JobKey) -> int:
+    """How much a WORK job, or the job of a workspace, has printed (bytes)."""
+    session, task = site.session, key.task
+    paths = [session.raw_path(task), session.output_path(task), session.error_path(task)]
+    size = 0
+    for path in paths if key.phase == "work" else [session.job_path(key) / "stdout"]:
+        with suppress(OSError):  # it is gone
+            size += path.lstat().st_size
+    return size
 
 
 def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:
@@ -252,9 +252,10 @@ def _read_earlier_answer(site: Site, state: TaskState) -> str:
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:
     """Keep what an earlier WORK job of the task wrote: the top level is for the files of the last WORK job."""
-    older, session = _key_before(key), site.session
-    if older is None:
+    counted = next((part for part in ("start", "round", "attempt") if getattr(key, part) > 1), None)
+    if counted is None:  # it is the first
         return
+    older, session = key._replace(**{counted: getattr(key, counted) - 1}), site.session
     names = {"stdout": session.output_path(key.task), "stderr": session.error_path(key.task)}
     names["raw"] = session.raw_path(key.task)
     if not any(path.exists() for path in names.values()):
@@ -270,17 +271,6 @@ def _find_free_folder(site: Site, key: JobKey) -> Path:
     while any((site.session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
         key = key._replace(round=key.round + 1)
     return site.session.make_job_path(key)
-
-
-def _key_before(key: JobKey) -> JobKey | None:
-    """The WORK key whose outputs may lie at the top level when `key` starts."""
-    if key.start > 1:
-        return key._replace(start=key.start - 1)
-    if key.round > 1:
-        return key._replace(round=key.round - 1)
-    if key.attempt > 1:
-        return key._replace(attempt=key.attempt - 1)
-    return None
 
 
 def _open_private(path: Path) -> BinaryIO:

@@ -21,12 +21,7 @@ class Worker(Generic[Asked, News]):
     """`fd` becomes readable when there is news, or the thread has ended with a `fault`, until `take`."""
 
     def __init__(self, name: str, work: Callable[[Worker[Asked, News]], None], most: float = float("inf")) -> None:
-        """
-        Args:
-            name: of the thread.
-            work: what it does, as long as it has not to stop: `wait`, and `tell`.
-            most: so much may wait for it; then `ask` waits, too.
-        """
+        """`work` goes on with `wait` and `tell` until it has to stop; while `most` wait for it, `ask` does."""
         self.fault: str | None = None
         self.is_stopping = False
         self._name, self._work, self._most = name, work, most

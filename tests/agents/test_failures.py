@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from conftest import eventually
 
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 
 from .model_server import FORMS, GEMINI_FORMS, OPENAI_FORMS
 from .stage import SESSION_S, Stage, find_agent

@@ -35,7 +35,7 @@ from sessionrun.cluster.machines import head_command, make_unit
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

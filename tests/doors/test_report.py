@@ -29,7 +29,7 @@ from sessionrun.doors.overview import make_overview_page, sort_tasks
 from sessionrun.doors.report import make_page
 from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
-from sessionrun.model.times import parse_time
+from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import group_tasks, name_tasks
 from sessionrun.model.words import SIGNS, WORDS

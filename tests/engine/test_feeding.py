@@ -21,7 +21,7 @@ from test_workspaces import Project
 
 from sessionrun.client.reading.waiting import choose_decisive, is_held
 from sessionrun.engine.fold import apply
-from sessionrun.engine.scheduler import EndSession, decide
+from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.landing.history import open_log
@@ -194,7 +194,8 @@ def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
         assert [task["id"] for task in choose_decisive(view, view["tasks"])] == decisive
         state.outcomes = {"lost": 1, "failed": 1, "succeeded": len(state.tasks) - 2}
         (order,) = decide(state, 0.0)
-        assert isinstance(order, EndSession)
+        assert isinstance(order, Record)
+        assert isinstance(order.event, SessionEnded)
         assert order.event.outcome == ("failed" if feed is None else "succeeded")
 
 

@@ -37,7 +37,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
-from sessionrun.model.times import parse_coming
+from sessionrun.model.units import parse_coming
 from sessionrun.session.history import begin
 from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 

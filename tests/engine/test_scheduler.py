@@ -31,7 +31,7 @@ from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Scripted, make_session, see_output
 
 from sessionrun.engine.moves import backoff_s
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
 from sessionrun.model.events import (
     Event,
     FeedClosed,
@@ -794,7 +794,7 @@ class Play(Scripted):
         if isinstance(order, StartJob):
             self.record(JobClaimed(order.key))
             return f"start {order.key.text()}"
-        if isinstance(order, (Record, EndSession)):
+        if isinstance(order, Record):
             self.record(order.event)
             return describe(order.event)
         if isinstance(order, CancelJob):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import cast
 
 import psutil
 import pytest
@@ -14,13 +13,15 @@ from conftest import Command, eventually
 from simulation import make_session
 
 from sessionrun.agents import table
-from sessionrun.engine.task import RunningJob, TaskState
+from sessionrun.engine.task import RunningJob
 from sessionrun.model.events import Event, TimerFired
-from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.keys import parse_job_key
 from sessionrun.model.spec import TaskSpec
+from sessionrun.session import watches
 from sessionrun.session.history import begin
-from sessionrun.session.maker import JobMaker
+from sessionrun.session.shared import Site
 from sessionrun.session.watches import SilenceWatch
+from sessionrun.store.session import SessionDir
 
 AGENT = """[agents.streaming]
 argv = ["/bin/sh", "{prompt_file}"]
@@ -224,25 +225,27 @@ class Asked:
     def __init__(self) -> None:
         self.size, self.asked, self.waits = 0, 0, False
 
-    def is_final(self, state: TaskState, key: JobKey) -> bool:
-        return False
-
-    def measure_output(self, key: JobKey) -> int:
+    def measure_output(self, *_: object) -> int:
         return self.size
 
-    def note_limit(self, state: TaskState, key: JobKey) -> bool:
+    def note_limit(self, *_: object) -> bool:
         self.asked += 1
         return self.waits
 
 
-def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(tmp_path: Path) -> None:
+def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, key, jobs = (
         begin(make_session([TaskSpec("a", ("x",), agent="shell")])),
         parse_job_key("a/1/1/work/1"),
         Asked(),
     )
     state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
-    watch = SilenceWatch(cast(JobMaker, jobs), tmp_path / "contact.json")
+    for name in ("measure_output", "note_limit"):
+        monkeypatch.setattr(watches, name, getattr(jobs, name))
+    monkeypatch.setattr(watches, "is_final", lambda *_: False)
+    watch = SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
     asked_at: list[int] = []
     fired: list[tuple[int, Event]] = []
     for second in range(0, 360, 5):

@@ -332,7 +332,7 @@ def test_a_context_link_that_leaves_the_project_is_refused(project: Project, tmp
     done = project(answers=[])
     assert (done.returncode, done.stderr) == (
         2,
-        f"sessionrun: error: {project.path}/jobs/a.md: line 4: context_files: notes leads out of the project\n",
+        "sessionrun: error: task 1 (ID: a): notes leads out of the project\n",
     )
 
 

@@ -52,7 +52,6 @@ def tell(plan: Plan) -> str:
     record["tasks"] = [
         {name: value for name, value in asdict(task).items() if value != silent[name]} for task in plan.tasks
     ]
-    record |= {"places": {" ".join(key): place for key, place in plan.places.items()}} if plan.places else {}
     text = json.dumps(record)
     for number, task in enumerate(plan.tasks, 1):
         text = text.replace(task.id, f"(fresh {number})") if FRESH.fullmatch(task.id) else text

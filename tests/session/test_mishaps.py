@@ -12,7 +12,7 @@ import orjson
 import pytest
 from conftest import Command
 from simulated import Fate
-from test_supervisor import Observed, SimulatedClock, make_session, replay
+from test_supervisor import Observed, make_session, replay, simulate_clock
 from test_workspace_limits import project, slow
 from test_workspaces import Project
 
@@ -131,7 +131,7 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     jobs.fault = (where, "b", error)
     state = begin(spec)
     journal = AppendLog(session.journal_path)
-    Supervisor(session, state, journal, Partners(executor), jobs, SimulatedClock(executor)).run()
+    Supervisor(session, state, journal, Partners(executor), jobs, simulate_clock(executor)).run()
     journal.close()
     return state, session
 

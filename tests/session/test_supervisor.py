@@ -14,39 +14,29 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import (
-    JOURNAL_VERSION,
     HoldPlaced,
     SessionEnded,
-    SessionStarted,
     TaskEnded,
-    to_record,
 )
 from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.session.executor import Notice
 from sessionrun.session.history import begin
-from sessionrun.session.launch import _first_record
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Partners
+from sessionrun.session.partners import Clock, Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.jobfiles import write_answer
 from sessionrun.store.logs import AppendLog
-from sessionrun.store.records import read_entry
 from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
 
 
-class SimulatedClock:
+def simulate_clock(executor: SimulatedExecutor) -> Clock:
     """The executor's time, with a wall clock that began at some round second."""
-
-    def __init__(self, executor: SimulatedExecutor) -> None:
-        self.mono = executor.clock
-
-    def wall(self) -> float:
-        return 1_800_000_000.0 + self.mono()
+    return Clock(lambda: 1_800_000_000.0 + executor.clock(), executor.clock)
 
 
 class Observed(SimulatedExecutor):
@@ -109,7 +99,7 @@ def run(
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    clock, jobs = SimulatedClock(executor), JobMaker(session, spec)
+    clock, jobs = simulate_clock(executor), JobMaker(session, spec)
     Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor
@@ -290,12 +280,3 @@ def test_rounds_and_attempts_keep_the_outputs_of_earlier_ones(own_place: Path) -
     second = jobs[2]
     assert Path(second.argv[1]).read_text() == "echo work"
     assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1.1\n"
-
-
-def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:
-    """`detach` spells it by hand to start faster; it must be what `events` would write."""
-    record = _first_record()
-    entry = read_entry(record)
-    assert isinstance(entry.event, SessionStarted)
-    assert entry.event.journal_version == JOURNAL_VERSION
-    assert to_record(entry) == record

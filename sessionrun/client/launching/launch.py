@@ -83,18 +83,6 @@ def launch(
     return session
 
 
-def mend_exports(spec: SessionSpec) -> None:
-    """Bring the exports of a plan without tasks up to date, for no session will do it.
-
-    Raises:
-        StoreError: an export cannot be written.
-    """
-    from sessionrun.session.exports import open_exports
-
-    for export in open_exports(spec.exports):
-        export.mend()
-
-
 def _tell_limits(spec: SessionSpec) -> None:
     """Warn that tasks will wait, because another session met a limit of their account; scripts have no account."""
     from sessionrun.store.index import limits_path

@@ -60,7 +60,7 @@ def add_agents(draft: Draft) -> Draft:
     validate_uses(spec)  # whether ids and needs are sound the reader has seen, which can say where they stand
     validate_wishes(spec)
     _check_directories(spec.tasks)
-    _check_briefs(spec, draft.plan.places)
+    _check_briefs(spec)
     _check_budgets(spec)
     for check in find_due("check", spec.tasks, spec):
         check(spec)
@@ -268,7 +268,7 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
             raise refuse_task(num, task, f"cwd {cwd} is not a directory")
 
 
-def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
+def _check_briefs(spec: SessionSpec) -> None:
     """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
     from sessionrun.session.context_files import BriefProblem, check_brief
 
@@ -286,8 +286,7 @@ def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> N
         try:
             check_brief(brief, task.cwd or spec.cwd, foreseen)
         except BriefProblem as problem:
-            place = places.get((task.id, problem.path), f"task {num} (ID: {task.id})")
-            raise InputError(f"{place}: {problem}") from None
+            raise refuse_task(num, task, str(problem)) from None
 
 
 def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:

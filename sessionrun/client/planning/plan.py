@@ -22,7 +22,7 @@ from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 
 
 class Planned(NamedTuple):

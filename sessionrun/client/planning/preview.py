@@ -15,7 +15,7 @@ from sessionrun.engine.task import TaskState
 from sessionrun.house import find_due
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
-from sessionrun.model.times import format_time
+from sessionrun.model.units import format_time
 from sessionrun.session.shared import find_counterpart
 
 

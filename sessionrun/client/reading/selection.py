@@ -18,7 +18,7 @@ from sessionrun.client.lookup import (
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
-from sessionrun.model.times import format_time, parse_time
+from sessionrun.model.units import format_time, parse_time
 from sessionrun.store.lookup import match_sessions
 from sessionrun.store.session import SessionDir, iterate_sessions
 

@@ -22,7 +22,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.trees import make_entry, remove_entry
+from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees.env_inputs import iterate_names
 from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_path
 
@@ -104,13 +104,12 @@ def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) ->
     make_directories(target.parent, 0o700)
     os.symlink(checkout, link_path(target))  # it stays as long as its worktree is there
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
-    with make_entry(target) as beside:
-        _run(*_COPY, "--", f"{ENV}/.", str(beside), cwd=entry)
-        for name in manifest.texts:
-            if name.startswith(f"{ENV}/"):
-                _rewrite(beside / name[len(ENV) + 1 :], moves)
-        for name in iterate_names(entry / LEFT):
-            _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
+    _run(*_COPY, "--", ENV, str(target), cwd=entry)
+    for name in manifest.texts:
+        if name.startswith(f"{ENV}/"):
+            _rewrite(target / name[len(ENV) + 1 :], moves)
+    for name in iterate_names(entry / LEFT):
+        _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
 
 
 def _put_left(source: Path, target: Path, moves: Mapping[str, str], *, is_text: bool) -> None:

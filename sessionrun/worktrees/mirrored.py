@@ -20,7 +20,7 @@ from sessionrun.model.places import Place, Start, Upstream, is_commit
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import hold_entry, share_entry
-from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
+from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, look_up, resolve_ref
 from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -67,47 +67,35 @@ def use_mirror(
         SessionrunError: another process held the lock for too long.
         OSError: the cache cannot be written.
     """
-    mirror = Path(upstream.mirror)
+    mirror, ref = Path(upstream.mirror), upstream.ref
     with ExitStack() as held:
         is_there = held.enter_context(hold_mirror(upstream))
-        start = _find_start(upstream, note, folder, limit_s, require_cache=require_cache) if is_there else None
+        start = _find_known(upstream, note, folder, limit_s) if is_there else None
         if start is None and require_cache:
-            what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
-            hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
-            raise RepositoryFailed(f"{upstream.repo} {what}, and {hint}")
-        if start is None:
+            start = look_up(mirror, upstream.repo, [ref])[ref]
+            replace_file(note, orjson.dumps(start), durable=False)
+        elif start is None:
             with hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
-                start = _find_start(upstream, note, folder, limit_s) if mirror.exists() else None
-                start = start or _fetch_start(upstream, note, folder, limit_s)
+                start = _find_known(upstream, note, folder, limit_s) if mirror.exists() else None
+                if start is None:
+                    fetched = fetch_mirror(mirror, upstream.repo, [ref], folder, limit_s=limit_s)[ref]
+                    if isinstance(fetched, RepositoryFailed):
+                        raise fetched
+                    start = fetched
+                replace_file(note, orjson.dumps(start), durable=False)
                 held.enter_context(hold_mirror(upstream))
         os.utime(mirror / MARKER)
         yield start
 
 
-def _find_start(
-    upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None, *, require_cache: bool = False
-) -> Start | None:
-    """Where the task begins, as far as nothing has to be fetched for that; None: it has to."""
+def _find_known(upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None) -> Start | None:
+    """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
     with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
         start = _load_note(note)
         if start is not None and room.git.commit_of(start.commit) == start.commit:
             return start
-        if not (require_cache or is_commit(upstream.ref)):
-            return None  # a branch may have moved
-        start = resolve_ref(room.git, upstream.ref)
-        if start is not None and require_cache:
-            replace_file(note, orjson.dumps(start), durable=False)
-        return start
-
-
-def _fetch_start(upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None) -> Start:
-    mirror = Path(upstream.mirror)
-    fetched = fetch_mirror(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
-    if isinstance(fetched, RepositoryFailed):
-        raise fetched
-    replace_file(note, orjson.dumps(fetched), durable=False)
-    return fetched
+        return resolve_ref(room.git, upstream.ref) if is_commit(upstream.ref) else None
 
 
 def _load_note(note: Path) -> Start | None:
@@ -172,10 +160,8 @@ def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
             open_room(Path(common_dir), "", folder, limit_s=limit_s) as mirror,
             open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,
         ):
-            heads = {
-                f"refs/heads/{head}" for head in read_heads(replace(request.repository, common_dir=home), None)
-            }
-            for name in heads.intersection(names):
+            heads = read_heads(replace(request.repository, common_dir=home), None)
+            for name in {f"refs/heads/{head}" for head in heads}.intersection(names):
                 if room.git.commit_of(name) != mirror.git.commit_of(name):
                     raise SessionrunError(f"{name.removeprefix('refs/heads/')} is checked out in {home}")
             room.fetch(*(f"{name}:{name}" for name in names))

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
-from sessionrun.model.errors import InputError, JobFileError, RepositoryFailed, SessionrunError, name_some
+from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError, name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
+from sessionrun.model.places import Start, is_commit, is_path, name_readably
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any, load_usable
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import hold_entry, iterate_entries, make_entry, remove_unused, sweep_entry
 
@@ -84,12 +83,9 @@ def check_whole(mirror: Path, repo: str) -> None:
     Raises:
         RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
     """
-    try:
-        marker = load_record_if_any(mirror / MARKER, Marker)
-        why = "there is none" if marker is None else f"it is of {marker.repo}"
-    except JobFileError as error:
-        marker, why = None, error.why
+    marker = load_usable(mirror / MARKER, Marker)
     if marker is None or marker.repo != repo:
+        why = "there is none that can be read" if marker is None else f"it is of {marker.repo}"
         raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({MARKER}: {why}): look at it, then move it away")
 
 
@@ -266,61 +262,34 @@ def _list_branches_at_home(repo: str) -> Mapping[str, str]:
     return {}
 
 
-Record = dict[str, Any]
-"""One repository: an object of ``precache --json``."""
+def group_mirrors(tasks: Iterable[TaskSpec]) -> dict[tuple[str, str], list[str | None]]:
+    """The refs that tasks want, by repository and mirror."""
+    wanted: dict[tuple[str, str], list[str | None]] = {}
+    for upstream in filter(None, (task.upstream for task in tasks)):
+        refs = wanted.setdefault((upstream.repo, upstream.mirror), [])
+        if upstream.ref not in refs:
+            refs.append(upstream.ref)
+    return wanted
 
 
-class Wanted(NamedTuple):
-    """A repository, its mirror, and the refs that are wanted of it."""
+def look_up(mirror: Path, repo: str, refs: Iterable[str | None]) -> dict[str | None, Start]:
+    """Where refs are in the mirror as it is: nothing is fetched.
 
-    repo: str
-    mirror: Path
-    refs: tuple[str | None, ...]
-
-
-class Fetched(NamedTuple):
-    """A repository that was fetched, and where its refs are."""
-
-    record: Record
-    starts: Mapping[str | None, Start]
-
-
-def group_mirrors(tasks: Iterable[TaskSpec]) -> list[Wanted]:
-    """The repositories that tasks name, each with all the refs that are wanted of it."""
-    by_mirror: dict[str, tuple[str, dict[str | None, None]]] = {}
-    for task in tasks:
-        if task.upstream is not None:
-            by_mirror.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
-    return [Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
-
-
-def fetch_wanted(wanted: Wanted, tell: Callable[[Record], None] = lambda record: None) -> Fetched:
-    """Make or renew a mirror; `tell` is given the record when it begins."""
-    begun = time.monotonic()
-    record: Record = {
-        "repo": wanted.repo,
-        "mirror": str(wanted.mirror),
-        "refs": [{"ref": ref, "commit": None} for ref in wanted.refs],
-        "error": None,
-        "duration_s": None,
-        "environments": [],
-    }
-    tell(record)
-    starts: dict[str | None, Start] = {}
-    problems: list[str] = []
-    try:
-        with hold_entry(wanted.mirror, None):
-            by_ref = fetch_mirror(wanted.mirror, wanted.repo, wanted.refs)
-        starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
-        problems = [str(missing) for missing in by_ref.values() if isinstance(missing, RepositoryFailed)]
-    except (SessionrunError, OSError) as error:
-        problems = [str(error)]
-    refs = [{"ref": ref, "commit": starts[ref].commit if ref in starts else None} for ref in wanted.refs]
-    problem = problems[0] if problems else None
-    if len(problems) > 1:
-        problem = f"{problem} (and {len(problems) - 1} more of its refs)"
-    done = {"refs": refs, "error": problem, "duration_s": round(time.monotonic() - begun, 3)}
-    return Fetched(record | done, starts)
+    Raises:
+        RepositoryFailed: it is not there, or lacks one.
+    """
+    hint = "in the cache, and nothing may be fetched (require_cache): fetch it with sessionrun precache"
+    if not mirror.exists():
+        raise RepositoryFailed(f"{repo} is not {hint}")
+    check_whole(mirror, repo)
+    starts = {}
+    with open_room(mirror, repo) as room:
+        for ref in refs:
+            start = resolve_ref(room.git, ref)
+            if start is None:
+                raise RepositoryFailed(f"{repo} has no {ref or 'HEAD'} {hint}")
+            starts[ref] = start
+    return starts
 
 
 def settle_starts(
@@ -333,34 +302,29 @@ def settle_starts(
     Raises:
         InputError: one cannot be fetched, or lacks what was asked for.
     """
-    starts = {_name_ref(task.upstream): task.upstream.start for task in known if task.upstream is not None}
-    new = [task for task in tasks if task.upstream is not None and starts.get(_name_ref(task.upstream)) is None]
-    for wanted in group_mirrors(new):
-        fetched = _look_up(wanted) if require_cache else fetch_wanted(wanted)
-        if fetched.record["error"] is not None:
-            raise InputError(fetched.record["error"])
-        starts |= {(str(wanted.mirror), ref): start for ref, start in fetched.starts.items()}
+    starts = {(one.upstream.mirror, one.upstream.ref): one.upstream.start for one in known if one.upstream}
+    tasks = list(tasks)
+    new = [one for one in tasks if one.upstream and not starts.get((one.upstream.mirror, one.upstream.ref))]
+    for (repo, mirror), refs in group_mirrors(new).items():
+        try:
+            found = (look_up if require_cache else _fetch_all)(Path(mirror), repo, refs)
+        except (SessionrunError, OSError) as error:
+            raise InputError(str(error)) from error
+        starts |= {(mirror, ref): start for ref, start in found.items()}
+
     return tuple(
-        task
-        if task.upstream is None
-        else replace(task, upstream=replace(task.upstream, start=starts[_name_ref(task.upstream)]))
-        for task in tasks
+        replace(one, upstream=replace(one.upstream, start=starts[one.upstream.mirror, one.upstream.ref]))
+        if one.upstream
+        else one
+        for one in tasks
     )
 
 
-def _name_ref(upstream: Upstream) -> tuple[str, str | None]:
-    return upstream.mirror, upstream.ref
-
-
-def _look_up(wanted: Wanted) -> Fetched:
-    try:
-        check_whole(wanted.mirror, wanted.repo)
-        with open_room(wanted.mirror, wanted.repo) as room:
-            found = {ref: resolve_ref(room.git, ref) for ref in wanted.refs}
-        missing = [ref or "HEAD" for ref, start in found.items() if start is None]
-        if missing:
-            raise RepositoryFailed(f"{wanted.repo} has no {missing[0]} in the cache")
-    except (SessionrunError, OSError) as error:
-        why = f"{error}: nothing may be fetched (require_cache); sessionrun precache fetches it"
-        return Fetched({"error": why}, {})
-    return Fetched({"error": None}, {ref: start for ref, start in found.items() if start is not None})
+def _fetch_all(mirror: Path, repo: str, refs: Sequence[str | None]) -> dict[str | None, Start]:
+    starts = {}
+    with hold_entry(mirror, None):
+        for ref, start in fetch_mirror(mirror, repo, refs).items():
+            if isinstance(start, RepositoryFailed):
+                raise start
+            starts[ref] = start
+    return starts

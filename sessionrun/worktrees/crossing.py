@@ -24,6 +24,7 @@ from sessionrun.worktrees.testing import (
     compile_patterns,
     find_parts,
     find_set_up,
+    list_files,
     runs_doctests,
 )
 
@@ -140,11 +141,7 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
     index = git.with_index(folder / "cross-index")
     if not patch.strip():
         return commit
-    listed = index.attempt("apply", "--numstat", "-z", "-", stdin=patch)
-    if listed.returncode != 0:
-        raise NotApplicable(f"the test patch is not a patch: {listed.stderr.decode('utf-8', 'replace').strip()}")
-    touched = _list_touched(listed.stdout)
-    files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
+    files = _exchange(git, _list_files(git, commit), _list_files(git, base), list_files(patch))
     index("read-tree", _commit(index, files, base))
     try:
         index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
@@ -164,19 +161,6 @@ def find_patch_fault(git: Git, commit: str, patch: str, index: Path) -> str | No
     )
     index.unlink(missing_ok=True)
     return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-
-
-def _list_touched(numstat: bytes) -> set[str]:
-    """The paths in the output of ``git apply --numstat -z``; of a rename the old and the new name."""
-    touched: set[str] = set()
-    fields = iter(os.fsdecode(numstat).split("\0"))
-    for field in fields:
-        name = field.rpartition("\t")[2]
-        if name:
-            touched.add(name)
-        elif field:  # a rename: two names follow
-            touched |= {next(fields, ""), next(fields, "")}
-    return touched
 
 
 def _find_result(index: Git, place: Place) -> str:

@@ -167,24 +167,12 @@ def put_back(site: Site) -> str | None:
 
 def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
-    if not _may_have_refs(Path(request.repository.common_dir)):
-        return
     for name in git.list_refs(_name_ref(request)):
         git.attempt("update-ref", "-d", name)
 
 
 def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
     return f"{REFS}{request.session_id}/{request.task}/{name}"
-
-
-def _may_have_refs(common_dir: Path) -> bool:
-    """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
-    if (common_dir / "reftable").exists():
-        return True
-    try:
-        return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
-    except OSError:
-        return False
 
 
 def _unlock(git: Git) -> None:

@@ -166,7 +166,7 @@ def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
     assert add_tests(repository, source, base, b"", tmp_path) == source
     with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, patch.replace(" def test_a", " def test_z").encode(), tmp_path)
-    with pytest.raises(NotApplicable, match="not a patch"):
+    with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, b"garbage\n", tmp_path)
     again = take_source(repository, replace(place, commit=base), (), tmp_path)
     assert again == base, "without work there is the base alone"

@@ -47,14 +47,12 @@ class Manifest:
     Attributes:
         made_at: where the entry was when it was built.
         choice: which of the ways to install was taken.
-        remarks: lines for people.
         texts: the files, by their paths in the entry, in which that place stands.
     """
 
     made_at: str
     choice: str
     packages: tuple[str, ...]
-    remarks: tuple[str, ...]
     texts: tuple[str, ...]
 
 

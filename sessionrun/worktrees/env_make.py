@@ -130,7 +130,7 @@ class Builder:
 
     def __init__(self, making: Making, folder: Path) -> None:
         self.making, self.folder = making, folder
-        self._walls, self._remarks = making.walls, list[str]()
+        self._walls = making.walls
         self._env, self._checkout, self._tmp = (folder / name for name in (ENV, CHECKOUT, "tmp"))
         self._project = self._checkout / making.project.relative_to(making.top)
         self._deadline = time.monotonic() + making.request.limit_s
@@ -166,7 +166,7 @@ class Builder:
             self._keep_left(before)
             made_at = str(self.folder)
             texts = find_texts(self.folder, made_at)
-            manifest = Manifest(made_at, choice, self._list(), tuple(self._remarks), texts)
+            manifest = Manifest(made_at, choice, self._list(), texts)
             replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
     def _make_empty(self) -> None:
@@ -174,7 +174,6 @@ class Builder:
         make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.making.programs.python)
         if self._run("venv", *make, "--seed", str(self._env)):
             return
-        self._remarks.append("the environment has no pip of its own")
         if not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
             raise self._fail()
 
@@ -187,8 +186,7 @@ class Builder:
             raise self._fail()
         has_pytest = any(package.startswith(f"{PYTEST}==") for package in self._list())
         if not has_pytest and not self._install(Way(PYTEST, (PYTEST,))):
-            remark = "pytest is not installed: the project does not ask for it and it cannot be had"
-            self._remarks.append(remark)
+            print("environment: the project does not ask for pytest, and it cannot be had", flush=True)
         return way.name
 
     def _install(self, way: Way) -> bool:
@@ -332,7 +330,6 @@ class Making:
             choice=manifest.choice,
             packages=manifest.packages,
             steps=tuple(self.steps.done),
-            remarks=manifest.remarks,
         )
 
     def look(self, variables: Mapping[str, str]) -> None:

@@ -106,7 +106,7 @@ class EnvironmentReport:
     """What was made, or the `problem` why there is none; `digest` is "" where the inputs could not be read.
 
     `cached`: it was there and was only copied.  `choice` is the way to install that was taken, `packages` are
-    ``name==version``, `remarks` lines for people.
+    ``name==version``.
     """
 
     digest: str = ""
@@ -115,7 +115,6 @@ class EnvironmentReport:
     choice: str | None = None
     packages: tuple[str, ...] = ()
     steps: tuple[EnvironmentStep, ...] = ()
-    remarks: tuple[str, ...] = ()
     problem: str | None = None
 
 

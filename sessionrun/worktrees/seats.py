@@ -16,7 +16,6 @@ but what git ignores goes when the next task takes it, and so do locks, settings
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ import orjson
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import RULES, hide_name, included_files
+from sessionrun.git.repository import RULES, hide_name, ignore_words, included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
@@ -58,11 +57,8 @@ from sessionrun.worktrees.site import Brought, Site, claim_first, find_links, fr
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""
 
-OWN_RULES: Final = "sessionrun-rules"
-"""In the administrative directory of a free seat: what git ignored there when its last task was released."""
-
 WALLED: Final = "sessionrun-walled"
-"""In the same: its last task had walls, so git outside does not read its files."""
+"""Beside the mark of a free seat: its last task had walls, so git outside does not read its files."""
 
 MOST: Final = 1000
 """How many numbers are tried."""
@@ -108,14 +104,13 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     if read_head(admin) != free.commit:
         return False
     of_no_task = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
-    git, rules, own = fence.inside(path, admin), admin / OWN_RULES, None
+    git, own = fence.inside(path, admin), None
     if (admin / WALLED).exists():
         from sessionrun.worktrees.own import open_apart  # only walled tasks need it
 
         own = open_apart(fence, of_no_task, path, git)
         git, folder = own.git, own.scratch
-        rules = Path(shutil.copy(rules, folder))
-    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={rules}")
+    ignore = ignore_words(fence.repository, folder)
     written = write_worktree(Site(fence, git, of_no_task, Brought(path), ignore, folder, own))
     # HEAD is on no branch; but in a git directory apart it is
     return written.tree == written.head.tree and len(written.problems) == int(own is None)
@@ -321,7 +316,6 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     else:
         git("read-tree", commit)
         replace_file(admin / WALLED, b"", durable=False)
-    replace_file(admin / OWN_RULES, request.repository.excludes.encode(), durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
     write_mark(admin, FREE, commit, request.session_id)
 

@@ -280,13 +280,13 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_no_pytest_is_a_remark(shop: Shop) -> None:
+def test_an_environment_without_pytest_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     (shop.wheels / "pytest-1.0-py3-none-any.whl").unlink()
     make_other = shop.project / "pyproject.toml"
     make_other.write_text(make_other.read_text().replace('test = ["pytest"]', "dev = []"))
     report = shop.make("one")
     assert report.choice == "editable with [dev]"
-    assert report.remarks == ("pytest is not installed: the project does not ask for it and it cannot be had",)
+    assert "the project does not ask for pytest, and it cannot be had\n" in capsys.readouterr().out
 
 
 def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) -> None:

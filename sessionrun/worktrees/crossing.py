@@ -31,7 +31,7 @@ from sessionrun.worktrees.testing import (
 
 @frozen
 class Trees:
-    """Commits whose trees are compared.
+    """Commits whose trees are compared; `set_up` are the files of test set-up that the work changes.
 
     Attributes:
         base: what the task began with, without what its setup left.
@@ -39,7 +39,6 @@ class Trees:
         old_tests: the result, but tests and test set-up as in the base.
         kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
         new_tests: the base, but tests and test set-up as in the result.
-        set_up: the files of test set-up that the work changes, by name.
     """
 
     base: str
@@ -69,13 +68,6 @@ class _Sides(NamedTuple):
     set_up: set[str]
 
 
-class _Parts(NamedTuple):
-    """Which files keep their own parts, and whether examples in comments are tests."""
-
-    own: re.Pattern[str] | None = None
-    doctests: bool = False
-
-
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
@@ -89,19 +81,18 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 
     Raises:
         NotApplicable: the work does not go on the base alone.
-        GitError: git failed.
     """
     sides, index = _find_sides(git, place, rules.test_files, folder)
     base, result = sides.base, sides.result
     read = partial(_read_if_file, git, base)
     more = find_set_up(rules, base, result.keys() - base.keys(), read)
     own = compile_patterns(rules.own) if rules.own else None
-    parts = _Parts(own, runs_doctests(rules, base, read))
     of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
     set_up = (sides.set_up | more) & of_tests
-    old = _exchange(git, result, base, of_tests, parts)
+    exchange = partial(_exchange, git, of_tests=of_tests, own=own, doctests=runs_doctests(rules, base, read))
+    old = exchange(result, base)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
-    new = _exchange(git, base, result, of_tests, parts)
+    new = exchange(base, result)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
     trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
     commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
@@ -109,12 +100,7 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
-    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`.
-
-    Raises:
-        NotApplicable: the work does not go on the base alone.
-        GitError: git failed.
-    """
+    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`."""
     sides, index = _find_sides(git, place, test_files, folder)
     return _commit(index, _exchange(git, sides.result, sides.base, sides.of_tests), str(place.base_commit))
 
@@ -189,21 +175,24 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], parts: _Parts | None = None
+    git: Git,
+    files: _Files,
+    other: _Files,
+    of_tests: Iterable[str],
+    own: re.Pattern[str] | None = None,
+    *,
+    doctests: bool = False,
 ) -> dict[str, _File]:
-    """The files, but tests and test set-up as `other` has them."""
-    own, doctests = parts or _Parts()
+    """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)
     for name in of_tests:
         mixed.pop(name, None)
         if name in other:
             mixed[name] = other[name]
     for name in list(mixed):
-        exchange = (
-            None
-            if mixed[name] == other.get(name) or (own and own.match(name))
-            else find_parts(name, doctests=doctests)
-        )
+        if mixed[name] == other.get(name) or (own and own.match(name)):
+            continue
+        exchange = find_parts(name, doctests=doctests)
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes

@@ -1,8 +1,8 @@
 """An entry of the cache and its copies: what uv made at one place works at another, but for paths in a few texts.
 
-An environment that uv makes to be relocatable does not name its own place.  What makes the project importable
-names the checkout: ``*.pth``, ``__editable__*.py``, ``direct_url.json``, and what a build left there.  So the
-files of an entry that name a place of its build are found once, and written anew in each copy.
+What makes the project importable names the checkout: ``*.pth``, ``__editable__*.py``, ``direct_url.json``, and
+what a build left there.  So the files of an entry that name a place of its build are found once, and written anew
+in each copy.
 """
 
 from __future__ import annotations
@@ -42,13 +42,7 @@ _COPY: Final = ("cp", "-a", *(("--reflink=auto",) if sys.platform == "linux" els
 
 @frozen
 class Manifest:
-    """An entry that was made in whole.
-
-    Attributes:
-        made_at: where the entry was when it was built.
-        choice: which of the ways to install was taken.
-        texts: the files, by their paths in the entry, in which that place stands.
-    """
+    """An entry that was made in whole: `texts` are the files in which the place stands where it was `made_at`."""
 
     made_at: str
     choice: str
@@ -57,7 +51,7 @@ class Manifest:
 
 
 def load_manifest(entry: Path) -> Manifest | None:
-    """The manifest of an entry; None where there is none that holds."""
+    """The manifest of an entry, if there is one that holds."""
     return load_usable(entry / MANIFEST, Manifest)
 
 
@@ -84,16 +78,12 @@ def refuse_path(path: str) -> str | None:
 
 
 def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
-    """Make an environment from an entry; one that an earlier start made there is replaced.
+    """Make an environment from an entry; one that an earlier start made there, whole or not, is replaced.
 
-    Args:
-        entry: its folder; it is not removed meanwhile.
-        target: where the environment is to be.
-        checkout: the task's; what the install left in it is put there where nothing is.
+    What the install left in its checkout is put into the task's `checkout` where nothing is.
 
     Raises:
         EnvironmentProblem: a path cannot stand in it, or no environment is ever made at `target`.
-        OSError: it cannot be written.
     """
     for path in (target, checkout):
         if (why := refuse_path(str(path))) is not None:

@@ -1,7 +1,5 @@
 """Which files decide what an environment holds, the digest of all that does, and the ways to install a project.
 
-The ways, and the order in which they are tried, are pure: they come from what the files say.
-
 What counts is what an installer reads: the project's own description, lock and requirement files, sources that
 it compiles, the names and versions of its packages.  Other files of a project are used where they are, because the
 install is editable.
@@ -42,8 +40,6 @@ _IN_PROJECT: Final = (
 """Patterns of files that count at the top of a project."""
 
 _REQUIREMENTS: Final = "requirements"
-"""A folder of a project in which every text file counts."""
-
 _NATIVE: Final = (
     *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi"),
     *(".rs", ".f", ".f90", ".pyf", ".build", ".cmake"),
@@ -164,10 +160,7 @@ _EXTRA_OF_SETUP: Final = re.compile(r"""['"](\w+)['"]\s*:|\b(tests?|testing|dev)
 
 @frozen
 class Way:
-    """One way to install a project: a name for people, and the words for the installer.
-
-    With `sync` the words are for ``uv sync``, which installs what the lock file says.
-    """
+    """A way to install: a name for people, and words for ``uv pip install`` or, with `sync`, ``uv sync``."""
 
     name: str
     words: tuple[str, ...]
@@ -175,11 +168,7 @@ class Way:
 
 
 def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterator[Way]:
-    """The ways to install a project, in the order in which they are tried: the first that works is taken.
-
-    Args:
-        texts: the files that describe the project, by name; one that is not there has no text.
-    """
+    """The ways to install a project, in the order in which they are tried: the first that works is taken."""
     described = _parse_toml(texts.get("pyproject.toml", ""))
     is_project = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
     extras, groups = _choose(_find_extras(described, texts)), _as_map(described.get("dependency-groups"))

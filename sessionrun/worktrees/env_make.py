@@ -1,8 +1,7 @@
 """Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it.
 
-An entry of the cache is built by uv, in one of the ways to install a project, tried one after the other.  With
-walls each program runs inside: an installer runs code of the checkout, and then every program of the environment
-does.
+With walls each program runs inside: an installer runs code of the checkout, and then every program of the
+environment does.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +50,6 @@ from sessionrun.worktrees.env_inputs import (
     order_ways,
     read_texts,
 )
-from sessionrun.worktrees.env_interpreter import Programs, clean_environ, find_programs
 from sessionrun.worktrees.env_request import (
     LOG,
     MANIFEST,
@@ -62,67 +60,16 @@ from sessionrun.worktrees.env_request import (
     EnvironmentRequest,
     name_variables,
 )
-from sessionrun.worktrees.env_version import find_tag, make_build_repository
+from sessionrun.worktrees.env_sources import (
+    Programs,
+    clean_environ,
+    find_programs,
+    find_tag,
+    make_build_repository,
+)
 
 _TAIL_BYTES: Final = 4096
 _TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
-
-
-@dataclass
-class Steps:
-    """What was done to make an environment, in its order; `failure` says how the last program failed that did."""
-
-    folder: Path
-    done: list[EnvironmentStep] = field(default_factory=list)
-    failure: str = ""
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        """A step of that name."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self.done.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
-
-    def run(
-        self,
-        name: str,
-        argv: Sequence[str],
-        start: Sequence[str],
-        cwd: Path,
-        environ: Mapping[str, str],
-        deadline: float,
-    ) -> bool:
-        """Run a program to its end or to the deadline, with all that it starts; whether it passed.
-
-        `start` are the words that start it, maybe inside of walls, and `argv` those that people see.
-
-        Raises:
-            EnvironmentProblem: it cannot be started, something of it does not end, or its time was up.
-        """
-        print(f"environment: {name} ...", flush=True)
-        with self.time(name), open(self.folder / LOG, "ab") as stream:
-            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
-            stream.flush()
-            try:
-                code, is_gone = run_alone(start, cwd, environ, stream, max(0.0, deadline - time.monotonic()))
-            except OSError as error:
-                raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
-        if not is_gone:
-            raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
-        if code is None or time.monotonic() > deadline:
-            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
-        how = word_end(code)
-        print(f"environment: {name}: {how if code else 'done'} in {self.done[-1].duration_s:.1f} s", flush=True)
-        if code != 0:
-            self.failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
-        return code == 0
-
-    def _find_cause(self) -> str:
-        """The last line of the output that tells why."""
-        lines = read_end(self.folder / LOG, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
-        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
 
 class Builder:
@@ -130,7 +77,7 @@ class Builder:
 
     def __init__(self, making: Making, folder: Path) -> None:
         self.making, self.folder = making, folder
-        self._walls = making.walls
+        self._walls, self._failure, self._log = making.walls, "", making.folder / LOG
         self._env, self._checkout, self._tmp = (folder / name for name in (ENV, CHECKOUT, "tmp"))
         self._project = self._checkout / making.project.relative_to(making.top)
         self._deadline = time.monotonic() + making.request.limit_s
@@ -145,10 +92,9 @@ class Builder:
 
         Raises:
             EnvironmentProblem: no way works, or the time is up.
-            OSError: the folder or a log cannot be written.
         """
-        top, steps = self.making.top, self.making.steps
-        with steps.time("checkout"):
+        top = self.making.top
+        with self.making.time("checkout"):
             ignore = shutil.ignore_patterns("__pycache__", ".git")
             shutil.copytree(top, self._checkout, symlinks=True, ignore=ignore)
             make_build_repository(self.making.request, top, self._checkout)
@@ -161,7 +107,7 @@ class Builder:
             self._walls = replace(self._walls, walls=walls)
         self._make_empty()
         choice = self._install_all()
-        with steps.time("keep"):
+        with self.making.time("keep"):
             remove_tree(self._tmp)
             self._keep_left(before)
             made_at = str(self.folder)
@@ -198,17 +144,37 @@ class Builder:
         return tuple(sorted({f"{name.replace('_', '-').lower()}=={version}" for name, _, version in found}))
 
     def _run(self, name: str, *words: str) -> bool:
-        """Run uv, inside of walls if there are any; whether it passed."""
+        """Run uv to its end or to the deadline, with all that it starts; whether it passed."""
         argv = start = (self.making.programs.uv, *words)
         if self._walls is not None:
             clear_ways(self._walls.walls)
             start = self._walls.at(str(self._project)).wrap(*argv)
-        return self.making.steps.run(name, argv, start, self._project, self._environ, self._deadline)
+        print(f"environment: {name} ...", flush=True)
+        with self.making.time(name), open(self._log, "ab") as stream:
+            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
+            stream.flush()
+            left_s = max(0.0, self._deadline - time.monotonic())
+            code, is_gone = run_alone(start, self._project, self._environ, stream, left_s)
+        if not is_gone:
+            raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
+        if code is None or time.monotonic() > self._deadline:
+            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
+        how = word_end(code)
+        took_s = self.making.steps[-1].duration_s
+        print(f"environment: {name}: {how if code else 'done'} in {took_s:.1f} s", flush=True)
+        if code != 0:
+            self._failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
+        return code == 0
+
+    def _find_cause(self) -> str:
+        """The last line of the output that tells why."""
+        lines = read_end(self._log, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
     def _fail(self) -> EnvironmentProblem:
         closed = self._walls is not None and not self._walls.walls.network
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
-        return EnvironmentProblem(self.making.steps.failure + hint)
+        return EnvironmentProblem(self._failure + hint)
 
     def _keep_left(self, before: Collection[str]) -> None:
         """Move what the install made in the checkout out of it; the copy of the checkout goes."""
@@ -221,11 +187,7 @@ class Builder:
 
 
 def make_first(folder: Path) -> EnvironmentReport:
-    """Make the environment that the SETUP of this folder begins with.
-
-    Raises:
-        SessionrunError, OSError: the request cannot be used, or its walls not be built.
-    """
+    """Make the environment that the SETUP of this folder begins with."""
     request = load_record(folder / WISH, EnvironmentRequest)
     report = make_environment(request, folder, raise_if_any(request.walls, builds=True))
     if report.problem is not None:
@@ -245,7 +207,7 @@ def make_environment(
     try:
         report = making.make()
     except (SessionrunError, OSError) as error:
-        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps.done), problem=str(error))
+        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps), problem=str(error))
     replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
     return report
 
@@ -273,12 +235,10 @@ def find_digest(
 ) -> str:
     """The digest of what decides about an environment; nothing is made.
 
-    Args:
-        folder, walls: as of `make_environment`.
-        environ: the variables of the process that would make it; None: those of this one.
+    `environ` are the variables of the process that would make it; None: those of this one.
 
     Raises:
-        EnvironmentProblem, OSError: an interpreter or uv is missing, or the inputs cannot be read.
+        EnvironmentProblem: an interpreter or uv is missing.
     """
     making = Making(request, walls, folder)
     making.look(os.environ if environ is None else environ)
@@ -292,26 +252,31 @@ class Making:
     project: Path
     programs: Programs
     environ: Mapping[str, str]
-    """The variables of a build."""
     _circumstances: Mapping[str, object]
     """What is in the digest beside files."""
 
     def __init__(self, request: EnvironmentRequest, walls: Enclosure | None, folder: Path) -> None:
         if request.walls is not None and walls is None:
             raise ValueError("walls that are only wished for hold nothing")
-        self.request, self.walls, self.steps, self.digest = request, walls, Steps(folder), ""
+        self.request, self.walls, self.folder, self.digest = request, walls, folder, ""
+        self.steps: list[EnvironmentStep] = []
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Note how long a step takes."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
 
     @property
     def entry(self) -> Path:
-        """Where the entry of the cache is."""
+        """The place in the cache."""
         return self.request.cache / self.digest
 
     def make(self) -> EnvironmentReport:
-        """Look, build if that is needed, and copy.
-
-        Raises:
-            SessionrunError, OSError: there is no environment.
-        """
+        """Look, build if that is needed, and copy."""
         self.look(os.environ)
         with ExitStack() as held:  # meanwhile the entry is not removed
             manifest, built = self._use(held), False
@@ -321,7 +286,7 @@ class Making:
             with suppress(OSError):  # of a cache that may only be read
                 os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
             if self.request.copy:
-                with self.steps.time("copy"):
+                with self.time("copy"):
                     copy_entry(self.entry, manifest, Path(self.request.target), self.top)
         return EnvironmentReport(
             digest=self.digest,
@@ -329,24 +294,20 @@ class Making:
             path=self.request.target if self.request.copy else None,
             choice=manifest.choice,
             packages=manifest.packages,
-            steps=tuple(self.steps.done),
+            steps=tuple(self.steps),
         )
 
     def look(self, variables: Mapping[str, str]) -> None:
-        """Find out what decides about the environment, in a process with these variables.
-
-        Raises:
-            EnvironmentProblem, OSError: it cannot be found out.
-        """
+        """Find out what decides about the environment, in a process with these variables."""
         request = self.request
         self.top = Path(os.path.realpath(request.top))
         self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
         self.environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
-        with self.steps.time("interpreter"):
+        with self.time("interpreter"):
             cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
             self.programs = find_programs(request.python, self.environ, cwd)
-        with self.steps.time("inputs"):
+        with self.time("inputs"):
             self._circumstances = {
                 "project": os.path.relpath(self.project, self.top),
                 "programs": self.programs.about,

@@ -33,16 +33,11 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "environments"
-"""In the cache: the directory of all environments."""
 
 WISH: Final = "environment-request.json"
-"""In the folder of a SETUP: what environment is to be made."""
-
 REPORT: Final = "environment.json"
-"""In the folder of a SETUP: how the environment was made, or why it could not be."""
-
 LOG: Final = "environment.log"
-"""Beside it: what uv was told to do, and printed."""
+"""In the folder of a SETUP; in the last is what uv was told to do, and printed."""
 
 MANIFEST: Final = "manifest.json"
 """In an entry: it is whole, and what is in it."""
@@ -64,8 +59,7 @@ class EnvironmentRequest:
     """What environment is to be made.
 
     Attributes:
-        top: the task's checkout.
-        directory: where in it the task's jobs run; the project is looked for from there upwards.
+        directory: where in the checkout `top` jobs run; the project is looked for from there upwards.
         target: where this one is to be, see `find_target`.
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
         limit_s: how long a build may take (seconds).
@@ -93,11 +87,7 @@ class EnvironmentRequest:
 
     @property
     def cache(self) -> Path:
-        """The directory of all environments.
-
-        Raises:
-            EnvironmentProblem: no environment is ever made at `target`.
-        """
+        """The directory of all environments; EnvironmentProblem: none is ever made at `target`."""
         return _check_place(Path(self.target)).parent.parent
 
 
@@ -160,7 +150,7 @@ def drop_environments(cache: str | None, owner: str, folder: Path, *, rooms: boo
 
 
 def find_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> list[Path]:
-    """Where the environments of an attempt are, or what a crash left of them."""
+    """Where the environments of an attempt are, whole or not."""
     attempt, (session_id, _, task) = folder.name.partition("-")[0][1:], owner.partition("/")
     if cache is None or not attempt.isdecimal():
         return []
@@ -170,12 +160,7 @@ def find_environments(cache: str | None, owner: str, folder: Path, *, rooms: boo
 
 
 def clear(target: Path) -> None:
-    """Remove an environment of a task, whole or not.
-
-    Raises:
-        EnvironmentProblem: no environment is ever made at this place.
-        OSError: it cannot be removed.
-    """
+    """Remove an environment of a task, whole or not; EnvironmentProblem: none is ever made at this place."""
     link_path(_check_place(target)).unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # `clean` is at it, too
         remove_entry(target)
@@ -193,10 +178,7 @@ def link_path(target: Path) -> Path:
 
 
 def iterate_environments(cache: Path) -> Iterator[Cached]:
-    """The entries of a cache, by name, and what killed processes left of others; not the copies of tasks.
-
-    They belong to no repository: others with the same inputs use them, too.
-    """
+    """The entries of a cache, by name, and what killed processes left of others; not the copies of tasks."""
     return iterate_entries(cache / FOLDER, lambda name: _ENTRY.fullmatch(name) is not None, MANIFEST)
 
 

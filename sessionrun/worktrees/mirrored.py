@@ -27,11 +27,7 @@ from sessionrun.worktrees.request import WorkspaceRequest
 
 @contextmanager
 def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
-    """Keep a mirror from being removed; whether there is one.
-
-    Raises:
-        RepositoryFailed: what is there is no mirror.
-    """
+    """Keep a mirror from being removed; whether there is one.  RepositoryFailed: what is there is none."""
     fd = None if upstream is None else share_entry(Path(upstream.mirror))
     try:
         if upstream is not None and fd is not None:
@@ -56,7 +52,6 @@ def use_mirror(
     A ref is looked up once for each session: all tasks that name it begin at the same commit.
 
     Args:
-        upstream: of the task; settled.
         note: the session's file for where the ref stands.
         folder: for temporary files; None: the system's.
         require_cache: fetch nothing.
@@ -65,7 +60,6 @@ def use_mirror(
     Raises:
         RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
         SessionrunError: another process held the lock for too long.
-        OSError: the cache cannot be written.
     """
     mirror, ref = Path(upstream.mirror), upstream.ref
     with ExitStack() as held:
@@ -106,14 +100,7 @@ def _load_note(note: Path) -> Start | None:
 
 @contextmanager
 def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceRequest]:
-    """The request of a PREPARE with the commit at which the session begins; as it is without a mirror.
-
-    Meanwhile the mirror is not removed.
-
-    Raises:
-        RepositoryFailed: the repository cannot be fetched, or has no such ref.
-        SessionrunError, OSError: another process held the mirror for too long, or the cache cannot be written.
-    """
+    """The request of a PREPARE with the commit at which the session begins, see `use_mirror`; or as it is."""
     upstream = request.upstream
     if upstream is None:
         yield request

@@ -1,9 +1,9 @@
 """Mirrors: one bare repository in the cache for each repository that tasks name, shared by all sessions.
 
-A mirror is an entry of the cache (see `cache`): what has the final name can be trusted, and all fetching is done
-under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection takes
-anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
-a task in it holds work that is nowhere else.  Those that tasks name are fetched before the tasks begin.
+A mirror is an entry of the cache (see `store.trees`): what has the final name can be trusted, and all fetching is
+done under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection
+takes anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a
+branch of a task in it holds work that is nowhere else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sessionrun.model.spec import TaskSpec
 
 FOLDER: Final = "mirrors"
-"""Directory in the cache."""
 
 MARKER: Final = "sessionrun-mirror.json"
 """File in a mirror, written last: it is whole, and of which repository.  Its time is that of the last use."""
@@ -65,12 +64,7 @@ class Marker:
 
 
 def locate_mirror(cache: Path, repo: str) -> Path:
-    """Where the mirror of a repository is, in this cache; different repositories have different mirrors.
-
-    Args:
-        cache: absolute.
-        repo: as in a settled `Upstream`.
-    """
+    """Where the mirror of a repository is, in this cache; `repo` is as in a settled `Upstream`."""
     import hashlib
 
     digest = hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
@@ -100,14 +94,12 @@ def fetch_mirror(
     """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
 
     Args:
-        mirror, repo: see `locate_mirror`.
         refs: of the upstream; None: its HEAD.
         folder: for temporary files; None: the system's.
         limit_s: how long each git command may take (seconds); None: any time.
 
     Raises:
         RepositoryFailed: nothing can be fetched.
-        OSError: the cache cannot be written.
     """
     sweep_entry(mirror)
     is_new = not mirror.exists()
@@ -129,11 +121,7 @@ def fetch_mirror(
 
 
 def _renew(room: Room) -> None:
-    """Fetch all branches and tags, and learn what HEAD is.
-
-    Raises:
-        RepositoryFailed: that cannot be done.
-    """
+    """Fetch all branches and tags, and learn what HEAD is."""
     branch, commit = room.list_head()
     shallow, options = room.real / "shallow", ["--prune", "--tags", "--force"]
     if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
@@ -273,11 +261,7 @@ def group_mirrors(tasks: Iterable[TaskSpec]) -> dict[tuple[str, str], list[str |
 
 
 def look_up(mirror: Path, repo: str, refs: Iterable[str | None]) -> dict[str | None, Start]:
-    """Where refs are in the mirror as it is: nothing is fetched.
-
-    Raises:
-        RepositoryFailed: it is not there, or lacks one.
-    """
+    """Where refs are in the mirror as it is; RepositoryFailed: it is not there, or lacks one."""
     hint = "in the cache, and nothing may be fetched (require_cache): fetch it with sessionrun precache"
     if not mirror.exists():
         raise RepositoryFailed(f"{repo} is not {hint}")

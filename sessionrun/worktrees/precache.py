@@ -81,14 +81,9 @@ def precache(
 ) -> list[Record]:
     """Fetch what the tasks of an input name, then build their environments, several at a time.
 
-    Returns a record for each repository, in the order of the input: `repo`, `mirror`, `refs` (each with its
-    `commit`, null if it is missing), `error` (null: all is there), `duration_s`, and `environments`.  The last
-    record is of the repository where the session would begin, if tasks have environments in worktrees of that: its
-    `mirror` is null.
-
-    A record of an environment has `digest` (null if it cannot be found out), `tasks`, `path` (null if there is
-    none), `cached` (whether it was there before), `error` (null: it is there), `log` (the directory with the
-    output of a build that failed, or null) and `duration_s`.
+    Returns a record for each repository, in the order of the input; null is a `commit` that is missing, and the
+    `error` if all is there.  The last record is of the repository where the session would begin, if tasks have
+    environments in worktrees of that: its `mirror` is null.
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
@@ -96,7 +91,7 @@ def precache(
         limit: only the first tasks, so many.
         cache_dir: the cache; None: the configured one.
         environments: whether environments are built, too.
-        tell: is given each record when its repository begins (`duration_s` null) and when it is fetched.
+        tell: is given each record, in any thread, when its repository begins (`duration_s` null) and at its end.
         tell_environment: the same for records of environments.
 
     Raises:
@@ -177,9 +172,9 @@ def run_abreast(jobs: Sequence[Callable[[], None]]) -> None:
 
 @dataclass
 class _Ahead:
-    """An environment to build: for which commit, with which patch of hidden tests, and for which tasks.
+    """An environment to build: for which commit, with which patch of hidden tests, and for which first task.
 
-    `task` is the first of them, `start` is where its ref is in the mirror; for `record` see `precache`.
+    `start` is where its ref is in the mirror; `log` in the record is the directory of a build that failed.
     """
 
     spec: SessionSpec
@@ -234,7 +229,7 @@ def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Mapping[_Ref, Star
 
 
 def _build_ahead(wanted: Sequence[_Ahead], tell: Tell) -> dict[str | None, list[Record]]:
-    """Build environments, several at a time and each digest once; records by the mirror, see `precache`."""
+    """Build environments, several at a time and each digest once; records by the mirror."""
     takers = dict[str | None, _Ahead]()
     run_abreast([partial(_build, ahead, takers, tell) for ahead in wanted])
     by_mirror: dict[str | None, dict[int, Record]] = {}
@@ -250,7 +245,10 @@ def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Tell) -> None:
     begun, record = time.monotonic(), ahead.record
     try:
         with _open_checkout(ahead) as top:
-            request, environ, log = _ask(ahead, top), _choose_variables(ahead.task), top.with_name("log")
+            request, log = _ask(ahead, top), top.with_name("log")
+            # the variables that a SETUP of the task gets, as far as an installer looks at them
+            own = {name: value for name, value in os.environ.items() if name not in CALLER_S_REPOSITORY}
+            environ = {**own, **ahead.task.env}
             log.mkdir()
             walls = raise_if_any(request.walls, builds=True)
             record["digest"] = digest = find_digest(request, log, walls, environ)
@@ -301,12 +299,6 @@ def _ask(ahead: _Ahead, top: Path) -> EnvironmentRequest:
     directory, git = site.directory_of(ahead.task, place), str(top / ".git")
     wish = wish_environment(site, ahead.task, key, place, top=str(top), directory=directory, git=git)
     return replace(wish, commit=ahead.commit, copy=False, pristine=True)
-
-
-def _choose_variables(task: TaskSpec) -> dict[str, str]:
-    """The variables that a SETUP of the task gets, as far as an installer looks at them."""
-    own = {name: value for name, value in os.environ.items() if name not in CALLER_S_REPOSITORY}
-    return {**own, **task.env}
 
 
 def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[str, str]) -> Record:

@@ -44,7 +44,7 @@ from sessionrun.worktrees.env_request import (
     find_target,
     load_report,
 )
-from sessionrun.worktrees.env_version import find_tag, find_tag_behind, make_build_repository
+from sessionrun.worktrees.env_sources import find_tag, find_tag_behind, make_build_repository
 
 __all__ = ["upstream"]
 

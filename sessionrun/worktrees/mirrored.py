@@ -7,22 +7,26 @@ there: they are fetched into it, too.  Neither side's settings are read for that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from sessionrun.git.clone import make_excerpt, open_room
-from sessionrun.model.errors import RepositoryFailed, SessionrunError
+from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError
 from sessionrun.model.places import Place, Start, Upstream, is_commit
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import hold_entry, share_entry
-from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, look_up, resolve_ref
+from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
 from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import WorkspaceRequest
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import TaskSpec
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
 @contextmanager
 def use_mirror(
     upstream: Upstream,
-    note: Path,
+    note: Path | None,
     folder: Path | None = None,
     *,
     require_cache: bool = False,
@@ -52,7 +56,7 @@ def use_mirror(
     A ref is looked up once for each session: all tasks that name it begin at the same commit.
 
     Args:
-        note: the session's file for where the ref stands.
+        note: the session's file for where the ref stands; None: there is no session yet.
         folder: for temporary files; None: the system's.
         require_cache: fetch nothing.
         limit_s: how long each git command, and the wait for the lock, may take (seconds); None: any time.
@@ -61,35 +65,46 @@ def use_mirror(
         RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
         SessionrunError: another process held the lock for too long.
     """
-    mirror, ref = Path(upstream.mirror), upstream.ref
+    mirror, known = Path(upstream.mirror), (upstream, note, folder, limit_s)
     with ExitStack() as held:
         is_there = held.enter_context(hold_mirror(upstream))
-        start = _find_known(upstream, note, folder, limit_s) if is_there else None
+        start = _find_known(*known, require_cache=require_cache) if is_there else None
         if start is None and require_cache:
-            start = look_up(mirror, upstream.repo, [ref])[ref]
-            replace_file(note, orjson.dumps(start), durable=False)
-        elif start is None:
+            what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
+            hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
+            raise RepositoryFailed(f"{upstream.repo} {what}, and {hint}")
+        if start is None:
             with hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
-                start = _find_known(upstream, note, folder, limit_s) if mirror.exists() else None
-                if start is None:
-                    fetched = fetch_mirror(mirror, upstream.repo, [ref], folder, limit_s=limit_s)[ref]
-                    if isinstance(fetched, RepositoryFailed):
-                        raise fetched
-                    start = fetched
-                replace_file(note, orjson.dumps(start), durable=False)
+                start = _find_known(*known) if mirror.exists() else None
+                start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
+                _leave_note(note, start)
                 held.enter_context(hold_mirror(upstream))
+        elif require_cache:
+            _leave_note(note, start)
         os.utime(mirror / MARKER)
         yield start
 
 
-def _find_known(upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None) -> Start | None:
+def _find_known(
+    upstream: Upstream,
+    note: Path | None,
+    folder: Path | None,
+    limit_s: float | None,
+    *,
+    require_cache: bool = False,
+) -> Start | None:
     """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
     with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
-        start = _load_note(note)
+        start = _load_note(note) if note is not None else None
         if start is not None and room.git.commit_of(start.commit) == start.commit:
             return start
-        return resolve_ref(room.git, upstream.ref) if is_commit(upstream.ref) else None
+        return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
+
+
+def _leave_note(note: Path | None, start: Start) -> None:
+    if note is not None:
+        replace_file(note, orjson.dumps(start), durable=False)
 
 
 def _load_note(note: Path) -> Start | None:
@@ -121,6 +136,34 @@ def _name_note(upstream: Upstream) -> str:
 
     name = f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")
     return f".start-{hashlib.sha256(name).hexdigest()[:20]}.json"
+
+
+def settle_starts(
+    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
+) -> tuple[TaskSpec, ...]:
+    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
+
+    A ref stands where it does for tasks that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched, or lacks what was asked for.
+    """
+    starts = {(one.upstream.mirror, one.upstream.ref): one.upstream.start for one in known if one.upstream}
+
+    def settle(task: TaskSpec) -> TaskSpec:
+        upstream = task.upstream
+        if upstream is None:
+            return task
+        ref = upstream.mirror, upstream.ref
+        if starts.get(ref) is None:
+            try:
+                with use_mirror(upstream, None, require_cache=require_cache) as starts[ref]:
+                    pass
+            except (SessionrunError, OSError) as error:
+                raise InputError(str(error)) from error
+        return replace(task, upstream=replace(upstream, start=starts[ref]))
+
+    return tuple(map(settle, tasks))
 
 
 def list_home(request: WorkspaceRequest, stem: str) -> set[str]:

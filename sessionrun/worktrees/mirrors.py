@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
-from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError, name_some
+from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start, is_commit, is_path, name_readably
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.space import Cached
-from sessionrun.store.trees import hold_entry, iterate_entries, make_entry, remove_unused, sweep_entry
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import TaskSpec
+from sessionrun.store.trees import iterate_entries, make_entry, remove_unused, sweep_entry
 
 FOLDER: Final = "mirrors"
 
@@ -84,22 +81,17 @@ def check_whole(mirror: Path, repo: str) -> None:
 
 
 def fetch_mirror(
-    mirror: Path,
-    repo: str,
-    refs: Sequence[str | None],
-    folder: Path | None = None,
-    *,
-    limit_s: float | None = None,
-) -> dict[str | None, Start | RepositoryFailed]:
-    """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
+    mirror: Path, repo: str, ref: str | None, folder: Path | None = None, *, limit_s: float | None = None
+) -> Start:
+    """Make or renew a mirror so that it has this ref, and say where that is; under its lock.
 
     Args:
-        refs: of the upstream; None: its HEAD.
+        ref: of the upstream; None: its HEAD.
         folder: for temporary files; None: the system's.
         limit_s: how long each git command may take (seconds); None: any time.
 
     Raises:
-        RepositoryFailed: nothing can be fetched.
+        RepositoryFailed: nothing can be fetched, or there is no such ref.
     """
     sweep_entry(mirror)
     is_new = not mirror.exists()
@@ -113,11 +105,9 @@ def fetch_mirror(
     check_whole(mirror, repo)
     (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-        if not (is_new or all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs)):
+        if not (is_new or (ref is not None and is_commit(ref) and room.git.commit_of(ref))):
             _renew(room)
-        by_ref = {ref: _fetch_ref(room, ref) for ref in dict.fromkeys(refs)}
-    os.utime(mirror / MARKER)
-    return by_ref
+        return _fetch_ref(room, ref)
 
 
 def _renew(room: Room) -> None:
@@ -146,7 +136,7 @@ def _guess_branch(git: Git, commit: str) -> str | None:
     return next(iter(usual), names[0] if len(names) == 1 else None)
 
 
-def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
+def _fetch_ref(room: Room, ref: str | None) -> Start:
     """Where a ref of the upstream is, after a fetch; what is no branch and no tag is fetched by itself."""
     start, wanted, why = resolve_ref(room.git, ref), None, ""
     if is_commit(ref):
@@ -162,7 +152,7 @@ def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
             why = f" ({error})"
     if start is None:
         what = "no commit at its HEAD: name a ref" if ref is None else f"no branch, tag or commit {ref}"
-        return RepositoryFailed(f"{room.repo} has {what}{why}")
+        raise RepositoryFailed(f"{room.repo} has {what}{why}")
     return start
 
 
@@ -248,67 +238,3 @@ def _list_branches_at_home(repo: str) -> Mapping[str, str]:
             with open_room(common, "") as room:
                 return room.git.list_branches()
     return {}
-
-
-def group_mirrors(tasks: Iterable[TaskSpec]) -> dict[tuple[str, str], list[str | None]]:
-    """The refs that tasks want, by repository and mirror."""
-    wanted: dict[tuple[str, str], list[str | None]] = {}
-    for upstream in filter(None, (task.upstream for task in tasks)):
-        refs = wanted.setdefault((upstream.repo, upstream.mirror), [])
-        if upstream.ref not in refs:
-            refs.append(upstream.ref)
-    return wanted
-
-
-def look_up(mirror: Path, repo: str, refs: Iterable[str | None]) -> dict[str | None, Start]:
-    """Where refs are in the mirror as it is; RepositoryFailed: it is not there, or lacks one."""
-    hint = "in the cache, and nothing may be fetched (require_cache): fetch it with sessionrun precache"
-    if not mirror.exists():
-        raise RepositoryFailed(f"{repo} is not {hint}")
-    check_whole(mirror, repo)
-    starts = {}
-    with open_room(mirror, repo) as room:
-        for ref in refs:
-            start = resolve_ref(room.git, ref)
-            if start is None:
-                raise RepositoryFailed(f"{repo} has no {ref or 'HEAD'} {hint}")
-            starts[ref] = start
-    return starts
-
-
-def settle_starts(
-    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
-) -> tuple[TaskSpec, ...]:
-    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
-
-    A ref stands where it does for tasks that are `known`.
-
-    Raises:
-        InputError: one cannot be fetched, or lacks what was asked for.
-    """
-    starts = {(one.upstream.mirror, one.upstream.ref): one.upstream.start for one in known if one.upstream}
-    tasks = list(tasks)
-    new = [one for one in tasks if one.upstream and not starts.get((one.upstream.mirror, one.upstream.ref))]
-    for (repo, mirror), refs in group_mirrors(new).items():
-        try:
-            found = (look_up if require_cache else _fetch_all)(Path(mirror), repo, refs)
-        except (SessionrunError, OSError) as error:
-            raise InputError(str(error)) from error
-        starts |= {(mirror, ref): start for ref, start in found.items()}
-
-    return tuple(
-        replace(one, upstream=replace(one.upstream, start=starts[one.upstream.mirror, one.upstream.ref]))
-        if one.upstream
-        else one
-        for one in tasks
-    )
-
-
-def _fetch_all(mirror: Path, repo: str, refs: Sequence[str | None]) -> dict[str | None, Start]:
-    starts = {}
-    with hold_entry(mirror, None):
-        for ref, start in fetch_mirror(mirror, repo, refs).items():
-            if isinstance(start, RepositoryFailed):
-                raise start
-            starts[ref] = start
-    return starts

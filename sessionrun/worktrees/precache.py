@@ -30,7 +30,7 @@ from sessionrun.git.private import open_fence
 from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place, Start
+from sessionrun.model.places import Place, Start, Upstream
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.session.launch import CALLER_S_REPOSITORY
@@ -39,15 +39,14 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.programs import Programs, under_way
 from sessionrun.store.session import SessionDir
-from sessionrun.store.trees import hold_entry, remove_tree
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.crossing import add_tests
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
-from sessionrun.worktrees.mirrored import hold_mirror
-from sessionrun.worktrees.mirrors import fetch_mirror, group_mirrors
+from sessionrun.worktrees.mirrored import hold_mirror, use_mirror
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.setup import wish_environment
 
@@ -99,7 +98,10 @@ def precache(
     """
     planned = plan(given, {"dialect": dialect, "cache_dir": cache_dir and str(cache_dir)}, preview=True)
     tasks = () if isinstance(planned, Nothing) else planned.spec.tasks[:limit]
-    records = [_name_repository(*names, refs) for names, refs in group_mirrors(tasks).items()]
+    wanted: dict[tuple[str, str], dict[str | None, None]] = {}
+    for upstream in filter(None, (task.upstream for task in tasks)):
+        wanted.setdefault((upstream.repo, upstream.mirror), {})[upstream.ref] = None
+    records = [_name_repository(*names, refs) for names, refs in wanted.items()]
     starts: dict[_Ref, Start] = {}
     run_abreast([partial(_fetch, record, starts, tell) for record in records])
     if environments and not isinstance(planned, Nothing) and any(task.environment for task in tasks):
@@ -126,17 +128,14 @@ def _fetch(record: Record, starts: dict[_Ref, Start], tell: Tell) -> None:
     """Make or renew a mirror, and note where its refs are."""
     begun, mirror, problems = time.monotonic(), record["mirror"], list[str]()
     tell(record)
-    try:
-        with hold_entry(Path(mirror), None):
-            found = fetch_mirror(Path(mirror), record["repo"], [ref["ref"] for ref in record["refs"]])
-        for ref in record["refs"]:
-            start = found[ref["ref"]]
-            if isinstance(start, Start):
+    for ref in record["refs"]:
+        try:
+            with use_mirror(Upstream(record["repo"], ref["ref"], mirror), None) as start:
                 ref["commit"], starts[mirror, ref["ref"]] = start.commit, start
-            else:
-                problems.append(str(start))
-    except (SessionrunError, OSError) as error:
-        problems.append(str(error))
+        except (SessionrunError, OSError) as error:
+            problems.append(str(error))
+            if not os.path.exists(mirror):
+                break  # none of its refs can be had
     if problems:
         more = f" (and {len(problems) - 1} more of its refs)" if len(problems) > 1 else ""
         record["error"] = problems[0] + more

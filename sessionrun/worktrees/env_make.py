@@ -40,12 +40,17 @@ from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, copy
 from sessionrun.worktrees.env_inputs import (
     PROJECT_FILES,
     PYTEST,
+    Programs,
     Way,
+    clean_environ,
     collect_all,
     collect_inputs,
+    find_programs,
     find_project,
     find_requirements,
+    find_tag,
     iterate_names,
+    make_build_repository,
     make_digest,
     order_ways,
     read_texts,
@@ -59,13 +64,6 @@ from sessionrun.worktrees.env_request import (
     EnvironmentReport,
     EnvironmentRequest,
     name_variables,
-)
-from sessionrun.worktrees.env_sources import (
-    Programs,
-    clean_environ,
-    find_programs,
-    find_tag,
-    make_build_repository,
 )
 
 _TAIL_BYTES: Final = 4096

@@ -1,12 +1,9 @@
 """Worktrees that stay after their task: how one is found, taken, brought to where a task begins, and left.
 
-The mark in the administrative directory (see `registration`) says who has the seat.  While a task has it, the mark
-is that of any worktree: its owner and its branch.
-
-The mark of a free seat names no owner: `FREE`, then the commit that lies there, and the session that had it last;
-then, if it could not be brought to where a task begins, why: it is set aside, and no task takes it any more.
-What a task leaves is on its branch before the mark changes, so a free seat holds nothing of its own but what git
-ignores: caches, for which it stays.
+The mark in the administrative directory (see `registration`) says who has the seat: its owner and its branch, or
+`FREE`, then the commit that lies there, and the session that had it last; then, if it could not be brought to
+where a task begins, why: it is set aside, and no task takes it any more.  What a task leaves is on its branch
+before the mark changes, so a free seat holds nothing of its own but what git ignores: caches, for which it stays.
 
 A seat is taken under the lock of all worktrees.  Whatever is not a free seat as its last task left it is passed
 over, and the next number is tried: another session's, a user's directory, one in which a user worked since.  All
@@ -61,7 +58,6 @@ WALLED: Final = "sessionrun-walled"
 """Beside the mark of a free seat: its last task had walls, so git outside does not read its files."""
 
 MOST: Final = 1000
-"""How many numbers are tried."""
 
 _OF_ANY_WORKTREE: Final = frozenset((MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
 """What stays in the administrative directory of a seat: all else is of the task before."""
@@ -135,11 +131,7 @@ def has_seat(request: WorkspaceRequest, claim: Claim) -> bool:
 
 
 def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
-    """Take the first seat that is free, or make one where there is none; under the lock.
-
-    Raises:
-        SessionrunError, OSError: no seat can be had; only the claim is left.
-    """
+    """Take the first seat that is free, or make one where there is none; under the lock."""
     seats = request.seats
     assert seats is not None
     _hide_seats(seats)
@@ -212,9 +204,6 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     """Bring the task's seat to where the task begins; one where that fails is set aside, and another is taken.
 
     Returns the claim of the seat that is ready.
-
-    Raises:
-        SessionrunError, OSError: the other one cannot be made ready either.
     """
     try:
         _set_back(fence, request, claim, folder)
@@ -301,9 +290,7 @@ def drop_task_file(git: Git, place: Place) -> None:
 def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
 
-    Args:
-        commit: all that lies there; a ref holds it.
-        request: of the task, whose links go.
+    `commit` is all that lies there; a ref holds it.
     """
     admin = git.git_dir
     assert admin is not None

@@ -167,7 +167,7 @@ class Rules:
     """How the files of a task are told apart.
 
     Attributes:
-        test_files: patterns of paths that are tests; empty: the usual ones.
+        test_files: patterns; empty: the usual ones.
         own: patterns of test set-up that belongs to the work all the same.
         commands: of the check; what they run is test set-up.
         directory: where they run, from the top of the repository.
@@ -248,10 +248,7 @@ def _load(text: str) -> dict[str, Any] | None:
 def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: Callable[[str], str]) -> set[str]:
     """The files that are test set-up, besides those of `SET_UP`, where a check is a command of the user's.
 
-    Args:
-        base: all files before the work.
-        added: those that the work brought.
-        read: gives the text of a file of the base.
+    `base` are all files before the work, of which `read` gives the text, and `added` those that the work brought.
     """
     base, build = set(base), compile_patterns(BUILD)
     found = {name for name in base if build.match(name)}

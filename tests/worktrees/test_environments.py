@@ -30,6 +30,9 @@ from sessionrun.worktrees.env_inputs import (
     Way,
     collect_inputs,
     find_project,
+    find_tag,
+    find_tag_behind,
+    make_build_repository,
     make_digest,
     order_ways,
 )
@@ -44,7 +47,6 @@ from sessionrun.worktrees.env_request import (
     find_target,
     load_report,
 )
-from sessionrun.worktrees.env_sources import find_tag, find_tag_behind, make_build_repository
 
 __all__ = ["upstream"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -59,15 +59,6 @@ class _File(NamedTuple):
 _Files = Mapping[str, _File]
 
 
-class _Sides(NamedTuple):
-    """The files of the base and of the result, which of them are of tests, and those of test set-up."""
-
-    base: _Files
-    result: _Files
-    of_tests: set[str]
-    set_up: set[str]
-
-
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
@@ -82,13 +73,14 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     Raises:
         NotApplicable: the work does not go on the base alone.
     """
-    sides, index = _find_sides(git, place, rules.test_files, folder)
-    base, result = sides.base, sides.result
+    index = git.with_index(folder / "cross-index")
+    base, result = _list_sides(git, index, place)
+    tests, set_up = _find_tests(rules.test_files, {*base, *result})
     read = partial(_read_if_file, git, base)
     more = find_set_up(rules, base, result.keys() - base.keys(), read)
     own = compile_patterns(rules.own) if rules.own else None
-    of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
-    set_up = (sides.set_up | more) & of_tests
+    of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
+    set_up = (set_up | more) & of_tests
     exchange = partial(_exchange, git, of_tests=of_tests, own=own, doctests=runs_doctests(rules, base, read))
     old = exchange(result, base)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
@@ -101,20 +93,23 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
     """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`."""
-    sides, index = _find_sides(git, place, test_files, folder)
-    return _commit(index, _exchange(git, sides.result, sides.base, sides.of_tests), str(place.base_commit))
-
-
-def _find_sides(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> tuple[_Sides, Git]:
-    """What is compared, and git with the private index; see `cross`."""
-    assert place.base_commit is not None and place.commit is not None
     index = git.with_index(folder / "cross-index")
-    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
-    base = _list_files(git, place.base_commit)
-    result = _list_files(git, _find_result(index, place))
-    of_set_up = {name for name in {*base, *result} if set_up.match(name)}
-    of_tests = {name for name in {*base, *result} if tests.match(name)}
-    return _Sides(base, result, of_tests | of_set_up, of_set_up), index
+    base, result = _list_sides(git, index, place)
+    of_tests = set().union(*_find_tests(test_files, {*base, *result}))
+    return _commit(index, _exchange(git, result, base, of_tests), str(place.base_commit))
+
+
+def _list_sides(git: Git, index: Git, place: Place) -> tuple[_Files, _Files]:
+    """The files of the base and of the result."""
+    assert place.base_commit is not None and place.commit is not None
+    return _list_files(git, place.base_commit), _list_files(git, _find_result(index, place))
+
+
+def _find_tests(test_files: Sequence[str], names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Which files are of tests, and which of test set-up."""
+    kinds = map(compile_patterns, (test_files or TEST_FILES, SET_UP))
+    tests, set_up = ({name for name in names if kind.match(name)} for kind in kinds)
+    return tests, set_up
 
 
 def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:

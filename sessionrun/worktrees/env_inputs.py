@@ -302,12 +302,9 @@ def find_programs(wanted: str | None, environ: Mapping[str, str], cwd: str | Non
     try:
         answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
         python, about = answer.split("\0")
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
-    try:
         return Programs(python, uv, (python, about, ask([uv, "--version"], environ, cwd)))
-    except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentProblem(f"{uv} does not run: {error}") from None
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EnvironmentProblem(f"{program} is no Python that runs, or {uv} no uv: {error}") from None
 
 
 _USES_TAGS: Final = re.compile(

@@ -169,6 +169,9 @@ def run_abreast(jobs: Sequence[Callable[[], None]]) -> None:
         pool.shutdown()
 
 
+_NOT_THERE: Final = {"path": None, "cached": False, "error": None, "log": None, "duration_s": None}
+
+
 @dataclass
 class _Ahead:
     """An environment to build: for which commit, with which patch of hidden tests, and for which first task.
@@ -181,11 +184,7 @@ class _Ahead:
     start: Start | None
     commit: str
     tests: str
-    record: Record = field(init=False)
-
-    def __post_init__(self) -> None:
-        names: Record = {"digest": None, "tasks": [], "path": None, "cached": False}
-        self.record = {**names, "error": None, "log": None, "duration_s": None}
+    record: Record = field(default_factory=lambda: {"digest": None, "tasks": [], **_NOT_THERE})
 
     @property
     def mirror(self) -> str | None:

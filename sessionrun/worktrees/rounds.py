@@ -150,6 +150,11 @@ def put_back(site: Site) -> str | None:
 
 def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
+    common = Path(request.repository.common_dir)
+    packed = common / "packed-refs"
+    is_packed = packed.is_file() and REFS.encode() in packed.read_bytes()
+    if not is_packed and not any((common / name).exists() for name in (REFS, "reftable")):
+        return  # few sessions have any, and to ask git takes longer
     for name in git.list_refs(_name_ref(request)):
         git.attempt("update-ref", "-d", name)
 

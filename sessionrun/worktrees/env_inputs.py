@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib import import_module
@@ -60,7 +60,8 @@ _NATIVE: Final = (
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
 """Modules from which an installer may take the version: of them only lines that say "version" count."""
 
-_PASSED_OVER: Final = frozenset((".git", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs"))
+_COMPILED: Final = ("__pycache__",)
+_PASSED_OVER: Final = (*_COMPILED, "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs")
 
 
 def find_project(directory: Path, top: Path) -> Path:
@@ -98,13 +99,13 @@ def collect_inputs(project: Path) -> dict[str, str]:
 
 def collect_all(top: Path) -> dict[str, str]:
     """The digest of each file of a checkout, by its path: where a task may have written any of it."""
-    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, compiled=True)}
+    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, ())}
 
 
-def iterate_names(top: Path, *, compiled: bool = False) -> Iterator[str]:
-    """The paths of all files and links of a checkout; `compiled` says whether those of ``__pycache__`` count."""
+def iterate_names(top: Path, passed_over: Collection[str] = _COMPILED) -> Iterator[str]:
+    """The paths of all files and links of a checkout, but for what lies in folders that are `passed_over`."""
     for place, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if name != ".git" and (compiled or name != "__pycache__")]
+        folders[:] = [name for name in folders if name != ".git" and name not in passed_over]
         inside = os.path.relpath(place, top)
         for name in (*names, *(name for name in folders if os.path.islink(os.path.join(place, name)))):
             yield os.path.normpath(os.path.join(inside, name))
@@ -117,17 +118,15 @@ def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
 
 
 def _iterate_files(project: Path) -> Iterator[str]:
-    for place, folders, names in os.walk(project):
-        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.endswith(".egg-info")]
-        inside = os.path.relpath(place, project)
-        for name in names:
-            if name.endswith(_NATIVE) or _counts(name, inside):
-                yield os.path.normpath(os.path.join(inside, name))
+    for path in iterate_names(project, _PASSED_OVER):
+        inside, name = os.path.split(path)
+        if ".egg-info/" not in path and (name.endswith(_NATIVE) or _counts(name, inside)):
+            yield path
 
 
 def _counts(name: str, inside: str) -> bool:
     """Whether a file counts though no compiler reads it; `inside` is its folder in the project."""
-    if inside == ".":
+    if not inside:
         return any(fnmatch(name, pattern) for pattern in _IN_PROJECT)
     if inside == _REQUIREMENTS and name.endswith((".txt", ".in")):
         return True

@@ -66,6 +66,9 @@ from sessionrun.worktrees.env_request import (
     name_variables,
 )
 
+LIMIT_S: Final = 1800.0
+"""How long a build may take, and a wait for another process that builds."""
+
 _TAIL_BYTES: Final = 4096
 _TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
 
@@ -78,7 +81,7 @@ class Builder:
         self._walls, self._failure, self._log = making.walls, "", making.folder / LOG
         self._env, self._checkout, self._tmp = (folder / name for name in (ENV, CHECKOUT, "tmp"))
         self._project = self._checkout / making.project.relative_to(making.top)
-        self._deadline = time.monotonic() + making.request.limit_s
+        self._deadline = time.monotonic() + LIMIT_S
         # in `tmp` are temporary files, with the locks that uv leaves; inside of walls it is /tmp
         own = {"TMPDIR": str(self._tmp)} if making.walls is None else {}
         path = os.pathsep.join((str(self._env / "bin"), making.environ.get("PATH", os.defpath)))
@@ -336,7 +339,7 @@ class Making:
         """The manifest of the entry, which is made unless another process did so; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
-        with hold_entry(self.entry, self.request.limit_s, _say_waiting):
+        with hold_entry(self.entry, LIMIT_S, _say_waiting):
             sweep_entry(self.entry)
             manifest = self._use(held)
             if manifest is not None:

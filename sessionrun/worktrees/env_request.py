@@ -42,9 +42,6 @@ LOG: Final = "environment.log"
 MANIFEST: Final = "manifest.json"
 """In an entry: it is whole, and what is in it."""
 
-LIMIT_S: Final = 1800.0
-"""How long a build may take where nothing else is said, and a wait for another process that builds."""
-
 _TASKS: Final = "tasks"
 _WORKTREE: Final = ".worktree"
 _ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
@@ -62,7 +59,6 @@ class EnvironmentRequest:
         directory: where in the checkout `top` jobs run; the project is looked for from there upwards.
         target: where this one is to be, see `find_target`.
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
-        limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
         copy: False = only the entry of the cache is made, and nothing at `target`.
@@ -76,7 +72,6 @@ class EnvironmentRequest:
     target: str
     python: str | None = None
     require_cache: bool = False
-    limit_s: float = LIMIT_S
     repository: Repository | None = None
     commit: str = "HEAD"
     copy: bool = True

@@ -86,10 +86,7 @@ def precache(
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
-        dialect: how it is read; None: as `run` would guess.
         limit: only the first tasks, so many.
-        cache_dir: the cache; None: the configured one.
-        environments: whether environments are built, too.
         tell: is given each record, in any thread, when its repository begins (`duration_s` null) and at its end.
         tell_environment: the same for records of environments.
 

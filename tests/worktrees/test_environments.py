@@ -25,6 +25,7 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
+from sessionrun.worktrees import env_make
 from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
@@ -81,7 +82,6 @@ class Shop:
             "top": str(checkout),
             "directory": str(checkout),
             "target": find_target(str(self.cache), "s", name, 1),
-            "limit_s": 120.0,
             **changes,
         }
         return EnvironmentRequest(**words)  # type: ignore[arg-type]
@@ -259,11 +259,12 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
+def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = shop.make("one", require_cache=True).digest
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
-        report = shop.make("two", limit_s=0.3)
+        monkeypatch.setattr(env_make, "LIMIT_S", 0.3)
+        report = shop.make("two")
     assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
     assert shop.builds() == 0
 
@@ -291,12 +292,15 @@ def test_an_environment_without_pytest_says_so(shop: Shop, capsys: pytest.Captur
     assert "the project does not ask for pytest, and it cannot be had\n" in capsys.readouterr().out
 
 
-def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) -> None:
+def test_a_build_that_takes_too_long_is_ended_with_all_it_started(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = shop.root / "pid"
     (shop.log.parent / "uv").write_text(
         f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > '{mark}'\nsleep 600\n"
     )
-    report = shop.make("one", limit_s=1.0)
+    monkeypatch.setattr(env_make, "LIMIT_S", 1.0)
+    report = shop.make("one")
     assert report.problem == "venv: not done in time, see environment.log"
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 

@@ -117,7 +117,6 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
 
     Raises:
         NotApplicable: the patch does not apply to the base.
-        GitError: git failed.
     """
     index = git.with_index(folder / "cross-index")
     if not patch.strip():

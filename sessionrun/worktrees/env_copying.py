@@ -81,9 +81,6 @@ def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) ->
     """Make an environment from an entry; one that an earlier start made there, whole or not, is replaced.
 
     What the install left in its checkout is put into the task's `checkout` where nothing is.
-
-    Raises:
-        EnvironmentProblem: a path cannot stand in it, or no environment is ever made at `target`.
     """
     for path in (target, checkout):
         if (why := refuse_path(str(path))) is not None:

@@ -180,8 +180,7 @@ def iterate_environments(cache: Path) -> Iterator[Cached]:
 def iterate_copies(cache: Path) -> Iterator[Cached]:
     """The environments of tasks in a cache, by name.
 
-    RELEASE removes the environment of an attempt with its worktree, and so does `clean --worktrees`.  What is left
-    is of a session that was deleted by hand, or of one that was killed and whose worktree was taken away.
+    One without a worktree is of a session that was deleted by hand, or killed before its worktree was taken away.
     """
     tasks = cache / FOLDER / _TASKS
     for name in sorted({path.name.removesuffix(_WORKTREE) for path in tasks.glob("*")}):

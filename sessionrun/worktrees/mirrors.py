@@ -69,11 +69,7 @@ def locate_mirror(cache: Path, repo: str) -> Path:
 
 
 def check_whole(mirror: Path, repo: str) -> None:
-    """Refuse a directory that is no mirror of ours, or one of another repository.
-
-    Raises:
-        RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
-    """
+    """Refuse a directory that is no mirror of this repository: it may hold work, so it is left to a person."""
     marker = load_usable(mirror / MARKER, Marker)
     if marker is None or marker.repo != repo:
         why = "there is none that can be read" if marker is None else f"it is of {marker.repo}"

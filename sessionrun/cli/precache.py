@@ -10,8 +10,7 @@ import click
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.model.errors import name_some
-from sessionrun.worktrees.mirrors import Record
-from sessionrun.worktrees.precache import precache
+from sessionrun.worktrees.precache import Record, precache
 
 
 @click.command("precache")

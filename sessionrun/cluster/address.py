@@ -140,7 +140,7 @@ def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[Tas
     """
     if spec.mirrors is None:
         return spec.tasks
-    from sessionrun.worktrees.mirrors import settle_starts
+    from sessionrun.worktrees.mirrored import settle_starts
 
     return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
 

@@ -51,7 +51,7 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
-from sessionrun.worktrees.env_version import find_tag_behind
+from sessionrun.worktrees.env_inputs import find_tag_behind
 from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
 MAX_BYTES: Final = 32 * 1024 * 1024

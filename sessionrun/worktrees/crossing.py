@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,14 @@ from sessionrun.worktrees.testing import (
     compile_patterns,
     find_parts,
     find_set_up,
+    list_files,
     runs_doctests,
 )
 
 
 @frozen
 class Trees:
-    """Commits whose trees are compared.
+    """Commits whose trees are compared; `set_up` are the files of test set-up that the work changes.
 
     Attributes:
         base: what the task began with, without what its setup left.
@@ -38,7 +39,6 @@ class Trees:
         old_tests: the result, but tests and test set-up as in the base.
         kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
         new_tests: the base, but tests and test set-up as in the result.
-        set_up: the files of test set-up that the work changes, by name.
     """
 
     base: str
@@ -59,22 +59,6 @@ class _File(NamedTuple):
 _Files = Mapping[str, _File]
 
 
-class _Sides(NamedTuple):
-    """The files of the base and of the result, which of them are of tests, and those of test set-up."""
-
-    base: _Files
-    result: _Files
-    of_tests: set[str]
-    set_up: set[str]
-
-
-class _Parts(NamedTuple):
-    """Which files keep their own parts, and whether examples in comments are tests."""
-
-    own: re.Pattern[str] | None = None
-    doctests: bool = False
-
-
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
@@ -88,19 +72,19 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 
     Raises:
         NotApplicable: the work does not go on the base alone.
-        GitError: git failed.
     """
-    sides, index = _find_sides(git, place, rules.test_files, folder)
-    base, result = sides.base, sides.result
+    index = git.with_index(folder / "cross-index")
+    base, result = _list_sides(git, index, place)
+    tests, set_up = _find_tests(rules.test_files, {*base, *result})
     read = partial(_read_if_file, git, base)
     more = find_set_up(rules, base, result.keys() - base.keys(), read)
     own = compile_patterns(rules.own) if rules.own else None
-    parts = _Parts(own, runs_doctests(rules, base, read))
-    of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
-    set_up = (sides.set_up | more) & of_tests
-    old = _exchange(git, result, base, of_tests, parts)
+    of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
+    set_up = (set_up | more) & of_tests
+    exchange = partial(_exchange, git, of_tests=of_tests, own=own, doctests=runs_doctests(rules, base, read))
+    old = exchange(result, base)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
-    new = _exchange(git, base, result, of_tests, parts)
+    new = exchange(base, result)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
     trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
     commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
@@ -108,26 +92,24 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
-    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`.
-
-    Raises:
-        NotApplicable: the work does not go on the base alone.
-        GitError: git failed.
-    """
-    sides, index = _find_sides(git, place, test_files, folder)
-    return _commit(index, _exchange(git, sides.result, sides.base, sides.of_tests), str(place.base_commit))
-
-
-def _find_sides(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> tuple[_Sides, Git]:
-    """What is compared, and git with the private index; see `cross`."""
-    assert place.base_commit is not None and place.commit is not None
+    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`."""
     index = git.with_index(folder / "cross-index")
-    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
-    base = _list_files(git, place.base_commit)
-    result = _list_files(git, _find_result(index, place))
-    of_set_up = {name for name in {*base, *result} if set_up.match(name)}
-    of_tests = {name for name in {*base, *result} if tests.match(name)}
-    return _Sides(base, result, of_tests | of_set_up, of_set_up), index
+    base, result = _list_sides(git, index, place)
+    of_tests = set().union(*_find_tests(test_files, {*base, *result}))
+    return _commit(index, _exchange(git, result, base, of_tests), str(place.base_commit))
+
+
+def _list_sides(git: Git, index: Git, place: Place) -> tuple[_Files, _Files]:
+    """The files of the base and of the result."""
+    assert place.base_commit is not None and place.commit is not None
+    return _list_files(git, place.base_commit), _list_files(git, _find_result(index, place))
+
+
+def _find_tests(test_files: Sequence[str], names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Which files are of tests, and which of test set-up."""
+    kinds = map(compile_patterns, (test_files or TEST_FILES, SET_UP))
+    tests, set_up = ({name for name in names if kind.match(name)} for kind in kinds)
+    return tests, set_up
 
 
 def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:
@@ -135,16 +117,11 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
 
     Raises:
         NotApplicable: the patch does not apply to the base.
-        GitError: git failed.
     """
     index = git.with_index(folder / "cross-index")
     if not patch.strip():
         return commit
-    listed = index.attempt("apply", "--numstat", "-z", "-", stdin=patch)
-    if listed.returncode != 0:
-        raise NotApplicable(f"the test patch is not a patch: {listed.stderr.decode('utf-8', 'replace').strip()}")
-    touched = _list_touched(listed.stdout)
-    files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
+    files = _exchange(git, _list_files(git, commit), _list_files(git, base), list_files(patch))
     index("read-tree", _commit(index, files, base))
     try:
         index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
@@ -164,19 +141,6 @@ def find_patch_fault(git: Git, commit: str, patch: str, index: Path) -> str | No
     )
     index.unlink(missing_ok=True)
     return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-
-
-def _list_touched(numstat: bytes) -> set[str]:
-    """The paths in the output of ``git apply --numstat -z``; of a rename the old and the new name."""
-    touched: set[str] = set()
-    fields = iter(os.fsdecode(numstat).split("\0"))
-    for field in fields:
-        name = field.rpartition("\t")[2]
-        if name:
-            touched.add(name)
-        elif field:  # a rename: two names follow
-            touched |= {next(fields, ""), next(fields, "")}
-    return touched
 
 
 def _find_result(index: Git, place: Place) -> str:
@@ -205,21 +169,24 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], parts: _Parts | None = None
+    git: Git,
+    files: _Files,
+    other: _Files,
+    of_tests: Iterable[str],
+    own: re.Pattern[str] | None = None,
+    *,
+    doctests: bool = False,
 ) -> dict[str, _File]:
-    """The files, but tests and test set-up as `other` has them."""
-    own, doctests = parts or _Parts()
+    """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)
     for name in of_tests:
         mixed.pop(name, None)
         if name in other:
             mixed[name] = other[name]
     for name in list(mixed):
-        exchange = (
-            None
-            if mixed[name] == other.get(name) or (own and own.match(name))
-            else find_parts(name, doctests=doctests)
-        )
+        if mixed[name] == other.get(name) or (own and own.match(name)):
+            continue
+        exchange = find_parts(name, doctests=doctests)
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes

@@ -1,8 +1,8 @@
 """An entry of the cache and its copies: what uv made at one place works at another, but for paths in a few texts.
 
-An environment that uv makes to be relocatable does not name its own place.  What makes the project importable
-names the checkout: ``*.pth``, ``__editable__*.py``, ``direct_url.json``, and what a build left there.  So the
-files of an entry that name a place of its build are found once, and written anew in each copy.
+What makes the project importable names the checkout: ``*.pth``, ``__editable__*.py``, ``direct_url.json``, and
+what a build left there.  So the files of an entry that name a place of its build are found once, and written anew
+in each copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.trees import make_entry, remove_entry
+from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees.env_inputs import iterate_names
 from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_path
 
@@ -42,24 +42,16 @@ _COPY: Final = ("cp", "-a", *(("--reflink=auto",) if sys.platform == "linux" els
 
 @frozen
 class Manifest:
-    """An entry that was made in whole.
-
-    Attributes:
-        made_at: where the entry was when it was built.
-        choice: which of the ways to install was taken.
-        remarks: lines for people.
-        texts: the files, by their paths in the entry, in which that place stands.
-    """
+    """An entry that was made in whole: `texts` are the files in which the place stands where it was `made_at`."""
 
     made_at: str
     choice: str
     packages: tuple[str, ...]
-    remarks: tuple[str, ...]
     texts: tuple[str, ...]
 
 
 def load_manifest(entry: Path) -> Manifest | None:
-    """The manifest of an entry; None where there is none that holds."""
+    """The manifest of an entry, if there is one that holds."""
     return load_usable(entry / MANIFEST, Manifest)
 
 
@@ -86,16 +78,9 @@ def refuse_path(path: str) -> str | None:
 
 
 def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
-    """Make an environment from an entry; one that an earlier start made there is replaced.
+    """Make an environment from an entry; one that an earlier start made there, whole or not, is replaced.
 
-    Args:
-        entry: its folder; it is not removed meanwhile.
-        target: where the environment is to be.
-        checkout: the task's; what the install left in it is put there where nothing is.
-
-    Raises:
-        EnvironmentProblem: a path cannot stand in it, or no environment is ever made at `target`.
-        OSError: it cannot be written.
+    What the install left in its checkout is put into the task's `checkout` where nothing is.
     """
     for path in (target, checkout):
         if (why := refuse_path(str(path))) is not None:
@@ -104,13 +89,12 @@ def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) ->
     make_directories(target.parent, 0o700)
     os.symlink(checkout, link_path(target))  # it stays as long as its worktree is there
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
-    with make_entry(target) as beside:
-        _run(*_COPY, "--", f"{ENV}/.", str(beside), cwd=entry)
-        for name in manifest.texts:
-            if name.startswith(f"{ENV}/"):
-                _rewrite(beside / name[len(ENV) + 1 :], moves)
-        for name in iterate_names(entry / LEFT):
-            _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
+    _run(*_COPY, "--", ENV, str(target), cwd=entry)
+    for name in manifest.texts:
+        if name.startswith(f"{ENV}/"):
+            _rewrite(target / name[len(ENV) + 1 :], moves)
+    for name in iterate_names(entry / LEFT):
+        _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
 
 
 def _put_left(source: Path, target: Path, moves: Mapping[str, str], *, is_text: bool) -> None:

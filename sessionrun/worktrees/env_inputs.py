@@ -1,10 +1,12 @@
-"""Which files decide what an environment holds, the digest of all that does, and the ways to install a project.
+"""What decides what an environment holds: files, an interpreter, uv, a tag; and the ways to install a project.
 
-The ways, and the order in which they are tried, are pure: they come from what the files say.
+Of the files what an installer reads counts: the project's own description, lock and requirement files, sources
+that it compiles, the names and versions of its packages.  Other files are used where they are, because the install
+is editable.
 
-What counts is what an installer reads: the project's own description, lock and requirement files, sources that
-it compiles, the names and versions of its packages.  Other files of a project are used where they are, because the
-install is editable.
+A repository of a task's own has not the whole history, so the last tag may be out of reach.  Without a tag
+setuptools_scm would call the project 0.1, which may be too old for its own tests.  The mirror knows the last tag
+before the base: in the repository of the build it marks the first commit that is there.  A task never sees it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import configparser
 import hashlib
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +26,13 @@ from typing import Any, Final
 
 import orjson
 
+from sessionrun.git.clone import list_alternates, make_repository, open_room
+from sessionrun.git.git import Git
+from sessionrun.git.private import open_fence
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
+from sessionrun.store.interpreters import ask, locate_python, locate_uv
+from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest
 
 FORMAT: Final = 3
 """Counts up when an entry of the cache is made differently."""
@@ -42,8 +50,6 @@ _IN_PROJECT: Final = (
 """Patterns of files that count at the top of a project."""
 
 _REQUIREMENTS: Final = "requirements"
-"""A folder of a project in which every text file counts."""
-
 _NATIVE: Final = (
     *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi"),
     *(".rs", ".f", ".f90", ".pyf", ".build", ".cmake"),
@@ -52,12 +58,10 @@ _NATIVE: Final = (
 """Ends of names of what a compiler reads: an editable install may leave what it made of it in the checkout."""
 
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
-"""Modules from which an installer may take the version.  Their functions do not count: `leave_out_functions`."""
+"""Modules from which an installer may take the version: of them only lines that say "version" count."""
 
-_FUNCTION: Final = re.compile(rb"(?:async[ \t]+)?def[ \t]")
-_OF_BLOCK: Final = (b" ", b"\t", b"\n", b"\r", b"\f")
-
-_PASSED_OVER: Final = frozenset((".git", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs"))
+_COMPILED: Final = ("__pycache__",)
+_PASSED_OVER: Final = (*_COMPILED, "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs")
 
 
 def find_project(directory: Path, top: Path) -> Path:
@@ -95,13 +99,13 @@ def collect_inputs(project: Path) -> dict[str, str]:
 
 def collect_all(top: Path) -> dict[str, str]:
     """The digest of each file of a checkout, by its path: where a task may have written any of it."""
-    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, compiled=True)}
+    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, ())}
 
 
-def iterate_names(top: Path, *, compiled: bool = False) -> Iterator[str]:
-    """The paths of all files and links of a checkout; `compiled` says whether those of ``__pycache__`` count."""
+def iterate_names(top: Path, passed_over: Collection[str] = _COMPILED) -> Iterator[str]:
+    """The paths of all files and links of a checkout, but for what lies in folders that are `passed_over`."""
     for place, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if name != ".git" and (compiled or name != "__pycache__")]
+        folders[:] = [name for name in folders if name != ".git" and name not in passed_over]
         inside = os.path.relpath(place, top)
         for name in (*names, *(name for name in folders if os.path.islink(os.path.join(place, name)))):
             yield os.path.normpath(os.path.join(inside, name))
@@ -114,17 +118,15 @@ def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
 
 
 def _iterate_files(project: Path) -> Iterator[str]:
-    for place, folders, names in os.walk(project):
-        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.endswith(".egg-info")]
-        inside = os.path.relpath(place, project)
-        for name in names:
-            if name.endswith(_NATIVE) or _counts(name, inside):
-                yield os.path.normpath(os.path.join(inside, name))
+    for path in iterate_names(project, _PASSED_OVER):
+        inside, name = os.path.split(path)
+        if ".egg-info/" not in path and (name.endswith(_NATIVE) or _counts(name, inside)):
+            yield path
 
 
 def _counts(name: str, inside: str) -> bool:
     """Whether a file counts though no compiler reads it; `inside` is its folder in the project."""
-    if inside == ".":
+    if not inside:
         return any(fnmatch(name, pattern) for pattern in _IN_PROJECT)
     if inside == _REQUIREMENTS and name.endswith((".txt", ".in")):
         return True
@@ -139,26 +141,13 @@ def _list_packages(project: Path) -> list[str]:
     return sorted(str(path.relative_to(project)) for path in (*modules, *packages))
 
 
-def leave_out_functions(source: bytes) -> bytes:
-    """A module without the functions at its top level, but with each line that says "version".
-
-    Work on these functions changes nothing of what an installer makes: so the environment of a clean room is the
-    one that the cache has already.
-    """
-    kept, inside = [], False
-    for line in source.splitlines(keepends=True):
-        inside = bool(_FUNCTION.match(line)) or (inside and line.startswith(_OF_BLOCK))
-        if not inside or b"version" in line.lower():
-            kept.append(line)
-    return b"".join(kept)
-
-
 def _digest_file(path: Path, *, whole: bool = False) -> str:
     """The digest of what counts of a file, or of the whole of it; of a link it is where that leads."""
     try:
         content = read_regular(path, _MAX_BYTES)
         if path.name in _SAYS_VERSION and not whole:
-            content = leave_out_functions(content)
+            # work on the rest changes nothing of what an installer makes: no proof has to build anew for it
+            content = b"".join(line for line in content.splitlines(keepends=True) if b"version" in line.lower())
         return hashlib.sha256(content).hexdigest()
     except OSError:
         try:
@@ -180,10 +169,7 @@ _EXTRA_OF_SETUP: Final = re.compile(r"""['"](\w+)['"]\s*:|\b(tests?|testing|dev)
 
 @frozen
 class Way:
-    """One way to install a project: a name for people, and the words for the installer.
-
-    With `sync` the words are for ``uv sync``, which installs what the lock file says.
-    """
+    """A way to install: a name for people, and words for ``uv pip install`` or, with `sync`, ``uv sync``."""
 
     name: str
     words: tuple[str, ...]
@@ -191,11 +177,7 @@ class Way:
 
 
 def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterator[Way]:
-    """The ways to install a project, in the order in which they are tried: the first that works is taken.
-
-    Args:
-        texts: the files that describe the project, by name; one that is not there has no text.
-    """
+    """The ways to install a project, in the order in which they are tried: the first that works is taken."""
     described = _parse_toml(texts.get("pyproject.toml", ""))
     is_project = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
     extras, groups = _choose(_find_extras(described, texts)), _as_map(described.get("dependency-groups"))
@@ -260,3 +242,132 @@ def _parse_settings(texts: Mapping[str, str]) -> configparser.RawConfigParser:
     except configparser.Error:
         return configparser.RawConfigParser()
     return settings
+
+
+NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"
+
+_PROGRAM: Final = """
+import _imp, os, sys
+base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+own = sys.implementation
+about = (sys.version, own.name, own.cache_tag, sys.platform, os.uname().machine, _imp.extension_suffixes())
+print(base, repr((*about, os.path.realpath(sys.base_prefix))), sep=chr(0), end="")
+"""
+"""Imports nothing that an interpreter does not have at its start: `sysconfig` alone takes longer than that."""
+
+_NOT_PASSED_ON: Final = (
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH"),
+    *("PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"),
+)
+"""Variables by which another environment would get into the one that is made, or its compiled files out of it."""
+
+
+@frozen
+class Programs:
+    """The paths of the base interpreter and of uv; `about`, what both say of themselves, is in the digest."""
+
+    python: str
+    uv: str
+    about: tuple[str, ...]
+
+
+def clean_environ(environ: Mapping[str, str], *, without: str) -> dict[str, str]:
+    """The user's variables for programs that make an environment, with PATH without the folder `without`."""
+    kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+    return {
+        **kept,
+        "PATH": os.pathsep.join(part for part in kept.get("PATH", "").split(os.pathsep) if part != without),
+        "GIT_OPTIONAL_LOCKS": "0",
+        "UV_LINK_MODE": "copy",  # a hard link would be one file with uv's own cache
+        "UV_NO_PROGRESS": "1",
+    }
+
+
+def find_programs(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Programs:
+    """The base interpreter that is wanted, by its real path, and the first uv of PATH.
+
+    Args:
+        wanted: a version, a path, or None for the first of PATH.
+        cwd: where what is asked begins; None: here.  Some read files of the project there, or run them.
+
+    Raises:
+        EnvironmentProblem: one of them is not there, or does not run.
+    """
+    program, uv = locate_python(wanted, environ, cwd), locate_uv(environ)
+    if program is None:
+        raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
+    if uv is None:
+        raise EnvironmentProblem(NO_UV)
+    try:
+        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
+        python, about = answer.split("\0")
+        return Programs(python, uv, (python, about, ask([uv, "--version"], environ, cwd)))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EnvironmentProblem(f"{program} is no Python that runs, or {uv} no uv: {error}") from None
+
+
+_USES_TAGS: Final = re.compile(
+    r"setuptools[-_]scm|hatch-vcs|versioneer|versioningit|pbr|dunamai|dynamic-versioning"
+)
+"""In a project's description: its version comes from git's tags."""
+
+
+def find_tag(request: EnvironmentRequest, top: Path, texts: Mapping[str, str]) -> str | None:
+    """The tag that decides about the version: the last one before the commit; None: no tag decides.
+
+    `texts` are the files that describe the project, by name.
+    """
+    if not _USES_TAGS.search("".join(texts.values())):
+        return None
+    with _open_git(request, top) as git:
+        return _describe(git, request.commit) or _find_behind(request)
+
+
+def find_tag_behind(mirror: str, commit: str) -> str:
+    """The last tag before a commit, of all history."""
+    with open_room(Path(mirror), "") as room:
+        return _describe(room.git, commit)
+
+
+def make_build_repository(request: EnvironmentRequest, top: Path, checkout: Path) -> None:
+    """Make the repository of a build in its checkout: the commit, and the tags before it.
+
+    It borrows the objects, so nothing that a build runs changes a branch or a setting of the user.
+    """
+    real = top / ".git" if request.repository is None else Path(request.repository.common_dir)
+    words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={request.commit}", "refs/tags")
+    with _open_git(request, top) as git:
+        commit = git.line("rev-parse", f"{request.commit}^{{commit}}")
+        tags = git(*words)
+        if not _describe(git, commit) and (behind := _find_behind(request)):
+            first = git.line("rev-list", "--max-parents=0", commit).split("\n")[-1]
+            tags += os.fsencode(f"{first} refs/tags/{behind}\n")
+        make_repository(
+            checkout / ".git",
+            commit,
+            [("extensions.objectFormat", git.line("rev-parse", "--show-object-format"))],
+            borrow=[real / "objects", *map(Path, list_alternates(real))],  # of `real` walls may show nothing
+            refs=tags,
+            shallow=(real / "shallow").read_bytes() if (real / "shallow").is_file() else b"",
+        )
+        Git(checkout)("read-tree", commit)
+
+
+def _describe(git: Git, commit: str) -> str:
+    """The last tag before a commit; one without a number is no version."""
+    done = git.attempt("describe", "--tags", "--abbrev=0", "--match=*[0-9]*", commit)  # fails if there is none
+    return os.fsdecode(done.stdout).strip()
+
+
+def _find_behind(request: EnvironmentRequest) -> str:
+    return (request.tag or "") if request.mirror is None else find_tag_behind(request.mirror, request.commit)
+
+
+@contextmanager
+def _open_git(request: EnvironmentRequest, top: Path) -> Iterator[Git]:
+    """Git in the task's repository, with the settings of the launch."""
+    if request.repository is None:
+        yield Git(top)
+    else:
+        with open_fence(request.repository) as fence:
+            yield fence.main()

@@ -1,8 +1,7 @@
 """Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it.
 
-An entry of the cache is built by uv, in one of the ways to install a project, tried one after the other.  With
-walls each program runs inside: an installer runs code of the checkout, and then every program of the environment
-does.
+With walls each program runs inside: an installer runs code of the checkout, and then every program of the
+environment does.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -41,17 +40,21 @@ from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, copy
 from sessionrun.worktrees.env_inputs import (
     PROJECT_FILES,
     PYTEST,
+    Programs,
     Way,
+    clean_environ,
     collect_all,
     collect_inputs,
+    find_programs,
     find_project,
     find_requirements,
+    find_tag,
     iterate_names,
+    make_build_repository,
     make_digest,
     order_ways,
     read_texts,
 )
-from sessionrun.worktrees.env_interpreter import Programs, clean_environ, find_programs
 from sessionrun.worktrees.env_request import (
     LOG,
     MANIFEST,
@@ -62,147 +65,75 @@ from sessionrun.worktrees.env_request import (
     EnvironmentRequest,
     name_variables,
 )
-from sessionrun.worktrees.env_version import find_tag, make_build_repository
+
+LIMIT_S: Final = 1800.0
+"""How long a build may take, and a wait for another process that builds."""
 
 _TAIL_BYTES: Final = 4096
 _TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
 
 
-@dataclass
-class Steps:
-    """What was done to make an environment, in its order; `failure` says how the last program failed that did."""
-
-    folder: Path
-    done: list[EnvironmentStep] = field(default_factory=list)
-    failure: str = ""
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        """A step of that name."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self.done.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
-
-    def run(
-        self,
-        name: str,
-        argv: Sequence[str],
-        start: Sequence[str],
-        cwd: Path,
-        environ: Mapping[str, str],
-        deadline: float,
-    ) -> bool:
-        """Run a program to its end or to the deadline, with all that it starts; whether it passed.
-
-        `start` are the words that start it, maybe inside of walls, and `argv` those that people see.
-
-        Raises:
-            EnvironmentProblem: it cannot be started, something of it does not end, or its time was up.
-        """
-        print(f"environment: {name} ...", flush=True)
-        with self.time(name), open(self.folder / LOG, "ab") as stream:
-            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
-            stream.flush()
-            try:
-                code, is_gone = run_alone(start, cwd, environ, stream, max(0.0, deadline - time.monotonic()))
-            except OSError as error:
-                raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
-        if not is_gone:
-            raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
-        if code is None or time.monotonic() > deadline:
-            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
-        how = word_end(code)
-        print(f"environment: {name}: {how if code else 'done'} in {self.done[-1].duration_s:.1f} s", flush=True)
-        if code != 0:
-            self.failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
-        return code == 0
-
-    def _find_cause(self) -> str:
-        """The last line of the output that tells why."""
-        lines = read_end(self.folder / LOG, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
-        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
-
-
-@dataclass
 class Builder:
-    """One build of an entry.
+    """One build of an entry in a folder; another request with the same inputs gets the same."""
 
-    Attributes:
-        request: for whom; another one with the same inputs gets the same.
-        top, project: the checkout, and the directory in it that is installed.
-        walls: inside of which uv runs; None: outside.
-        folder: of the entry.
-        environ: the variables for uv.
-        remarks: for people.
-    """
-
-    request: EnvironmentRequest
-    top: Path
-    project: Path
-    programs: Programs
-    walls: Enclosure | None
-    steps: Steps
-    folder: Path
-    environ: Mapping[str, str]
-    remarks: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._env, self._checkout, self._tmp = (self.folder / name for name in (ENV, CHECKOUT, "tmp"))
-        self._deadline = time.monotonic() + self.request.limit_s
+    def __init__(self, making: Making, folder: Path) -> None:
+        self.making, self.folder = making, folder
+        self._walls, self._failure, self._log = making.walls, "", making.folder / LOG
+        self._env, self._checkout, self._tmp = (folder / name for name in (ENV, CHECKOUT, "tmp"))
+        self._project = self._checkout / making.project.relative_to(making.top)
+        self._deadline = time.monotonic() + LIMIT_S
         # in `tmp` are temporary files, with the locks that uv leaves; inside of walls it is /tmp
-        own = {"TMPDIR": str(self._tmp)} if self.walls is None else {}
-        path = os.pathsep.join((str(self._env / "bin"), self.environ.get("PATH", os.defpath)))
+        own = {"TMPDIR": str(self._tmp)} if making.walls is None else {}
+        path = os.pathsep.join((str(self._env / "bin"), making.environ.get("PATH", os.defpath)))
         own |= {"UV_PROJECT_ENVIRONMENT": str(self._env), "VIRTUAL_ENV": str(self._env), "PATH": path}
-        self.environ = {**self.environ, **own}
+        self._environ = {**making.environ, **own}
 
     def build(self) -> None:
         """Fill the folder; the install works on a copy of the checkout, so that a task's stays as it is.
 
         Raises:
             EnvironmentProblem: no way works, or the time is up.
-            OSError: the folder or a log cannot be written.
         """
-        with self.steps.time("checkout"):
+        top = self.making.top
+        with self.making.time("checkout"):
             ignore = shutil.ignore_patterns("__pycache__", ".git")
-            shutil.copytree(self.top, self._checkout, symlinks=True, ignore=ignore)
-            make_build_repository(self.request, self.top, self._checkout)
+            shutil.copytree(top, self._checkout, symlinks=True, ignore=ignore)
+            make_build_repository(self.making.request, top, self._checkout)
             before = set(iterate_names(self._checkout))
             self._tmp.mkdir()
-        if self.walls is not None:  # of the entry's folder it writes these three
+        if self._walls is not None:  # of the entry's folder it writes these three
             self._env.mkdir()
             binds = tuple((str(path), str(path)) for path in (self._env, self._checkout))
-            self.walls = replace(self.walls, walls=replace(self.walls.walls, tmp=str(self._tmp), binds=binds))
+            walls = replace(self._walls.walls, tmp=str(self._tmp), binds=binds)
+            self._walls = replace(self._walls, walls=walls)
         self._make_empty()
         choice = self._install_all()
-        with self.steps.time("keep"):
+        with self.making.time("keep"):
             remove_tree(self._tmp)
             self._keep_left(before)
             made_at = str(self.folder)
             texts = find_texts(self.folder, made_at)
-            manifest = Manifest(made_at, choice, self._list(), tuple(self.remarks), texts)
+            manifest = Manifest(made_at, choice, self._list(), texts)
             replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
     def _make_empty(self) -> None:
         """Relocatable: no program in it begins with the place where it was made, so a copy of it works."""
-        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.programs.python)
+        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.making.programs.python)
         if self._run("venv", *make, "--seed", str(self._env)):
             return
-        self.remarks.append("the environment has no pip of its own")
         if not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
             raise self._fail()
 
     def _install_all(self) -> str:
         """Install the project, and pytest; the name of the way that was taken."""
-        texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
-        way = next(filter(self._install, order_ways(texts, find_requirements(self.project))), None)
+        project = self.making.project
+        texts = read_texts(project, (*PROJECT_FILES, "uv.lock"))
+        way = next(filter(self._install, order_ways(texts, find_requirements(project))), None)
         if way is None:
             raise self._fail()
         has_pytest = any(package.startswith(f"{PYTEST}==") for package in self._list())
         if not has_pytest and not self._install(Way(PYTEST, (PYTEST,))):
-            remark = "pytest is not installed: the project does not ask for it and it cannot be had"
-            self.remarks.append(remark)
+            print("environment: the project does not ask for pytest, and it cannot be had", flush=True)
         return way.name
 
     def _install(self, way: Way) -> bool:
@@ -214,18 +145,37 @@ class Builder:
         return tuple(sorted({f"{name.replace('_', '-').lower()}=={version}" for name, _, version in found}))
 
     def _run(self, name: str, *words: str) -> bool:
-        """Run uv, inside of walls if there are any; whether it passed."""
-        argv = start = (self.programs.uv, *words)
-        project = self._checkout / self.project.relative_to(self.top)
-        if self.walls is not None:
-            clear_ways(self.walls.walls)
-            start = self.walls.at(str(project)).wrap(*argv)
-        return self.steps.run(name, argv, start, project, self.environ, self._deadline)
+        """Run uv to its end or to the deadline, with all that it starts; whether it passed."""
+        argv = start = (self.making.programs.uv, *words)
+        if self._walls is not None:
+            clear_ways(self._walls.walls)
+            start = self._walls.at(str(self._project)).wrap(*argv)
+        print(f"environment: {name} ...", flush=True)
+        with self.making.time(name), open(self._log, "ab") as stream:
+            stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
+            stream.flush()
+            left_s = max(0.0, self._deadline - time.monotonic())
+            code, is_gone = run_alone(start, self._project, self._environ, stream, left_s)
+        if not is_gone:
+            raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
+        if code is None or time.monotonic() > self._deadline:
+            raise EnvironmentProblem(f"{name}: not done in time, see {LOG}")
+        how = word_end(code)
+        took_s = self.making.steps[-1].duration_s
+        print(f"environment: {name}: {how if code else 'done'} in {took_s:.1f} s", flush=True)
+        if code != 0:
+            self._failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
+        return code == 0
+
+    def _find_cause(self) -> str:
+        """The last line of the output that tells why."""
+        lines = read_end(self._log, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
     def _fail(self) -> EnvironmentProblem:
-        closed = self.walls is not None and not self.walls.walls.network
+        closed = self._walls is not None and not self._walls.walls.network
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
-        return EnvironmentProblem(self.steps.failure + hint)
+        return EnvironmentProblem(self._failure + hint)
 
     def _keep_left(self, before: Collection[str]) -> None:
         """Move what the install made in the checkout out of it; the copy of the checkout goes."""
@@ -238,11 +188,7 @@ class Builder:
 
 
 def make_first(folder: Path) -> EnvironmentReport:
-    """Make the environment that the SETUP of this folder begins with.
-
-    Raises:
-        SessionrunError, OSError: the request cannot be used, or its walls not be built.
-    """
+    """Make the environment that the SETUP of this folder begins with."""
     request = load_record(folder / WISH, EnvironmentRequest)
     report = make_environment(request, folder, raise_if_any(request.walls, builds=True))
     if report.problem is not None:
@@ -258,11 +204,11 @@ def make_environment(
     `walls` are those that the request wishes for.  The report says what is wrong if there is no environment: that
     is a failure of the machine, not of the task.
     """
-    making = _Making(request, walls, Steps(folder))
+    making = Making(request, walls, folder)
     try:
         report = making.make()
     except (SessionrunError, OSError) as error:
-        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps.done), problem=str(error))
+        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps), problem=str(error))
     replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
     return report
 
@@ -290,68 +236,58 @@ def find_digest(
 ) -> str:
     """The digest of what decides about an environment; nothing is made.
 
-    Args:
-        folder, walls: as of `make_environment`.
-        environ: the variables of the process that would make it; None: those of this one.
+    `environ` are the variables of the process that would make it; None: those of this one.
 
     Raises:
-        EnvironmentProblem, OSError: an interpreter or uv is missing, or the inputs cannot be read.
+        EnvironmentProblem: an interpreter or uv is missing.
     """
-    making = _Making(request, walls, Steps(folder))
+    making = Making(request, walls, folder)
     making.look(os.environ if environ is None else environ)
     return making.digest
 
 
-@dataclass
-class _Making:
-    """One environment under way.  The fields from `digest` on are what decides about it: `look` finds that.
+class Making:
+    """One environment under way: `look` finds what decides about it, `make` builds what is lacking, and copies."""
 
-    Attributes:
-        request, walls: as of `make_environment`.
-        steps: what was done.
-        digest: of all that decides; "" while it is not known.
-        project: a directory in `top`, the checkout.
-        environ: the variables of a build.
-        circumstances: what is in the digest beside files.
-    """
+    top: Path
+    project: Path
+    programs: Programs
+    environ: Mapping[str, str]
+    _circumstances: Mapping[str, object]
+    """What is in the digest beside files."""
 
-    request: EnvironmentRequest
-    walls: Enclosure | None
-    steps: Steps
-    digest: str = field(default="", init=False)
-    top: Path = field(init=False)
-    project: Path = field(init=False)
-    programs: Programs = field(init=False)
-    environ: Mapping[str, str] = field(init=False)
-    circumstances: Mapping[str, object] = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.request.walls is not None and self.walls is None:
+    def __init__(self, request: EnvironmentRequest, walls: Enclosure | None, folder: Path) -> None:
+        if request.walls is not None and walls is None:
             raise ValueError("walls that are only wished for hold nothing")
+        self.request, self.walls, self.folder, self.digest = request, walls, folder, ""
+        self.steps: list[EnvironmentStep] = []
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Note how long a step takes."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(EnvironmentStep(name, round(time.monotonic() - begun, 3)))
 
     @property
     def entry(self) -> Path:
-        """Where the entry of the cache is."""
+        """The place in the cache."""
         return self.request.cache / self.digest
 
     def make(self) -> EnvironmentReport:
-        """Look, build if that is needed, and copy.
-
-        Raises:
-            SessionrunError, OSError: there is no environment.
-        """
+        """Look, build if that is needed, and copy."""
         self.look(os.environ)
         with ExitStack() as held:  # meanwhile the entry is not removed
             manifest, built = self._use(held), False
             if manifest is None:
                 self._set_apart()  # the usual entry may be gone since
-                built = self._ensure(held)
-                manifest = load_manifest(self.entry)
-                assert manifest is not None
+                manifest, built = self._ensure(held)
             with suppress(OSError):  # of a cache that may only be read
                 os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
             if self.request.copy:
-                with self.steps.time("copy"):
+                with self.time("copy"):
                     copy_entry(self.entry, manifest, Path(self.request.target), self.top)
         return EnvironmentReport(
             digest=self.digest,
@@ -359,32 +295,27 @@ class _Making:
             path=self.request.target if self.request.copy else None,
             choice=manifest.choice,
             packages=manifest.packages,
-            steps=tuple(self.steps.done),
-            remarks=manifest.remarks,
+            steps=tuple(self.steps),
         )
 
     def look(self, variables: Mapping[str, str]) -> None:
-        """Find out what decides about the environment, in a process with these variables.
-
-        Raises:
-            EnvironmentProblem, OSError: it cannot be found out.
-        """
+        """Find out what decides about the environment, in a process with these variables."""
         request = self.request
         self.top = Path(os.path.realpath(request.top))
         self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
         self.environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
-        with self.steps.time("interpreter"):
+        with self.time("interpreter"):
             cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
             self.programs = find_programs(request.python, self.environ, cwd)
-        with self.steps.time("inputs"):
-            self.circumstances = {
+        with self.time("inputs"):
+            self._circumstances = {
                 "project": os.path.relpath(self.project, self.top),
                 "programs": self.programs.about,
                 "tag": find_tag(request, self.top, read_texts(self.project, PROJECT_FILES)),
                 **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
             }
-            self.digest = make_digest(collect_inputs(self.project), **self.circumstances)
+            self.digest = make_digest(collect_inputs(self.project), **self._circumstances)
             if load_manifest(self.entry) is None:
                 self._set_apart()
 
@@ -394,7 +325,7 @@ class _Making:
         Inside of walls an installer runs what a task may have written.
         """
         if self.walls is not None and not self.request.pristine:
-            self.digest = make_digest(collect_all(self.top), **self.circumstances)
+            self.digest = make_digest(collect_all(self.top), **self._circumstances)
 
     def _use(self, held: ExitStack) -> Manifest | None:
         """The manifest of the entry, which is not removed as long as it is held."""
@@ -404,23 +335,22 @@ class _Making:
         held.callback(os.close, fd)
         return load_manifest(self.entry)
 
-    def _ensure(self, held: ExitStack) -> bool:
-        """Make the entry, unless another process has done so meanwhile; whether it was made now."""
+    def _ensure(self, held: ExitStack) -> tuple[Manifest, bool]:
+        """The manifest of the entry, which is made unless another process did so; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
-        begun = time.monotonic()
-        with hold_entry(self.entry, self.request.limit_s, _say_waiting):
+        with hold_entry(self.entry, LIMIT_S, _say_waiting):
             sweep_entry(self.entry)
-            if self._use(held) is not None:
-                self.steps.done.append(EnvironmentStep("wait", round(time.monotonic() - begun, 3)))
-                return False
+            manifest = self._use(held)
+            if manifest is not None:
+                return manifest, False
             if os.path.lexists(self.entry):
                 discard_entry(self.entry)  # it is damaged
             with make_entry(self.entry, sync_files) as draft:
-                folder, asked = Path(os.path.realpath(draft)), (self.request, self.top, self.project)
-                Builder(*asked, self.programs, self.walls, self.steps, folder, self.environ).build()
-            self._use(held)
-        return True
+                Builder(self, Path(os.path.realpath(draft))).build()
+            manifest = self._use(held)
+            assert manifest is not None
+        return manifest, True
 
 
 def _say_waiting(waited_s: float) -> None:

@@ -5,11 +5,9 @@
     CACHE/environments/tasks/NAME/          the environment of one attempt of a task
     CACHE/environments/tasks/NAME.worktree  a link to the worktree that it was made for
 
-What is made or deleted has other names meanwhile, see `store.trees`.
 An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
-
-The name of a task's environment is made from session, task and attempt, so the name says whose it is: an agent
-may make its environment anew, and no file in it is proof.
+Its name is made from session, task and attempt, so the name says whose it is: an agent may make its environment
+anew, and no file in it is proof.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.store.index import find_cache_folder
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.space import Cached, measure
-from sessionrun.store.trees import discard_entry, find_remains, iterate_entries, sweep_entry, whole_path
+from sessionrun.store.trees import iterate_entries, remove_entry
 from sessionrun.walls.wish import WallsWish
 
 if TYPE_CHECKING:
@@ -35,22 +33,14 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "environments"
-"""In the cache: the directory of all environments."""
 
 WISH: Final = "environment-request.json"
-"""In the folder of a SETUP: what environment is to be made."""
-
 REPORT: Final = "environment.json"
-"""In the folder of a SETUP: how the environment was made, or why it could not be."""
-
 LOG: Final = "environment.log"
-"""Beside it: what uv was told to do, and printed."""
+"""In the folder of a SETUP; in the last is what uv was told to do, and printed."""
 
 MANIFEST: Final = "manifest.json"
 """In an entry: it is whole, and what is in it."""
-
-LIMIT_S: Final = 1800.0
-"""How long a build may take where nothing else is said, and a wait for another process that builds."""
 
 _TASKS: Final = "tasks"
 _WORKTREE: Final = ".worktree"
@@ -66,17 +56,13 @@ class EnvironmentRequest:
     """What environment is to be made.
 
     Attributes:
-        top: the task's checkout.
-        directory: where in it the task's jobs run; the project is looked for from there upwards.
+        directory: where in the checkout `top` jobs run; the project is looked for from there upwards.
         target: where this one is to be, see `find_target`.
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
-        require_cache: nothing is built.
-        limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
         copy: False = only the entry of the cache is made, and nothing at `target`.
         mirror: of whose history `top` has a part; None = it has all.
-        walls: inside of which it is built; None = it is built outside.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
         tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
     """
@@ -86,7 +72,6 @@ class EnvironmentRequest:
     target: str
     python: str | None = None
     require_cache: bool = False
-    limit_s: float = LIMIT_S
     repository: Repository | None = None
     commit: str = "HEAD"
     copy: bool = True
@@ -97,26 +82,16 @@ class EnvironmentRequest:
 
     @property
     def cache(self) -> Path:
-        """The directory of all environments.
-
-        Raises:
-            EnvironmentProblem: no environment is ever made at `target`.
-        """
+        """The directory of all environments; EnvironmentProblem: none is ever made at `target`."""
         return _check_place(Path(self.target)).parent.parent
 
 
 @frozen
 class EnvironmentReport:
-    """What was made.
+    """What was made, or the `problem` why there is none; `digest` is "" where the inputs could not be read.
 
-    Attributes:
-        digest: of the inputs; "" where they could not be read.
-        cached: it was there and was only copied.
-        path: where it is.
-        choice: which of the ways to install was taken.
-        packages: what is installed, as ``name==version``.
-        remarks: lines for people.
-        problem: why there is none.
+    `cached`: it was there and was only copied.  `choice` is the way to install that was taken, `packages` are
+    ``name==version``.
     """
 
     digest: str = ""
@@ -125,7 +100,6 @@ class EnvironmentReport:
     choice: str | None = None
     packages: tuple[str, ...] = ()
     steps: tuple[EnvironmentStep, ...] = ()
-    remarks: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -171,26 +145,20 @@ def drop_environments(cache: str | None, owner: str, folder: Path, *, rooms: boo
 
 
 def find_environments(cache: str | None, owner: str, folder: Path, *, rooms: bool = False) -> list[Path]:
-    """Where the environments of an attempt are, or what a crash left of them."""
+    """Where the environments of an attempt are, whole or not."""
     attempt, (session_id, _, task) = folder.name.partition("-")[0][1:], owner.partition("/")
     if cache is None or not attempt.isdecimal():
         return []
     kinds = (True,) if rooms else (True, False)
     names = (find_target(cache, session_id, task, int(attempt), in_room=in_room) for in_room in kinds)
-    return [target for target in map(Path, names) if os.path.lexists(target) or find_remains(target)]
+    return [target for target in map(Path, names) if any(map(os.path.lexists, (target, link_path(target))))]
 
 
 def clear(target: Path) -> None:
-    """Remove an environment of a task, and what a killed process left of it.
-
-    Raises:
-        EnvironmentProblem: no environment is ever made at this place.
-        OSError: it cannot be removed.
-    """
-    sweep_entry(_check_place(target))
-    with suppress(FileNotFoundError):  # it is not there, or `clean` was faster
-        discard_entry(target)
-    link_path(target).unlink(missing_ok=True)
+    """Remove an environment of a task, whole or not; EnvironmentProblem: none is ever made at this place."""
+    link_path(_check_place(target)).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # `clean` is at it, too
+        remove_entry(target)
 
 
 def _check_place(target: Path) -> Path:
@@ -205,26 +173,21 @@ def link_path(target: Path) -> Path:
 
 
 def iterate_environments(cache: Path) -> Iterator[Cached]:
-    """The entries of a cache, by name, and what killed processes left of others; not the copies of tasks.
-
-    They belong to no repository: others with the same inputs use them, too.
-    """
+    """The entries of a cache, by name, and what killed processes left of others; not the copies of tasks."""
     return iterate_entries(cache / FOLDER, lambda name: _ENTRY.fullmatch(name) is not None, MANIFEST)
 
 
 def iterate_copies(cache: Path) -> Iterator[Cached]:
-    """The environments of tasks in a cache, by name, and what killed processes left of others.
+    """The environments of tasks in a cache, by name.
 
-    RELEASE removes the environment of an attempt with its worktree, and so does `clean --worktrees`.  What is left
-    is of a session that was deleted by hand, or of one that was killed and whose worktree was taken away.
+    One without a worktree is of a session that was deleted by hand, or killed before its worktree was taken away.
     """
     tasks = cache / FOLDER / _TASKS
-    for name in sorted({whole_path(path).name.removesuffix(_WORKTREE) for path in tasks.glob("*")}):
-        target = tasks / name
-        places = [path for path in (target, *find_remains(target)) if os.path.lexists(path)]
+    for name in sorted({path.name.removesuffix(_WORKTREE) for path in tasks.glob("*")}):
+        places = [path for path in (tasks / name, link_path(tasks / name)) if os.path.lexists(path)]
         with suppress(FileNotFoundError):  # removed meanwhile
-            times = [path.lstat().st_mtime for path in (*places, link_path(target)) if os.path.lexists(path)]
-            yield Cached(target, max(times, default=0.0), measure(*places))
+            used_at = max((path.lstat().st_mtime for path in places), default=0.0)
+            yield Cached(tasks / name, used_at, measure(tasks / name))
 
 
 def remove_copy(copy: Cached, *, dry_run: bool = False) -> str | None:

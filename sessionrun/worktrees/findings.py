@@ -163,25 +163,18 @@ def _find_worked(evidence: Evidence) -> set[tuple[str, int]] | None:
 
 def sweep_repository(repository: Repository) -> None:
     """Remove the lock of worktrees and directories that are empty, if no process uses them."""
-    if os.path.isdir(repository.common_dir):
-        _sweep_books(repository)
-    with suppress(OSError):  # something is in it, or it is gone
-        os.rmdir(repository.worktree_dir)
-
-
-def _sweep_books(repository: Repository) -> None:
     from sessionrun.worktrees.registration import LOCK_NAME, register_lock
 
-    common = Path(repository.common_dir)
-    with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
-        os.rmdir(repository.worktree_dir)
-    locks.remove_free(common / LOCK_NAME)
-    unused = [common / "refs" / "sessionrun"]  # git leaves the directory of refs that are gone
-    if not os.path.lexists(repository.worktree_dir):
-        unused.append(common / "lfs")  # made by `git.private`
+    common, unused = Path(repository.common_dir), [Path(repository.worktree_dir)]
+    if common.is_dir():
+        with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
+            unused.pop().rmdir()
+        locks.remove_free(common / LOCK_NAME)
+        # git leaves the directory of refs that are gone; the other one is made by `git.private`
+        unused += [common / "refs" / "sessionrun", common / "lfs"]
     for path in unused:
         with suppress(OSError):  # something is in it, or it is not there
-            os.rmdir(path)
+            path.rmdir()
 
 
 # --- what `clean --cache` takes away ---

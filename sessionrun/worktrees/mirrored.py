@@ -7,15 +7,16 @@ there: they are fetched into it, too.  Neither side's settings are read for that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from sessionrun.git.clone import make_excerpt, open_room
-from sessionrun.model.errors import RepositoryFailed, SessionrunError
+from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError
 from sessionrun.model.places import Place, Start, Upstream, is_commit
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
@@ -24,14 +25,13 @@ from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, reso
 from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import WorkspaceRequest
 
+if TYPE_CHECKING:
+    from sessionrun.model.spec import TaskSpec
+
 
 @contextmanager
 def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
-    """Keep a mirror from being removed; whether there is one.
-
-    Raises:
-        RepositoryFailed: what is there is no mirror.
-    """
+    """Keep a mirror from being removed; whether there is one.  RepositoryFailed: what is there is none."""
     fd = None if upstream is None else share_entry(Path(upstream.mirror))
     try:
         if upstream is not None and fd is not None:
@@ -45,7 +45,7 @@ def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
 @contextmanager
 def use_mirror(
     upstream: Upstream,
-    note: Path,
+    note: Path | None,
     folder: Path | None = None,
     *,
     require_cache: bool = False,
@@ -56,8 +56,7 @@ def use_mirror(
     A ref is looked up once for each session: all tasks that name it begin at the same commit.
 
     Args:
-        upstream: of the task; settled.
-        note: the session's file for where the ref stands.
+        note: the session's file for where the ref stands; None: there is no session yet.
         folder: for temporary files; None: the system's.
         require_cache: fetch nothing.
         limit_s: how long each git command, and the wait for the lock, may take (seconds); None: any time.
@@ -65,12 +64,11 @@ def use_mirror(
     Raises:
         RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
         SessionrunError: another process held the lock for too long.
-        OSError: the cache cannot be written.
     """
-    mirror = Path(upstream.mirror)
+    mirror, known = Path(upstream.mirror), (upstream, note, folder, limit_s)
     with ExitStack() as held:
         is_there = held.enter_context(hold_mirror(upstream))
-        start = _find_start(upstream, note, folder, limit_s, require_cache=require_cache) if is_there else None
+        start = _find_known(*known, require_cache=require_cache) if is_there else None
         if start is None and require_cache:
             what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
             hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
@@ -78,36 +76,35 @@ def use_mirror(
         if start is None:
             with hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
-                start = _find_start(upstream, note, folder, limit_s) if mirror.exists() else None
-                start = start or _fetch_start(upstream, note, folder, limit_s)
+                start = _find_known(*known) if mirror.exists() else None
+                start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
+                _leave_note(note, start)
                 held.enter_context(hold_mirror(upstream))
+        elif require_cache:
+            _leave_note(note, start)
         os.utime(mirror / MARKER)
         yield start
 
 
-def _find_start(
-    upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None, *, require_cache: bool = False
+def _find_known(
+    upstream: Upstream,
+    note: Path | None,
+    folder: Path | None,
+    limit_s: float | None,
+    *,
+    require_cache: bool = False,
 ) -> Start | None:
-    """Where the task begins, as far as nothing has to be fetched for that; None: it has to."""
+    """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
     with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
-        start = _load_note(note)
+        start = _load_note(note) if note is not None else None
         if start is not None and room.git.commit_of(start.commit) == start.commit:
             return start
-        if not (require_cache or is_commit(upstream.ref)):
-            return None  # a branch may have moved
-        start = resolve_ref(room.git, upstream.ref)
-        if start is not None and require_cache:
-            replace_file(note, orjson.dumps(start), durable=False)
-        return start
+        return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
 
 
-def _fetch_start(upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None) -> Start:
-    mirror = Path(upstream.mirror)
-    fetched = fetch_mirror(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
-    if isinstance(fetched, RepositoryFailed):
-        raise fetched
-    replace_file(note, orjson.dumps(fetched), durable=False)
-    return fetched
+def _leave_note(note: Path | None, start: Start) -> None:
+    if note is not None:
+        replace_file(note, orjson.dumps(start), durable=False)
 
 
 def _load_note(note: Path) -> Start | None:
@@ -118,14 +115,7 @@ def _load_note(note: Path) -> Start | None:
 
 @contextmanager
 def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceRequest]:
-    """The request of a PREPARE with the commit at which the session begins; as it is without a mirror.
-
-    Meanwhile the mirror is not removed.
-
-    Raises:
-        RepositoryFailed: the repository cannot be fetched, or has no such ref.
-        SessionrunError, OSError: another process held the mirror for too long, or the cache cannot be written.
-    """
+    """The request of a PREPARE with the commit at which the session begins, see `use_mirror`; or as it is."""
     upstream = request.upstream
     if upstream is None:
         yield request
@@ -146,6 +136,34 @@ def _name_note(upstream: Upstream) -> str:
 
     name = f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")
     return f".start-{hashlib.sha256(name).hexdigest()[:20]}.json"
+
+
+def settle_starts(
+    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
+) -> tuple[TaskSpec, ...]:
+    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
+
+    A ref stands where it does for tasks that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched, or lacks what was asked for.
+    """
+    starts = {(one.upstream.mirror, one.upstream.ref): one.upstream.start for one in known if one.upstream}
+
+    def settle(task: TaskSpec) -> TaskSpec:
+        upstream = task.upstream
+        if upstream is None:
+            return task
+        ref = upstream.mirror, upstream.ref
+        if starts.get(ref) is None:
+            try:
+                with use_mirror(upstream, None, require_cache=require_cache) as starts[ref]:
+                    pass
+            except (SessionrunError, OSError) as error:
+                raise InputError(str(error)) from error
+        return replace(task, upstream=replace(upstream, start=starts[ref]))
+
+    return tuple(map(settle, tasks))
 
 
 def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
@@ -172,10 +190,8 @@ def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
             open_room(Path(common_dir), "", folder, limit_s=limit_s) as mirror,
             open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,
         ):
-            heads = {
-                f"refs/heads/{head}" for head in read_heads(replace(request.repository, common_dir=home), None)
-            }
-            for name in heads.intersection(names):
+            heads = read_heads(replace(request.repository, common_dir=home), None)
+            for name in {f"refs/heads/{head}" for head in heads}.intersection(names):
                 if room.git.commit_of(name) != mirror.git.commit_of(name):
                     raise SessionrunError(f"{name.removeprefix('refs/heads/')} is checked out in {home}")
             room.fetch(*(f"{name}:{name}" for name in names))

@@ -1,38 +1,33 @@
 """Mirrors: one bare repository in the cache for each repository that tasks name, shared by all sessions.
 
-A mirror is an entry of the cache (see `cache`): what has the final name can be trusted, and all fetching is done
-under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection takes
-anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
-a task in it holds work that is nowhere else.  Those that tasks name are fetched before the tasks begin.
+A mirror is an entry of the cache (see `store.trees`): what has the final name can be trusted, and all fetching is
+done under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection
+takes anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a
+branch of a task in it holds work that is nowhere else.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final
 
 import orjson
 
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
-from sessionrun.model.errors import InputError, JobFileError, RepositoryFailed, SessionrunError, name_some
+from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
+from sessionrun.model.places import Start, is_commit, is_path, name_readably
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any, load_usable
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.space import Cached
-from sessionrun.store.trees import hold_entry, iterate_entries, make_entry, remove_unused, sweep_entry
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import TaskSpec
+from sessionrun.store.trees import iterate_entries, make_entry, remove_unused, sweep_entry
 
 FOLDER: Final = "mirrors"
-"""Directory in the cache."""
 
 MARKER: Final = "sessionrun-mirror.json"
 """File in a mirror, written last: it is whole, and of which repository.  Its time is that of the last use."""
@@ -66,12 +61,7 @@ class Marker:
 
 
 def locate_mirror(cache: Path, repo: str) -> Path:
-    """Where the mirror of a repository is, in this cache; different repositories have different mirrors.
-
-    Args:
-        cache: absolute.
-        repo: as in a settled `Upstream`.
-    """
+    """Where the mirror of a repository is, in this cache; `repo` is as in a settled `Upstream`."""
     import hashlib
 
     digest = hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
@@ -79,39 +69,25 @@ def locate_mirror(cache: Path, repo: str) -> Path:
 
 
 def check_whole(mirror: Path, repo: str) -> None:
-    """Refuse a directory that is no mirror of ours, or one of another repository.
-
-    Raises:
-        RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
-    """
-    try:
-        marker = load_record_if_any(mirror / MARKER, Marker)
-        why = "there is none" if marker is None else f"it is of {marker.repo}"
-    except JobFileError as error:
-        marker, why = None, error.why
+    """Refuse a directory that is no mirror of this repository: it may hold work, so it is left to a person."""
+    marker = load_usable(mirror / MARKER, Marker)
     if marker is None or marker.repo != repo:
+        why = "there is none that can be read" if marker is None else f"it is of {marker.repo}"
         raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({MARKER}: {why}): look at it, then move it away")
 
 
 def fetch_mirror(
-    mirror: Path,
-    repo: str,
-    refs: Sequence[str | None],
-    folder: Path | None = None,
-    *,
-    limit_s: float | None = None,
-) -> dict[str | None, Start | RepositoryFailed]:
-    """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
+    mirror: Path, repo: str, ref: str | None, folder: Path | None = None, *, limit_s: float | None = None
+) -> Start:
+    """Make or renew a mirror so that it has this ref, and say where that is; under its lock.
 
     Args:
-        mirror, repo: see `locate_mirror`.
-        refs: of the upstream; None: its HEAD.
+        ref: of the upstream; None: its HEAD.
         folder: for temporary files; None: the system's.
         limit_s: how long each git command may take (seconds); None: any time.
 
     Raises:
-        RepositoryFailed: nothing can be fetched.
-        OSError: the cache cannot be written.
+        RepositoryFailed: nothing can be fetched, or there is no such ref.
     """
     sweep_entry(mirror)
     is_new = not mirror.exists()
@@ -125,19 +101,13 @@ def fetch_mirror(
     check_whole(mirror, repo)
     (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-        if not (is_new or all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs)):
+        if not (is_new or (ref is not None and is_commit(ref) and room.git.commit_of(ref))):
             _renew(room)
-        by_ref = {ref: _fetch_ref(room, ref) for ref in dict.fromkeys(refs)}
-    os.utime(mirror / MARKER)
-    return by_ref
+        return _fetch_ref(room, ref)
 
 
 def _renew(room: Room) -> None:
-    """Fetch all branches and tags, and learn what HEAD is.
-
-    Raises:
-        RepositoryFailed: that cannot be done.
-    """
+    """Fetch all branches and tags, and learn what HEAD is."""
     branch, commit = room.list_head()
     shallow, options = room.real / "shallow", ["--prune", "--tags", "--force"]
     if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
@@ -162,7 +132,7 @@ def _guess_branch(git: Git, commit: str) -> str | None:
     return next(iter(usual), names[0] if len(names) == 1 else None)
 
 
-def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
+def _fetch_ref(room: Room, ref: str | None) -> Start:
     """Where a ref of the upstream is, after a fetch; what is no branch and no tag is fetched by itself."""
     start, wanted, why = resolve_ref(room.git, ref), None, ""
     if is_commit(ref):
@@ -178,7 +148,7 @@ def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
             why = f" ({error})"
     if start is None:
         what = "no commit at its HEAD: name a ref" if ref is None else f"no branch, tag or commit {ref}"
-        return RepositoryFailed(f"{room.repo} has {what}{why}")
+        raise RepositoryFailed(f"{room.repo} has {what}{why}")
     return start
 
 
@@ -264,103 +234,3 @@ def _list_branches_at_home(repo: str) -> Mapping[str, str]:
             with open_room(common, "") as room:
                 return room.git.list_branches()
     return {}
-
-
-Record = dict[str, Any]
-"""One repository: an object of ``precache --json``."""
-
-
-class Wanted(NamedTuple):
-    """A repository, its mirror, and the refs that are wanted of it."""
-
-    repo: str
-    mirror: Path
-    refs: tuple[str | None, ...]
-
-
-class Fetched(NamedTuple):
-    """A repository that was fetched, and where its refs are."""
-
-    record: Record
-    starts: Mapping[str | None, Start]
-
-
-def group_mirrors(tasks: Iterable[TaskSpec]) -> list[Wanted]:
-    """The repositories that tasks name, each with all the refs that are wanted of it."""
-    by_mirror: dict[str, tuple[str, dict[str | None, None]]] = {}
-    for task in tasks:
-        if task.upstream is not None:
-            by_mirror.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
-    return [Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
-
-
-def fetch_wanted(wanted: Wanted, tell: Callable[[Record], None] = lambda record: None) -> Fetched:
-    """Make or renew a mirror; `tell` is given the record when it begins."""
-    begun = time.monotonic()
-    record: Record = {
-        "repo": wanted.repo,
-        "mirror": str(wanted.mirror),
-        "refs": [{"ref": ref, "commit": None} for ref in wanted.refs],
-        "error": None,
-        "duration_s": None,
-        "environments": [],
-    }
-    tell(record)
-    starts: dict[str | None, Start] = {}
-    problems: list[str] = []
-    try:
-        with hold_entry(wanted.mirror, None):
-            by_ref = fetch_mirror(wanted.mirror, wanted.repo, wanted.refs)
-        starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
-        problems = [str(missing) for missing in by_ref.values() if isinstance(missing, RepositoryFailed)]
-    except (SessionrunError, OSError) as error:
-        problems = [str(error)]
-    refs = [{"ref": ref, "commit": starts[ref].commit if ref in starts else None} for ref in wanted.refs]
-    problem = problems[0] if problems else None
-    if len(problems) > 1:
-        problem = f"{problem} (and {len(problems) - 1} more of its refs)"
-    done = {"refs": refs, "error": problem, "duration_s": round(time.monotonic() - begun, 3)}
-    return Fetched(record | done, starts)
-
-
-def settle_starts(
-    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
-) -> tuple[TaskSpec, ...]:
-    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
-
-    A ref stands where it does for tasks that are `known`.
-
-    Raises:
-        InputError: one cannot be fetched, or lacks what was asked for.
-    """
-    starts = {_name_ref(task.upstream): task.upstream.start for task in known if task.upstream is not None}
-    new = [task for task in tasks if task.upstream is not None and starts.get(_name_ref(task.upstream)) is None]
-    for wanted in group_mirrors(new):
-        fetched = _look_up(wanted) if require_cache else fetch_wanted(wanted)
-        if fetched.record["error"] is not None:
-            raise InputError(fetched.record["error"])
-        starts |= {(str(wanted.mirror), ref): start for ref, start in fetched.starts.items()}
-    return tuple(
-        task
-        if task.upstream is None
-        else replace(task, upstream=replace(task.upstream, start=starts[_name_ref(task.upstream)]))
-        for task in tasks
-    )
-
-
-def _name_ref(upstream: Upstream) -> tuple[str, str | None]:
-    return upstream.mirror, upstream.ref
-
-
-def _look_up(wanted: Wanted) -> Fetched:
-    try:
-        check_whole(wanted.mirror, wanted.repo)
-        with open_room(wanted.mirror, wanted.repo) as room:
-            found = {ref: resolve_ref(room.git, ref) for ref in wanted.refs}
-        missing = [ref or "HEAD" for ref, start in found.items() if start is None]
-        if missing:
-            raise RepositoryFailed(f"{wanted.repo} has no {missing[0]} in the cache")
-    except (SessionrunError, OSError) as error:
-        why = f"{error}: nothing may be fetched (require_cache); sessionrun precache fetches it"
-        return Fetched({"error": why}, {})
-    return Fetched({"error": None}, {ref: start for ref, start in found.items() if start is not None})

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
@@ -31,7 +30,7 @@ from sessionrun.git.private import open_fence
 from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place, Start
+from sessionrun.model.places import Place, Start, Upstream
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.session.launch import CALLER_S_REPOSITORY
@@ -47,15 +46,17 @@ from sessionrun.worktrees.crossing import add_tests
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
-from sessionrun.worktrees.mirrored import hold_mirror
-from sessionrun.worktrees.mirrors import Fetched, Record, fetch_wanted, group_mirrors
+from sessionrun.worktrees.mirrored import hold_mirror, use_mirror
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.setup import wish_environment
 
-Result = TypeVar("Result")
+Record = dict[str, Any]
+"""One repository, or one environment: an object of ``precache --json``."""
 
-Starts = Mapping[tuple[str, str | None], Start]
-"""Where refs are, by the mirror and the ref."""
+Tell = Callable[[Record], None]
+
+_Ref = tuple[str, str | None]
+"""A mirror, and a ref of its upstream."""
 
 AT_A_TIME: Final = 4
 """How many are fetched or built at once."""
@@ -74,86 +75,87 @@ def precache(
     limit: int | None = None,
     cache_dir: Path | None = None,
     environments: bool = True,
-    tell: Callable[[Record], None] = lambda record: None,
-    tell_environment: Callable[[Record], None] = lambda record: None,
+    tell: Tell = lambda record: None,
+    tell_environment: Tell = lambda record: None,
 ) -> list[Record]:
     """Fetch what the tasks of an input name, then build their environments, several at a time.
 
-    Returns a record for each repository, in the order of the input: `repo`, `mirror`, `refs` (each with its
-    `commit`, null if it is missing), `error` (null: all is there), `duration_s`, and `environments`.  The last
-    record is of the repository where the session would begin, if tasks have environments in worktrees of that: its
-    `mirror` is null.
-
-    A record of an environment has `digest` (null if it cannot be found out), `tasks`, `path` (null if there is
-    none), `cached` (whether it was there before), `error` (null: it is there), `log` (the directory with the
-    output of a build that failed, or null) and `duration_s`.
+    Returns a record for each repository, in the order of the input; null is a `commit` that is missing, and the
+    `error` if all is there.  The last record is of the repository where the session would begin, if tasks have
+    environments in worktrees of that: its `mirror` is null.
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
-        dialect: how it is read; None: as `run` would guess.
         limit: only the first tasks, so many.
-        cache_dir: the cache; None: the configured one.
-        environments: whether environments are built, too.
-        tell: is given each record when its repository begins (`duration_s` null) and when it is fetched.
+        tell: is given each record, in any thread, when its repository begins (`duration_s` null) and at its end.
         tell_environment: the same for records of environments.
 
     Raises:
         InputError: the input cannot be read, or there is nothing to fetch or to build.
     """
     planned = plan(given, {"dialect": dialect, "cache_dir": cache_dir and str(cache_dir)}, preview=True)
-    if isinstance(planned, Nothing):
-        raise _refuse()
-    spec, tasks = planned.spec, planned.spec.tasks[:limit]
-    wanted = group_mirrors(tasks)
-    fetched: dict[str, Fetched] = {}
-
-    def add(one: Fetched) -> None:
-        fetched[one.record["mirror"]] = one
-        tell(one.record)
-
-    run_abreast([partial(fetch_wanted, repository, tell) for repository in wanted], add)
-    records = [fetched[str(repository.mirror)].record for repository in wanted]
-    if environments and any(task.environment is not None for task in tasks):
-        starts = {(mirror, ref): start for mirror, one in fetched.items() for ref, start in one.starts.items()}
-        built = _build_ahead(_list_ahead(spec, tasks, starts), tell_environment)
+    tasks = () if isinstance(planned, Nothing) else planned.spec.tasks[:limit]
+    wanted: dict[tuple[str, str], dict[str | None, None]] = {}
+    for upstream in filter(None, (task.upstream for task in tasks)):
+        wanted.setdefault((upstream.repo, upstream.mirror), {})[upstream.ref] = None
+    records = [_name_repository(*names, refs) for names, refs in wanted.items()]
+    starts: dict[_Ref, Start] = {}
+    run_abreast([partial(_fetch, record, starts, tell) for record in records])
+    if environments and not isinstance(planned, Nothing) and any(task.environment for task in tasks):
+        built = _build_ahead(_list_ahead(planned.spec, tasks, starts), tell_environment)
+        if None in built and planned.spec.repository is not None:  # nothing is fetched where the session begins
+            own = planned.spec.repository
+            ref = {"ref": own.base_branch, "commit": own.base_commit}
+            records.append({**_name_repository(own.top, None, ()), "refs": [ref], "duration_s": 0.0})
         for record in records:
-            record["environments"] = built.pop(record["mirror"], [])
-        records += [_describe_own(spec, made) for made in built.values()]
+            record["environments"] = built.get(record["mirror"], [])
     if not records:
-        raise _refuse()
+        what = "no task of this input names a repo, or wants an environment that can be built"
+        raise InputError(f"{what}: nothing to fetch ahead")
     return records
 
 
-def _refuse() -> InputError:
-    return InputError(
-        "no task of this input names a repo, or wants an environment that can be built: nothing to fetch ahead"
-    )
+def _name_repository(repo: str, mirror: str | None, refs: Iterable[str | None]) -> Record:
+    wanted = [{"ref": ref, "commit": None} for ref in refs]
+    names: Record = {"repo": repo, "mirror": mirror, "refs": wanted}
+    return {**names, "error": None, "duration_s": None, "environments": []}
 
 
-def _describe_own(spec: SessionSpec, environments: list[Record]) -> Record:
-    """The record of the repository where the session would begin: nothing is fetched for it."""
-    assert spec.repository is not None
-    ref = {"ref": spec.repository.base_branch, "commit": spec.repository.base_commit}
-    names = {"repo": spec.repository.top, "mirror": None, "refs": [ref]}
-    return {**names, "error": None, "duration_s": 0.0, "environments": environments}
+def _fetch(record: Record, starts: dict[_Ref, Start], tell: Tell) -> None:
+    """Make or renew a mirror, and note where its refs are."""
+    begun, mirror, problems = time.monotonic(), record["mirror"], list[str]()
+    tell(record)
+    for ref in record["refs"]:
+        try:
+            with use_mirror(Upstream(record["repo"], ref["ref"], mirror), None) as start:
+                ref["commit"], starts[mirror, ref["ref"]] = start.commit, start
+        except (SessionrunError, OSError) as error:
+            problems.append(str(error))
+            if not os.path.exists(mirror):
+                break  # none of its refs can be had
+    if problems:
+        more = f" (and {len(problems) - 1} more of its refs)" if len(problems) > 1 else ""
+        record["error"] = problems[0] + more
+    record["duration_s"] = round(time.monotonic() - begun, 3)
+    tell(record)
 
 
-def run_abreast(jobs: Sequence[Callable[[], Result]], tell: Callable[[Result], None]) -> None:
-    """Run all, each in a thread; `tell` gets each result when it is there, in the thread of the caller.
+def run_abreast(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run all, each in a thread.
 
     Whatever is raised, Ctrl+C too, ends the others first, and of all children of this process only their programs.
     """
     programs = Programs()
 
-    def run(job: Callable[[], Result]) -> Result:
+    def run(job: Callable[[], None]) -> None:
         with programs.collect():
-            return job()
+            job()
 
     pool = ThreadPoolExecutor(AT_A_TIME)
     futures = [pool.submit(run, job) for job in jobs]
     try:
         for future in as_completed(futures):
-            tell(future.result())
+            future.result()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         while not all(future.done() for future in futures):
@@ -164,11 +166,14 @@ def run_abreast(jobs: Sequence[Callable[[], Result]], tell: Callable[[Result], N
         pool.shutdown()
 
 
+_NOT_THERE: Final = {"path": None, "cached": False, "error": None, "log": None, "duration_s": None}
+
+
 @dataclass
 class _Ahead:
-    """An environment to build: for which commit, with which patch of hidden tests, and for which tasks.
+    """An environment to build: for which commit, with which patch of hidden tests, and for which first task.
 
-    `task` is the first of them, `start` is where its ref is in the mirror; for `record` see `precache`.
+    `start` is where its ref is in the mirror; `log` in the record is the directory of a build that failed.
     """
 
     spec: SessionSpec
@@ -176,22 +181,15 @@ class _Ahead:
     start: Start | None
     commit: str
     tests: str
-    tasks: list[str] = field(default_factory=list)
-    record: Record = field(init=False)
-
-    def __post_init__(self) -> None:
-        names: Record = {"digest": None, "tasks": self.tasks, "path": None, "cached": False}
-        self.record = {**names, "error": None, "log": None, "duration_s": None}
+    record: Record = field(default_factory=lambda: {"digest": None, "tasks": [], **_NOT_THERE})
 
     @property
-    def repository(self) -> str:
-        """The mirror, or the top of the repository where the session begins."""
-        if self.task.upstream is not None:
-            return self.task.upstream.mirror
-        return self.spec.repository.top if self.spec.repository is not None else ""
+    def mirror(self) -> str | None:
+        """None: it is for the repository where the session begins."""
+        return None if self.task.upstream is None else self.task.upstream.mirror
 
 
-def _list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Starts) -> list[_Ahead]:
+def _list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Mapping[_Ref, Start]) -> list[_Ahead]:
     """The environments that these tasks ask for, as far as the commits are known at which they begin."""
     spec = replace(
         spec,
@@ -203,13 +201,13 @@ def _list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Starts) ->
     for task in tasks:
         for ahead in _iterate_ahead(spec, task, starts):
             upstream = task.upstream
-            ground = (ahead.repository, ahead.commit, upstream and upstream.history, task.cwd, task.environment)
+            ground = (ahead.mirror, ahead.commit, upstream and upstream.history, task.cwd, task.environment)
             key = orjson.dumps((*ground, task.links, sorted(task.env.items()), ahead.tests, task.sandbox))
-            by_ground.setdefault(key, ahead).tasks.append(task.id)
+            by_ground.setdefault(key, ahead).record["tasks"].append(task.id)
     return list(by_ground.values())
 
 
-def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Starts) -> Iterator[_Ahead]:
+def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Mapping[_Ref, Start]) -> Iterator[_Ahead]:
     if task.environment is None or not has_worktree(task):
         return
     upstream, repository = task.upstream, spec.repository
@@ -225,29 +223,27 @@ def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Starts) -> Iterato
         yield _Ahead(spec, task, start, commit, tests)
 
 
-def _build_ahead(wanted: Sequence[_Ahead], tell: Callable[[Record], None]) -> dict[str, list[Record]]:
-    """Build environments, several at a time and each digest once; records by the repository, see `precache`."""
-    lock, takers = threading.Lock(), dict[str | None, _Ahead]()
-
-    def tell_one_at_a_time(record: Record) -> None:
-        with lock:
-            tell(record)
-
-    run_abreast([partial(_build, ahead, takers, tell_one_at_a_time) for ahead in wanted], lambda nothing: None)
-    by_repository: dict[str, dict[int, Record]] = {}
+def _build_ahead(wanted: Sequence[_Ahead], tell: Tell) -> dict[str | None, list[Record]]:
+    """Build environments, several at a time and each digest once; records by the mirror."""
+    takers = dict[str | None, _Ahead]()
+    run_abreast([partial(_build, ahead, takers, tell) for ahead in wanted])
+    by_mirror: dict[str | None, dict[int, Record]] = {}
     for ahead in wanted:
         record = takers.get(ahead.record["digest"], ahead).record
-        same = by_repository.setdefault(ahead.repository, {}).setdefault(id(record), {**record, "tasks": []})
-        same["tasks"] = list(dict.fromkeys((*same["tasks"], *ahead.tasks)))
-    return {repository: list(records.values()) for repository, records in by_repository.items()}
+        same = by_mirror.setdefault(ahead.mirror, {}).setdefault(id(record), {**record, "tasks": []})
+        same["tasks"] = list(dict.fromkeys((*same["tasks"], *ahead.record["tasks"])))
+    return {mirror: list(records.values()) for mirror, records in by_mirror.items()}
 
 
-def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Callable[[Record], None]) -> None:
+def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Tell) -> None:
     """Build one, unless another thread has taken its digest."""
     begun, record = time.monotonic(), ahead.record
     try:
         with _open_checkout(ahead) as top:
-            request, environ, log = _ask(ahead, top), _choose_variables(ahead.task), top.with_name("log")
+            request, log = _ask(ahead, top), top.with_name("log")
+            # the variables that a SETUP of the task gets, as far as an installer looks at them
+            own = {name: value for name, value in os.environ.items() if name not in CALLER_S_REPOSITORY}
+            environ = {**own, **ahead.task.env}
             log.mkdir()
             walls = raise_if_any(request.walls, builds=True)
             record["digest"] = digest = find_digest(request, log, walls, environ)
@@ -298,12 +294,6 @@ def _ask(ahead: _Ahead, top: Path) -> EnvironmentRequest:
     directory, git = site.directory_of(ahead.task, place), str(top / ".git")
     wish = wish_environment(site, ahead.task, key, place, top=str(top), directory=directory, git=git)
     return replace(wish, commit=ahead.commit, copy=False, pristine=True)
-
-
-def _choose_variables(task: TaskSpec) -> dict[str, str]:
-    """The variables that a SETUP of the task gets, as far as an installer looks at them."""
-    own = {name: value for name, value in os.environ.items() if name not in CALLER_S_REPOSITORY}
-    return {**own, **task.env}
 
 
 def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[str, str]) -> Record:

@@ -1,8 +1,8 @@
 """What a worktree held after a round: kept as a commit, taken back before the next round, or put back in the end.
 
 A round's work is a commit of its own, with HEAD as its parent.  A ref of ours holds it until RELEASE, so that
-nothing is lost and no branch shows it.  All is done by our own git and can be done again after a crash: the same
-worktree gives the same tree, and a worktree that is half set back is set back again.
+nothing is lost and no branch shows it.  All can be done again after a crash: the same worktree gives the same
+tree, and a worktree that is half set back is set back again.
 
 What no commit can hold (repositories inside, huge files) is never touched; nor is what git ignores.
 """
@@ -31,7 +31,6 @@ REFS: Final = "refs/sessionrun/"
 """Below it are the refs of rounds: SESSION/TASK/aN-round-N, and aN-replaced for what the best round replaced."""
 
 PATCH: Final = "round.patch"
-"""In the folder of a job: what the round had changed."""
 
 DONE: Final = "reset-done"
 """In the folder of a round's first WORK job: the worktree was set back; what lies there now is this round's."""
@@ -70,11 +69,7 @@ def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tu
 
 
 def begin_work(folder: Path) -> NoReturn:
-    """Set the worktree back, and become the agent.
-
-    Raises:
-        SessionrunError, OSError: the worktree cannot be set back, or the agent not be started.
-    """
+    """Set the worktree back, and become the agent."""
     request = load_request(folder, WorkRequest)
     try:
         take_back(request, folder)
@@ -101,12 +96,7 @@ def take_back(request: WorkRequest, folder: Path) -> None:
 
 
 def keep_work(site: Site, name: str, patch: Path) -> Kept:
-    """Write the diff of what lies in the worktree to `patch`, and then make it a commit that the ref `name` holds.
-
-    Raises:
-        GitError: the worktree cannot be read, or the commit not be made; nothing of the work was changed.
-        OSError: the patch cannot be written.
-    """
+    """Write the diff of what lies in the worktree to `patch`, then make it a commit that the ref `name` holds."""
     git = site.git
     written = write_worktree(site)
     message = f"Round of task {site.request.task} ({name})\n"
@@ -123,11 +113,7 @@ def is_kept(site: Site, name: str) -> bool:
 
 
 def set_back(site: Site, content: str, head: str) -> None:
-    """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done; done again it may.
-    """
+    """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`."""
     git, branch = site.git, f"refs/heads/{site.place.branch}"
     _unlock(git)
     git("symbolic-ref", "HEAD", branch)
@@ -144,9 +130,6 @@ def put_back(site: Site) -> str | None:
     """Put the best round's work in the place of what came after it; or say why not, if that would lose something.
 
     What is replaced stays as a patch, and as a commit until the refs are dropped.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done; done again it may.
     """
     git, best = site.git, site.request.best
     if best is None or git.commit_of(best) != best:
@@ -167,24 +150,17 @@ def put_back(site: Site) -> str | None:
 
 def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
-    if not _may_have_refs(Path(request.repository.common_dir)):
-        return
+    common = Path(request.repository.common_dir)
+    packed = common / "packed-refs"
+    is_packed = packed.is_file() and REFS.encode() in packed.read_bytes()
+    if not is_packed and not any((common / name).exists() for name in (REFS, "reftable")):
+        return  # few sessions have any, and to ask git takes longer
     for name in git.list_refs(_name_ref(request)):
         git.attempt("update-ref", "-d", name)
 
 
 def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
     return f"{REFS}{request.session_id}/{request.task}/{name}"
-
-
-def _may_have_refs(common_dir: Path) -> bool:
-    """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
-    if (common_dir / "reftable").exists():
-        return True
-    try:
-        return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
-    except OSError:
-        return False
 
 
 def _unlock(git: Git) -> None:

@@ -1,12 +1,9 @@
 """Worktrees that stay after their task: how one is found, taken, brought to where a task begins, and left.
 
-The mark in the administrative directory (see `registration`) says who has the seat.  While a task has it, the mark
-is that of any worktree: its owner and its branch.
-
-The mark of a free seat names no owner: `FREE`, then the commit that lies there, and the session that had it last;
-then, if it could not be brought to where a task begins, why: it is set aside, and no task takes it any more.
-What a task leaves is on its branch before the mark changes, so a free seat holds nothing of its own but what git
-ignores: caches, for which it stays.
+The mark in the administrative directory (see `registration`) says who has the seat: its owner and its branch, or
+`FREE`, then the commit that lies there, and the session that had it last; then, if it could not be brought to
+where a task begins, why: it is set aside, and no task takes it any more.  What a task leaves is on its branch
+before the mark changes, so a free seat holds nothing of its own but what git ignores: caches, for which it stays.
 
 A seat is taken under the lock of all worktrees.  Whatever is not a free seat as its last task left it is passed
 over, and the next number is tried: another session's, a user's directory, one in which a user worked since.  All
@@ -16,7 +13,6 @@ but what git ignores goes when the next task takes it, and so do locks, settings
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +22,7 @@ import orjson
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import RULES, hide_name, included_files
+from sessionrun.git.repository import RULES, hide_name, ignore_words, included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
@@ -58,14 +54,10 @@ from sessionrun.worktrees.site import Brought, Site, claim_first, find_links, fr
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""
 
-OWN_RULES: Final = "sessionrun-rules"
-"""In the administrative directory of a free seat: what git ignored there when its last task was released."""
-
 WALLED: Final = "sessionrun-walled"
-"""In the same: its last task had walls, so git outside does not read its files."""
+"""Beside the mark of a free seat: its last task had walls, so git outside does not read its files."""
 
 MOST: Final = 1000
-"""How many numbers are tried."""
 
 _OF_ANY_WORKTREE: Final = frozenset((MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
 """What stays in the administrative directory of a seat: all else is of the task before."""
@@ -108,14 +100,13 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     if read_head(admin) != free.commit:
         return False
     of_no_task = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
-    git, rules, own = fence.inside(path, admin), admin / OWN_RULES, None
+    git, own = fence.inside(path, admin), None
     if (admin / WALLED).exists():
         from sessionrun.worktrees.own import open_apart  # only walled tasks need it
 
         own = open_apart(fence, of_no_task, path, git)
         git, folder = own.git, own.scratch
-        rules = Path(shutil.copy(rules, folder))
-    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={rules}")
+    ignore = ignore_words(fence.repository, folder)
     written = write_worktree(Site(fence, git, of_no_task, Brought(path), ignore, folder, own))
     # HEAD is on no branch; but in a git directory apart it is
     return written.tree == written.head.tree and len(written.problems) == int(own is None)
@@ -140,11 +131,7 @@ def has_seat(request: WorkspaceRequest, claim: Claim) -> bool:
 
 
 def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
-    """Take the first seat that is free, or make one where there is none; under the lock.
-
-    Raises:
-        SessionrunError, OSError: no seat can be had; only the claim is left.
-    """
+    """Take the first seat that is free, or make one where there is none; under the lock."""
     seats = request.seats
     assert seats is not None
     _hide_seats(seats)
@@ -217,9 +204,6 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     """Bring the task's seat to where the task begins; one where that fails is set aside, and another is taken.
 
     Returns the claim of the seat that is ready.
-
-    Raises:
-        SessionrunError, OSError: the other one cannot be made ready either.
     """
     try:
         _set_back(fence, request, claim, folder)
@@ -306,9 +290,7 @@ def drop_task_file(git: Git, place: Place) -> None:
 def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
 
-    Args:
-        commit: all that lies there; a ref holds it.
-        request: of the task, whose links go.
+    `commit` is all that lies there; a ref holds it.
     """
     admin = git.git_dir
     assert admin is not None
@@ -321,7 +303,6 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
     else:
         git("read-tree", commit)
         replace_file(admin / WALLED, b"", durable=False)
-    replace_file(admin / OWN_RULES, request.repository.excludes.encode(), durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
     write_mark(admin, FREE, commit, request.session_id)
 

@@ -1,9 +1,6 @@
 """A task's worktree, opened for our git: where it is, what of it is ours and no work, and what a kill left in it.
 
 Also the names of branches and directories that a task may have: what is free, and what comes after it.
-
-Git locks a file by making another beside it, ``NAME.lock``.  If it is killed, that stays, and each later command
-fails.  A job of ours that is killed begins again: it removes the locks that its earlier start can have left.
 """
 
 from __future__ import annotations
@@ -79,12 +76,10 @@ class Site:
     """A worktree with work in it.
 
     Attributes:
-        fence: of its repository.
         git: in the worktree; of a walled task inside of walls, in a git directory of its own.
         request: whose it is; its place names branch and base commit.
-        brought: what of it is ours and no work.
         ignore: arguments for ``git ls-files`` that say what is ignored.
-        folder: the job's, for a private index.
+        folder: for a private index.
         own: the git directory of a walled task; None: it has no walls.
     """
 
@@ -135,7 +130,7 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
     """The task's worktree, for as long as a job needs it; what an earlier start of the job has locked is free.
 
     Raises:
-        SessionrunError, OSError: there is no such worktree any more, or git fails.
+        SessionrunError: there is no such worktree any more, or git fails.
     """
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         path = find_worktree(request)
@@ -148,11 +143,7 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
 def find_site(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, apart: bool = False) -> Site:
     """The worktree at `path`, to be read and parked; `folder` is the job's.
 
-    Args:
-        apart: the git directory of a walled task cannot be read: another one serves for its files.
-
-    Raises:
-        SessionrunError, OSError: as `find_git`; or the git directory of a walled task cannot be read.
+    With `apart` the git directory of a walled task cannot be read: another one serves for its files.
     """
     git, ignore, own = find_git(fence, request, path), ignore_words(request.repository, folder), None
     if request.walls is not None:
@@ -175,7 +166,7 @@ def find_links(request: WorkspaceRequest) -> dict[str, str]:
 
 
 def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
-    """Git in the worktree, outside of walls; checks that it is this worktree and not a repository around it.
+    """Git in the worktree, outside of walls.
 
     Raises:
         SessionrunError: an agent removed or replaced the worktree's link to its repository.
@@ -221,15 +212,11 @@ def word_message(what: str, request: WorkspaceRequest) -> str:
 
 
 def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | None) -> None:
-    """At the start of a job: if it has begun before, remove the locks made since then on what is the task's alone.
+    """At the start of a job: if it has begun before, remove the locks that a git which was killed since then left.
 
-    That are locks of its refs (of a mirror's task in the user's repository, too), and those of its worktree: no
-    other process of the task runs now.  The lock of all packed refs may be another program's.  It goes when it is
-    older than `STALE_LOCK_S`.
-
-    Args:
-        request: its place names the branch.
-        worktree: where it is; None: it is gone.
+    That are locks of the task's refs (of a mirror's task in the user's repository, too), and those of its
+    worktree, if that is there: no other process of the task runs now.  The lock of all packed refs may be another
+    program's.  It goes when it is older than `STALE_LOCK_S`.
     """
     begun = folder / BEGUN
     try:
@@ -285,7 +272,6 @@ def _remove(lock: Path) -> None:
 
 
 NAME_TRIES: Final = 8
-"""How many names to try that look free and turn out to be taken."""
 
 
 def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
@@ -307,11 +293,7 @@ def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
 
 
 def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3 and so on.
-
-    Args:
-        stem: the name of the branch, if it is free.
-    """
+    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3, ..."""
     for number in itertools.count(1):
         suffix = "" if number == 1 else f"-{number}"
         branch = stem + suffix
@@ -322,11 +304,7 @@ def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]
 def free_names(
     repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Branches and directories for a task that do not exist yet, as `free_branches`.
-
-    Args:
-        directory: the name of the directory, if it is free; None = as the branch.
-    """
+    """The same with directories, which are named like the branch where `directory` says no other name."""
     for branch, suffix in free_branches(stem, taken):
         path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
         if not os.path.lexists(path):

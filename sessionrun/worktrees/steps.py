@@ -157,7 +157,7 @@ def check_environments(spec: SessionSpec) -> None:
         if task.environment is None:
             continue
         from sessionrun.store.interpreters import locate_uv
-        from sessionrun.worktrees.env_interpreter import NO_UV
+        from sessionrun.worktrees.env_inputs import NO_UV
 
         if locate_uv({**os.environ, **task.env}) is None:
             raise InputError(f"environment of task {task.id}: {NO_UV}")

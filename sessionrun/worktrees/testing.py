@@ -160,8 +160,6 @@ _WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 _SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
-_ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_LETTERS: Final = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 @frozen
@@ -169,7 +167,7 @@ class Rules:
     """How the files of a task are told apart.
 
     Attributes:
-        test_files: patterns of paths that are tests; empty: the usual ones.
+        test_files: patterns; empty: the usual ones.
         own: patterns of test set-up that belongs to the work all the same.
         commands: of the check; what they run is test set-up.
         directory: where they run, from the top of the repository.
@@ -250,10 +248,7 @@ def _load(text: str) -> dict[str, Any] | None:
 def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: Callable[[str], str]) -> set[str]:
     """The files that are test set-up, besides those of `SET_UP`, where a check is a command of the user's.
 
-    Args:
-        base: all files before the work.
-        added: those that the work brought.
-        read: gives the text of a file of the base.
+    `base` are all files before the work, of which `read` gives the text, and `added` those that the work brought.
     """
     base, build = set(base), compile_patterns(BUILD)
     found = {name for name in base if build.match(name)}
@@ -314,24 +309,15 @@ def _name_files(section: bytes) -> Iterator[str]:
     head = section.partition(b"\n@@ ")[0].split(b"\n")
     if not head[0].startswith(b"diff --git "):
         return
-    named = False
-    for line in head[1:]:
-        for mark, prefix in ((b"--- ", b"a/"), (b"+++ ", b"b/"), (b"rename from ", b""), (b"rename to ", b"")):
-            name = _unquote(line[len(mark) :].removesuffix(b"\t")) if line.startswith(mark) else b""
-            if name.startswith(prefix) and name not in (b"", b"/dev/null"):
-                named = True
-                yield name[len(prefix) :].decode("utf-8", "surrogateescape")
-    if not named:  # a file without content, or binary: both names are the same
-        both = head[0].removeprefix(b"diff --git ")
-        yield _unquote(both[: (len(both) - 1) // 2]).removeprefix(b"a/").decode("utf-8", "surrogateescape")
+    both, renamed = head[0].removeprefix(b"diff --git "), (b"rename from ", b"rename to ")
+    names = [_unquote(line.partition(b" ")[2].partition(b" ")[2]) for line in head if line.startswith(renamed)]
+    if not names:  # both names are the same
+        names = [_unquote(both[: (len(both) - 1) // 2]).removeprefix(b"a/")]
+    for name in names:
+        yield name.decode("utf-8", "surrogateescape")
 
 
 def _unquote(name: bytes) -> bytes:
     if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
         return name
-    return _ESCAPE.sub(_unescape, name[1:-1])
-
-
-def _unescape(found: re.Match[bytes]) -> bytes:
-    code = found[1]
-    return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _LETTERS.get(code, code)
+    return name[1:-1].decode("unicode_escape").encode("latin-1")

@@ -166,8 +166,12 @@ def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
     assert add_tests(repository, source, base, b"", tmp_path) == source
     with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, patch.replace(" def test_a", " def test_z").encode(), tmp_path)
-    with pytest.raises(NotApplicable, match="not a patch"):
+    with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, b"garbage\n", tmp_path)
+    git(top, "reset", "-q", "--hard")
+    git(top, "mv", "src/a.py", "src/b.py")
+    commit_id = add_tests(repository, source, base, (git(top, "diff", "--cached", "-M") + "\n").encode(), tmp_path)
+    assert show("src/b.py").startswith("line 0\n"), "the old name of a rename is as in the base, too"
     again = take_source(repository, replace(place, commit=base), (), tmp_path)
     assert again == base, "without work there is the base alone"
 

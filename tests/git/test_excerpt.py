@@ -48,7 +48,7 @@ class Upstream:
         git(self.top, "checkout", "-q", "main")
         self.mirror = locate_mirror(place / "cache", str(self.top))
         self.mirror.parent.mkdir(parents=True)
-        fetch_mirror(self.mirror, str(self.top), [self.base])
+        fetch_mirror(self.mirror, str(self.top), self.base)
 
 
 @pytest.fixture(scope="module")

@@ -73,15 +73,13 @@ def test_what_is_broken_off_leaves_the_children_of_its_caller(
         other.start()
         other.join()
 
-    def break_off(result: None) -> None:
-        raise BrokenOff
-
-    def wait_for_it() -> None:
+    def break_off() -> None:
         begin_another()
         eventually(lambda: place.exists() and place.read_text())
+        raise BrokenOff
 
     with pytest.raises(BrokenOff):
-        run_abreast([work, wait_for_it], break_off)
+        run_abreast([work, break_off])
     assert len(failed) == 1
     eventually(partial(has_ended, int(place.read_text())))
     assert [child.poll() for child in own] == [None, None]

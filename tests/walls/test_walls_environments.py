@@ -20,7 +20,7 @@ from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.worktrees import env_make
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
-from sessionrun.worktrees.env_interpreter import find_programs
+from sessionrun.worktrees.env_inputs import find_programs
 from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
 from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
 

@@ -17,7 +17,7 @@ from sessionrun.model.places import Start, Upstream, check_ref, name_readably, p
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import lock_path
 from sessionrun.worktrees.mirrored import use_mirror
-from sessionrun.worktrees.mirrors import MARKER, fetch_mirror, iterate_mirrors, locate_mirror, remove_mirror
+from sessionrun.worktrees.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror
 
 
 @dataclass
@@ -385,12 +385,3 @@ def test_a_note_that_a_task_wrote_is_believed_only_if_the_mirror_has_the_commit(
     for text in ("{", '{"name": "x", "commit": "--evil"}', '{"name": "x", "commit": "' + "0" * 40 + '"}'):
         (place.root / "note-None").write_text(text)
         assert place.use().commit == commit
-
-
-def test_several_refs_come_with_one_look_and_each_failure_is_told_by_itself(place: Place) -> None:
-    commit = place.run("rev-parse", "HEAD")
-    place.mirror.parent.mkdir(parents=True)
-    found = fetch_mirror(place.mirror, str(place.top), ["main", commit, "nope", None])
-    assert found["main"] == found[None] == Start("main", commit)
-    assert found[commit] == Start(commit[:12], commit)
-    assert isinstance(found["nope"], RepositoryFailed)

@@ -237,7 +237,6 @@ def test_a_seat_in_which_no_task_can_begin_is_set_aside(seated: Seated, monkeypa
         put_first(seated.project, patch, refuses)
         assert seated.begin("two")[1].name == "w2"
     assert seated.project.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
-    (seated.top / ".git/worktrees/w1/sessionrun-rules").touch()  # all lies there again as it was
     assert seated.begin("three")[1].name == "w3"
     folder, repository, seats = seated.folder(), seated.project.repository(), Seats(str(seated.place))
     (folder / "jobs").mkdir()

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Age, Count, Size, Words, cache_dir_option, json_option, results_dir_option
+from sessionrun.cli.options import (
+    Age,
+    Count,
+    Size,
+    Words,
+    cache_dir_option,
+    flag,
+    json_option,
+    results_dir_option,
+    valued,
+)
 from sessionrun.cli.render import escape, show
 from sessionrun.cli.selecting import label_option, since_option
 from sessionrun.client.clean import CLEANED, clean
@@ -16,37 +26,19 @@ from sessionrun.model.errors import InputError
 
 @click.command("clean")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@click.option(
-    "--older-than",
-    "older_than_s",
-    type=Age(),
-    metavar="AGE",
-    help="Only sessions that ended longer ago than this: 7d, 12h, 30m.",
-)
-@click.option(
-    "--state",
-    "states",
-    type=Words(CLEANED),
-    metavar="STATE,...",
-    help="Only sessions in these states, such as failed or interrupted.  [default: completed,cancelled]",
+@valued("--older-than older_than_s", Age(), "Only sessions that ended longer ago than this: 7d, 12h, 30m.")
+@valued(
+    "--state states",
+    Words(CLEANED),
+    "Only sessions in these states, such as failed or interrupted.  [default: completed,cancelled]",
 )
 @label_option
 @since_option
-@click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
-@click.option(
-    "--worktrees",
-    is_flag=True,
-    help="Delete worktrees whose work is on a branch, and branches that are merged or empty.",
-)
-@click.option(
-    "--cache",
-    is_flag=True,
-    help="Delete mirrors, environments, replicas that nothing uses, longest unused first.",
-)
-@click.option(
-    "--max-size", type=Size(), metavar="SIZE", help="With --cache: only until the cache is this small: 20G."
-)
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted, at most.")
+@valued("--keep", Count(), "Keep the newest N sessions.")
+@flag("--worktrees", "Delete worktrees whose work is on a branch, and branches that are merged or empty.")
+@flag("--cache", "Delete mirrors, environments, replicas that nothing uses, longest unused first.")
+@valued("--max-size", Size(), "With --cache: only until the cache is this small: 20G.")
+@flag("--dry-run", "Only list what would be deleted, at most.")
 @json_option
 @cache_dir_option
 @results_dir_option

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Duration, json_option
+from sessionrun.cli.options import Duration, flag, json_option, valued
 from sessionrun.cli.render import print_json, print_table, show
 from sessionrun.model.errors import InputError
 
@@ -42,8 +42,8 @@ def certs(directory: Path | None, as_json: bool) -> None:
 
 
 @command.command("head")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), default=8786, metavar="N", help="[default: 8786]")
+@valued("--host", "ADDRESS", "Where to listen.  [default: 127.0.0.1]", default="127.0.0.1")
+@valued("--port", "N", "[default: 8786]", click.IntRange(0, 65535), default=8786)
 def head(host: str, port: int) -> int:
     """Be the cluster's scheduler until Ctrl-C; prints its address.
 
@@ -61,15 +61,14 @@ def head(host: str, port: int) -> int:
 
 @command.command("node")
 @click.argument("address")
-@click.option("--name", metavar="NAME", help="Its name.  [default: this machine's]")
-@click.option("--slots", type=int, metavar="N", help="Tasks at once.  [default: the number of processors]")
-@click.option(
+@valued("--name", "NAME", "Its name.  [default: this machine's]")
+@valued("--slots", "N", "Tasks at once.  [default: the number of processors]", int)
+@valued(
     "--rescue",
-    type=Duration(),
-    metavar="TIME",
-    help="How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
+    Duration(),
+    "How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
 )
-@click.option("--systemd", is_flag=True, help="Print a unit for systemd that runs this command, and end.")
+@flag("--systemd", "Print a unit for systemd that runs this command, and end.")
 def node(address: str, name: str | None, slots: int | None, rescue: float | None, systemd: bool) -> int:
     """Run jobs for the cluster whose scheduler is at ADDRESS, until Ctrl-C.
 
@@ -122,8 +121,8 @@ def status(address: str, as_json: bool) -> None:
 
 @command.command("stop")
 @click.argument("address")
-@click.option("--force", is_flag=True, help="Also if jobs run: they are killed, and their tasks are lost.")
-@click.option("--yes", is_flag=True, help="Do not ask; needed off a terminal.")
+@flag("--force", "Also if jobs run: they are killed, and their tasks are lost.")
+@flag("--yes", "Do not ask; needed off a terminal.")
 @json_option
 def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
     """End the programs of all nodes and of the head of the cluster at ADDRESS.

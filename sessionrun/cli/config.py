@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import json_option
+from sessionrun.cli.options import flag, json_option
 from sessionrun.cli.render import print_document, print_json, print_table, tell_value
 from sessionrun.client.schemas.schemas import NAMES, describe
 
 
 @click.command("config")
-@click.option("--origin", is_flag=True, help="Also say where each setting is written.")
+@flag("--origin", "Also say where each setting is written.")
 @json_option
 def command(origin: bool, as_json: bool) -> None:
     """Show the settings of configuration files and environment that are in use here.

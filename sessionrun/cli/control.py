@@ -16,10 +16,11 @@ from sessionrun.cli.options import (
     Count,
     Duration,
     add_options,
-    json_option,
+    flag,
     quiet_option,
-    results_dir_option,
     sync_option,
+    valued,
+    verb,
 )
 from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import (
@@ -148,12 +149,11 @@ def ask_each(
 
 
 def _timeout_option(done: str) -> Callable[[_Command], _Command]:
-    return click.option(
+    return valued(
         "--timeout",
-        type=Duration(),
+        Duration(),
+        f"How long to wait until {done}; 0 = only ask.  [default: 60s]",
         default=TAKEN_TIMEOUT_S,
-        metavar="TIME",
-        help=f"How long to wait until {done}; 0 = only ask.  [default: 60s]",
     )
 
 
@@ -178,14 +178,10 @@ def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Cho
     return Chosen(sessions, (), len(session_ids) > 1)
 
 
-@click.command("cancel")
+@verb("cancel")
 @_control_options
-@click.option(
-    "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or saving work."
-)
-@click.option("--tree", is_flag=True, help="Also the sessions that its tasks launched, and those inside of them.")
-@json_option
-@results_dir_option
+@flag("--now", "Kill at once, without grace time; also jobs that are stopping or saving work.")
+@flag("--tree", "Also the sessions that its tasks launched, and those inside of them.")
 def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any) -> int:
     """Stop session ID, or only the given tasks, with all their processes; or several sessions.
 
@@ -211,11 +207,9 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     return ask_each(chosen, "cancel", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("hold")
+@verb("hold")
 @_control_options
-@click.option("--reason", metavar="TEXT", help="What `status` shows as the reason.  [default: on request]")
-@json_option
-@results_dir_option
+@valued("--reason", "TEXT", "What `status` shows as the reason.  [default: on request]")
 def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> int:
     """Start nothing more of session ID, or of the given tasks, or of several sessions, until `release`.
 
@@ -225,10 +219,8 @@ def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> 
     return ask_each(_choose(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("release")
+@verb("release")
 @_control_options
-@json_option
-@results_dir_option
 def release(timeout: float, as_json: bool, **selected: Any) -> int:
     """Let session ID, or only the given tasks, or several sessions, go on after `hold`.
 
@@ -238,19 +230,10 @@ def release(timeout: float, as_json: bool, **selected: Any) -> int:
     return ask_each(_choose(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("set")
+@verb("set")
 @_sessions_argument
-@click.option(
-    "--max-parallel",
-    "width",
-    type=Count(),
-    metavar="N",
-    required=True,
-    help="How many tasks may run at once; 0 = no limit.",
-)
+@valued("--max-parallel width", Count(), "How many tasks may run at once; 0 = no limit.", required=True)
 @_timeout_option("it is done")
-@json_option
-@results_dir_option
 def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
     """Change how many tasks of sessions ID, which run, may run at once.
 
@@ -263,10 +246,8 @@ def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
     return ask_each(_choose_whole(**selected), "set", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("resume")
+@verb("resume")
 @_sessions_argument
-@json_option
-@results_dir_option
 def resume(as_json: bool, **selected: Any) -> int:
     """Let sessions ID go on where they were when the last process was killed or the machine went down.
 
@@ -286,16 +267,14 @@ def resume(as_json: bool, **selected: Any) -> int:
     return act_on_each(_choose_whole(**selected), act, as_json=as_json)
 
 
-@click.command("continue")
+@verb("continue")
 @click.argument("session_id", metavar="ID")
 @click.argument("task", metavar="TASK")
 @click.argument("text", metavar="TEXT", required=False)
-@click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Read the follow-up from FILE.")
+@valued("--file", "FILE", "Read the follow-up from FILE.", click.Path(path_type=Path))
 @_timeout_option("the session has taken it")
 @sync_option
 @quiet_option
-@json_option
-@results_dir_option
 def follow_up(
     session_id: str,
     task: str,
@@ -338,22 +317,16 @@ def _read_text(text: str | None, file: Path | None) -> str:
         raise InputError(f"{'stdin' if given == '-' else given}: is not UTF-8; save it as UTF-8") from None
 
 
-@click.command("retry")
+@verb("retry")
 @_control_options
-@click.option("--failed", is_flag=True, help="Only tasks that failed or timed out.")
-@click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
-@click.option(
-    "--no-ready",
-    is_flag=True,
-    help="With another agent or model: do not check first whether agents are signed in and ready.",
-)
-@click.option("--agent", metavar="NAME", help="Try them with this agent.")
-@click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")
-@click.option("--prompt", metavar="TEXT", help="Try the task with this prompt instead of its own.")
+@flag("--failed", "Only tasks that failed or timed out.")
+@flag("--lost", "Only tasks that were lost or interrupted; with --failed: either.")
+@flag("--no-ready", "With another agent or model: do not check first whether agents are signed in and ready.")
+@valued("--agent", "NAME", "Try them with this agent.")
+@valued("--model", "NAME", "Try them with this model, as the agent CLI spells it.")
+@valued("--prompt", "TEXT", "Try the task with this prompt instead of its own.")
 @sync_option
 @quiet_option
-@json_option
-@results_dir_option
 def retry(
     timeout: float,
     failed: bool,

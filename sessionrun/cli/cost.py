@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Since, json_option, results_dir_option
+from sessionrun.cli.options import Since, flag, valued, verb
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time, warn
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
@@ -54,22 +54,15 @@ class Spent(NamedTuple):
         return ({"model": self.model, "agent": self.agent, "session": session}[by],)
 
 
-@click.command("cost")
+@verb("cost")
 @click.argument("session_ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"
 )
-@click.option(
-    "--since",
-    type=Since(),
-    metavar="DATE",
-    help="Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.",
-)
-@click.option("--all", "everything", is_flag=True, help="All sessions of the results directory.")
+@valued("--since", Since(), "Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.")
+@flag("--all everything", "All sessions of the results directory.")
 @label_option
 @state_option
-@json_option
-@results_dir_option
 def command(
     session_ids: tuple[str, ...],
     by: str | None,

@@ -11,11 +11,13 @@ import click
 from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
+    flag,
     json_option,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
+    valued,
 )
 from sessionrun.cli.render import escape_line, print_json, warn
 from sessionrun.cli.start import Launch, options_of, start_session, take_options
@@ -29,31 +31,19 @@ _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for 
 
 @click.command("work", epilog=_EPILOG)
 @click.argument("tasks", metavar="[TASK...]", nargs=-1)
-@click.option("--group", metavar="GROUP", help="Only the tasks of this group.")
+@valued("--group", "GROUP", "Only the tasks of this group.")
 @click.option("--once/--watch", "once", default=True, help="End when nothing is left, or wait for more tasks.")
-@click.option(
-    "--import",
-    "listed",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="First put the tasks of this list into the queue.",
-)
-@click.option(
-    "--ingest",
-    type=Count(),
-    metavar="N",
-    help="Let up to N follow-ups of agents come into the queue by themselves.",
-)
-@click.option(
-    "--config",
-    "configuration",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A dispatch_config.json.  [default: that in the top of the repository]",
+@valued("--import listed", "FILE", "First put the tasks of this list into the queue.", click.Path(path_type=Path))
+@valued("--ingest", Count(), "Let up to N follow-ups of agents come into the queue by themselves.")
+@valued(
+    "--config configuration",
+    "FILE",
+    "A dispatch_config.json.  [default: that in the top of the repository]",
+    click.Path(path_type=Path),
 )
 @options_of(_SETTINGS, hidden=True)
 @ready_option
-@click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
+@flag("--dry-run", "Show what would run first; change nothing.")
 @sync_option
 @quiet_option
 @backend_option

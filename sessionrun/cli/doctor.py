@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import flag, verb
 from sessionrun.cli.render import escape_line, print_json, print_table
 from sessionrun.model.errors import InputError
 
@@ -22,11 +22,9 @@ AGENTS: Final = "agents"
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
-@click.command("doctor")
+@verb("doctor")
 @click.argument("session_id", metavar="[ID | agents]", required=False)
-@click.option("--fix", is_flag=True, help="Repair what can be repaired without risk.")
-@json_option
-@results_dir_option
+@flag("--fix", "Repair what can be repaired without risk.")
 def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path | None) -> int:
     """Look session ID over or, without ID, the environment and every session here.
 

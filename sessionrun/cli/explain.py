@@ -16,9 +16,9 @@ from sessionrun.cli.facts import (
     whereabouts_lines,
     word_lines,
 )
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import flag
 from sessionrun.cli.render import escape_line, local_time, print_json
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import IDS_WIDTH, contact_lines, feed_lines, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
@@ -54,12 +54,8 @@ _SHOWN: Final = 200
 """How much of a follow-up is shown (characters)."""
 
 
-@click.command("explain")
-@words_argument
-@click.option("--files", is_flag=True, help="With TASK: also name the files with what it printed.")
-@json_option
-@results_dir_option
-@each_session()
+@session_verb("explain")
+@flag("--files", "With TASK: also name the files with what it printed.")
 def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 

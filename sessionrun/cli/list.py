@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, flag, valued, verb
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
@@ -38,14 +38,12 @@ LEAST_COUNTS: Final = 12
 View = Mapping[str, Any]
 
 
-@click.command("list")
+@verb("list")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @selector_options
-@click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
-@click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
-@click.option("--totals", is_flag=True, help="Also how many sessions and tasks these are, and what they cost.")
-@json_option
-@results_dir_option
+@valued("--limit", Count(1), "Only the newest N.")
+@flag("--all everywhere", "Sessions of all results directories that you used.")
+@flag("--totals", "Also how many sessions and tasks these are, and what they cost.")
 def command(
     session_ids: tuple[str, ...],
     labels: tuple[tuple[str, str], ...],

@@ -10,9 +10,9 @@ from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, flag, valued
 from sessionrun.cli.render import escape, warn
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step
@@ -32,20 +32,14 @@ _NOTHING: Final = {
 _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 
 
-@click.command("logs")
-@words_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
-@click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
+@session_verb("logs", "follow", "as_json", headed=False)
+@flag("-f --follow", "Go on until the tasks have ended.")
+@valued("-n --lines", Count(), "Begin N lines before the end of each file.")
 @click.option("--check", "step", flag_value="check", help=_STEP_HELP)
 @click.option("--setup", "step", flag_value="setup", help=_STEP_HELP)
 @click.option("--proof", "step", flag_value="proof", help=_STEP_HELP)
 @click.option("--gate", "step", flag_value="gate", help=_STEP_HELP)
-@click.option(
-    "--round", "round_number", type=Count(1), metavar="N", help="With --check: of round N, not the last."
-)
-@json_option
-@results_dir_option
-@each_session("follow", "as_json", headed=False)
+@valued("--round round_number", Count(1), "With --check: of round N, not the last.")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],

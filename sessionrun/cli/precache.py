@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Count, cache_dir_option, json_option
+from sessionrun.cli.options import Count, cache_dir_option, flag, json_option, valued
 from sessionrun.cli.render import escape, print_json
 from sessionrun.model.errors import name_some
 from sessionrun.worktrees.mirrors import Record
@@ -16,9 +16,9 @@ from sessionrun.worktrees.precache import precache
 
 @click.command("precache")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--limit", type=Count(1), metavar="N", help="Only what the first N tasks name.")
-@click.option("--from", "dialect", metavar="FORMAT", help="Input format.  [default: guessed]")
-@click.option("--no-environments", is_flag=True, help="Fetch repositories only; build no environment.")
+@valued("--limit", Count(1), "Only what the first N tasks name.")
+@valued("--from dialect", "FORMAT", "Input format.  [default: guessed]")
+@flag("--no-environments", "Fetch repositories only; build no environment.")
 @cache_dir_option
 @json_option
 def command(

@@ -14,7 +14,7 @@ import click
 
 from sessionrun.cli import render
 from sessionrun.cli.backend import backend_option, queue_options
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, flag, json_option, results_dir_option, valued
 from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import clip, tell_span
@@ -43,20 +43,16 @@ _TITLE: Final = 26
 
 def depends_option(text: str) -> Callable[[_Command], _Command]:
     """`--depends`, repeatable."""
-    return click.option("--depends", "depends", multiple=True, metavar="ID", help=text)
+    return valued("--depends depends", "ID", text, multiple=True)
 
 
 def into_option(what: str) -> Callable[[_Command], _Command]:
     """`--group` of verbs that put something into a group."""
-    return click.option(
-        "--group", metavar="GROUP", help=f"Put {what} into this group, which is made if there is none."
-    )
+    return valued("--group", "GROUP", f"Put {what} into this group, which is made if there is none.")
 
 
-body_option = click.option("--body", metavar="FILE", help="What to do in full: a file, or - for standard input.")
-priority_option = click.option(
-    "--priority", type=int, metavar="N", help="Bigger goes first; below 0 goes last.  [default: 0]"
-)
+body_option = valued("--body", "FILE", "What to do in full: a file, or - for standard input.")
+priority_option = valued("--priority", "N", "Bigger goes first; below 0 goes last.  [default: 0]", int)
 
 
 WORK: Final = "work"
@@ -121,9 +117,9 @@ def add(
 
 
 @command.command("list")
-@click.option("--ready", is_flag=True, help="Only tasks that can be worked on now, in the order they are taken.")
-@click.option("--all", "everything", is_flag=True, help="Closed tasks, too.")
-@click.option("--group", metavar="GROUP", help="Only what is in this group.")
+@flag("--ready", "Only tasks that can be worked on now, in the order they are taken.")
+@flag("--all everything", "Closed tasks, too.")
+@valued("--group", "GROUP", "Only what is in this group.")
 @queue_options
 def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | None, as_json: bool) -> None:
     """List the tasks that are not closed."""
@@ -191,13 +187,13 @@ def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None
 
 @command.command("edit")
 @click.argument("task_id", metavar="ID")
-@click.option("--title", metavar="TEXT", help="Another title.")
+@valued("--title", "TEXT", "Another title.")
 @body_option
 @depends_option("What has to be closed first, in place of what it was; repeatable.")
-@click.option("--no-depends", is_flag=True, help="Let it wait for no other task.")
+@flag("--no-depends", "Let it wait for no other task.")
 @priority_option
 @into_option("it")
-@click.option("--no-group", is_flag=True, help="Take it out of its group.")
+@flag("--no-group", "Take it out of its group.")
 @queue_options
 def edit(
     task_id: str,
@@ -239,7 +235,7 @@ def remove(task_id: str, backend: str | None, as_json: bool) -> None:
 
 @command.command("close")
 @click.argument("task_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", help="Kept with the task.")
+@valued("--reason", "TEXT", "Kept with the task.")
 @queue_options
 def close(task_id: str, reason: str | None, backend: str | None, as_json: bool) -> None:
     """Mark task ID as done.
@@ -251,8 +247,8 @@ def close(task_id: str, reason: str | None, backend: str | None, as_json: bool) 
 
 @command.command("reopen")
 @click.argument("task_id", metavar="[ID]", required=False)
-@click.option("--gone", is_flag=True, help="All tasks whose worker's session has no process left.")
-@click.option("--reason", metavar="TEXT", help="Kept with the task.")
+@flag("--gone", "All tasks whose worker's session has no process left.")
+@valued("--reason", "TEXT", "Kept with the task.")
 @queue_options
 @results_dir_option
 def reopen(
@@ -299,21 +295,19 @@ def import_tasks(file: str, group: str | None, backend: str | None, as_json: boo
 
 @command.command("split")
 @click.argument("goal", metavar="[GOAL]", required=False)
-@click.option("--id", "task_id", metavar="ID", help="Split this task of the queue: it becomes the group.")
-@click.option("--bead", "task_id", metavar="ID", hidden=True, help="The same as --id.")
-@click.option(
-    "--max-subtasks",
-    "maximum",
-    type=Count(2),
+@valued("--id task_id", "ID", "Split this task of the queue: it becomes the group.")
+@valued("--bead task_id", "ID", "The same as --id.", hidden=True)
+@valued(
+    "--max-subtasks maximum",
+    Count(2),
+    f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
     default=MAX_SUBTASKS,
-    metavar="N",
-    help=f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
 )
-@click.option("--agent", metavar="NAME", help="Which agent is asked.  [default: as for run]")
-@click.option("--model", metavar="NAME", help="Which model is asked.")
-@click.option("--no-llm", "by_rule", is_flag=True, help="Ask no agent: split by rule.")
-@click.option("--dry-run", is_flag=True, help="Show the tasks; leave the queue as it is.")
-@click.option("--dispatch", "dispatch", is_flag=True, help="Then start `queue work --group` with the new group.")
+@valued("--agent", "NAME", "Which agent is asked.  [default: as for run]")
+@valued("--model", "NAME", "Which model is asked.")
+@flag("--no-llm by_rule", "Ask no agent: split by rule.")
+@flag("--dry-run", "Show the tasks; leave the queue as it is.")
+@flag("--dispatch dispatch", "Then start `queue work --group` with the new group.")
 @backend_option
 @json_option
 @results_dir_option
@@ -363,16 +357,14 @@ def _start_work(group: str, backend: str | None, results_dir: Path | None, besid
 
 @command.command("take")
 @click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--max",
-    "maximum",
-    type=Count(),
+@valued(
+    "--max maximum",
+    Count(),
+    f"Add no more than N tasks; what is above waits for the next call.  [default: {MAX_TASKS}]",
     default=MAX_TASKS,
-    metavar="N",
-    help=f"Add no more than N tasks; what is above waits for the next call.  [default: {MAX_TASKS}]",
 )
 @into_option("them")
-@click.option("--dry-run", is_flag=True, help="Show what would be added; change nothing.")
+@flag("--dry-run", "Show what would be added; change nothing.")
 @backend_option
 @json_option
 def take(

@@ -18,7 +18,7 @@ from sessionrun.cli.facts import (
     title_lines,
     whereabouts_lines,
 )
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, flag, valued
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
@@ -31,7 +31,7 @@ from sessionrun.cli.render import (
     warn,
     write_bytes,
 )
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import decode, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden, read_sections
@@ -46,18 +46,13 @@ FAILED_BYTES: Final = 3000
 """So much is printed of what failed where no terminal reads: 1,000 tokens."""
 
 
-@click.command("results")
-@words_argument
-@click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
-@click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
-@click.option("--failed", is_flag=True, help="Why tasks failed, or their work did not land.")
-@click.option("--all", "show_all", is_flag=True, help="With --failed: all reasons, also where no terminal reads.")
-@click.option(
-    "--max-bytes", type=Count(1), metavar="N", help="A digest of at most N bytes: a fair share for each task."
-)
-@click.option(
-    "--max-tokens", type=Count(1), metavar="N", help="The same in tokens of a model: 3 bytes count as one."
-)
+@session_verb("results", "form", "raw", "max_bytes", "max_tokens")
+@valued("--tail", Count(), "Only the last N lines of each task.")
+@flag("--raw", "Print only what the agents printed, unchanged.  Not with --json.")
+@flag("--failed", "Why tasks failed, or their work did not land.")
+@flag("--all show_all", "With --failed: all reasons, also where no terminal reads.")
+@valued("--max-bytes", Count(1), "A digest of at most N bytes: a fair share for each task.")
+@valued("--max-tokens", Count(1), "The same in tokens of a model: 3 bytes count as one.")
 @click.option(
     "--format",
     "form",
@@ -65,9 +60,6 @@ FAILED_BYTES: Final = 3000
     default="text",
     help="The same for other programs.",
 )
-@json_option
-@results_dir_option
-@each_session("form", "raw", "max_bytes", "max_tokens")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],

@@ -10,11 +10,13 @@ import click
 
 from sessionrun.cli.help import RunCommand, print_all
 from sessionrun.cli.options import (
+    flag,
     json_option,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
+    valued,
 )
 from sessionrun.cli.start import Launch, options_of, start_session, take_options
 from sessionrun.input.rows import SETTINGS
@@ -30,25 +32,16 @@ if TYPE_CHECKING:
 @click.command("run", cls=RunCommand)
 @click.argument("file", required=False, metavar="[FILE]")
 @options_of(SETTINGS)
-@click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
-@click.option("--hold", is_flag=True, help="Start no task until `release`.")
+@valued("--into", "ID", "Add the tasks to session ID, which runs, instead.")
+@flag("--hold", "Start no task until `release`.")
 @ready_option
 @sync_option
-@click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option(
-    "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."
-)
+@flag("--dry-run", "Show what would run; create nothing.")
+@flag("--verbose", "Print each task's arguments and directory; with --dry-run all of its prompt.")
 @quiet_option
 @json_option
 @results_dir_option
-@click.option(
-    "--help-all",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=print_all,
-    help="Show all options, by topic.",
-)
+@flag("--help-all", "Show all options, by topic.", is_eager=True, expose_value=False, callback=print_all)
 def command(
     file: str | None,
     into: str | None,

@@ -13,35 +13,24 @@ from typing import Any, Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from sessionrun.cli.options import Label, Since, Words, add_options
+from sessionrun.cli.options import Decorator, Label, Since, Words, add_options, list_params, valued, verb
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
 from sessionrun.client.reading.selection import STATES, Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
-label_option = click.option(
-    "--label",
-    "labels",
-    type=Label(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only sessions with this label; repeatable.",
-)
+label_option = valued("--label labels", Label(), "Only sessions with this label; repeatable.", multiple=True)
 """`--label`, which chooses sessions."""
 
-state_option = click.option(
-    "--state",
-    "states",
-    type=Words(STATES),
-    metavar="STATE,...",
-    help="Only sessions in one of these states, such as running or failed (with failed tasks).",
+state_option = valued(
+    "--state states",
+    Words(STATES),
+    "Only sessions in one of these states, such as running or failed (with failed tasks).",
 )
 """`--state`, which chooses sessions."""
 
-since_option = click.option(
-    "--since", type=Since(), metavar="DATE", help="Only sessions started since then: 2026-11-30, 7d, 12h."
-)
+since_option = valued("--since", Since(), "Only sessions started since then: 2026-11-30, 7d, 12h.")
 """`--since`, which chooses sessions."""
 
 
@@ -66,27 +55,28 @@ class Done(NamedTuple):
     code: int
 
 
-def each_session(
-    *lone: str, reads: bool = True, headed: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., int]]:
-    """Make a verb about one session and tasks of it one that takes `words_argument`: several sessions one by one.
+def session_verb(
+    name: str, *lone: str, reads: bool = True, headed: bool = True, words: Decorator = words_argument
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb about one session and tasks of it, which does several sessions one by one.
 
     Args:
         lone: the names of its options that make sense for one session alone.
         reads: see `choose_sessions`.
         headed: what it prints begins with its session; else a line on standard error says which.
+        words: its argument.
     """
 
-    def decorate(verb: Callable[..., Any]) -> Callable[..., int]:
-        @wraps(verb)
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
         def run(words: tuple[str, ...], as_json: bool, results_dir: Path | None, **options: Any) -> int:
             chosen = choose_sessions(results_dir, words, reads=reads)
             if not chosen.several:
-                return verb(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
+                return function(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
             context = click.get_current_context()
             for param in context.command.params:
                 if param.name in lone and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-                    raise InputError(f"{context.command.name}: {param.opts[-1]} is about one session: name one")
+                    raise InputError(f"{name}: {param.opts[-1]} is about one session: name one")
 
             def act(session: SessionDir) -> Done:
                 if not as_json:
@@ -94,15 +84,17 @@ def each_session(
                         click.echo(f"{session_head(load_summary_view(session))}:", err=True)
                     elif session is not chosen.sessions[0]:
                         click.echo()
-                    return Done(None, "", verb(session, (), as_json=False, **options) or 0)
+                    return Done(None, "", function(session, (), as_json=False, **options) or 0)
                 with redirect_stdout(TextIOWrapper(BytesIO())) as page:
-                    code = verb(session, (), as_json=True, **options) or 0
+                    code = function(session, (), as_json=True, **options) or 0
                 page.flush()
                 return Done(json.loads(page.buffer.getvalue()), "", code)
 
             return act_on_each(chosen, act, as_json=as_json)
 
-        return run
+        command = verb(name)(run)
+        command.params[:0] = list_params(words)
+        return command
 
     return decorate
 

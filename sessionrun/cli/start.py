@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Moment, add_options
+from sessionrun.cli.options import Decorator, Moment, add_options
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.kinds import Misfit
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Setting
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 
 # --- what is said ---
 

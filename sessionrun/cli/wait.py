@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Duration, SinceOrCursor, json_option, results_dir_option
+from sessionrun.cli.options import Duration, SinceOrCursor, flag, valued, verb
 from sessionrun.cli.selecting import (
     EXIT_FAILED,
     EXIT_HELD,
@@ -42,27 +42,22 @@ from sessionrun.model.words import GOOD
 from sessionrun.store.session import SessionDir
 
 
-@click.command("wait")
+@verb("wait")
 @click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 @click.option(
     "--all/--any", "need_all", default=True, help="Until all of them have ended (default), or the first."
 )
-@click.option("--failed", is_flag=True, help="With --any: until one has failed, and name only those that have.")
-@click.option(
+@flag("--failed", "With --any: until one has failed, and name only those that have.")
+@valued(
     "--since",
-    type=SinceOrCursor(),
-    metavar="SEQ|DATE",
-    help="With --any and one session: only tasks that ended after this cursor, a number.  "
+    SinceOrCursor(),
+    "With --any and one session: only tasks that ended after this cursor, a number.  "
     "Else only sessions started since then.",
 )
 @label_option
 @state_option
-@click.option(
-    "--through-holds", is_flag=True, help="Wait on if all that is left is held: not exit code 75 at once."
-)
-@click.option("--timeout", type=Duration(), metavar="TIME", help="How long to wait at most: 90, 10m, 1h30m.")
-@json_option
-@results_dir_option
+@flag("--through-holds", "Wait on if all that is left is held: not exit code 75 at once.")
+@valued("--timeout", Duration(), "How long to wait at most: 90, 10m, 1h30m.")
 def command(
     words: tuple[str, ...],
     need_all: bool,

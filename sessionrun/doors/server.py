@@ -11,14 +11,14 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Callable, Collection
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote
 
 import uvicorn
-from starlette.datastructures import Headers
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,58 +60,43 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in given)]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        answer = self._answer(scope)
-        await (answer or self._app)(scope, receive, send_with_headers)
+        await (self._answer(Request(scope)) or self._app)(scope, receive, send_with_headers)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    def _answer(self, request: Request) -> Response | None:
         """The refusal, or the way to the page without a token in its address; None: the request may pass."""
-        headers = Headers(scope=scope)
+        headers = request.headers
         if headers.get("host", "").lower() not in self._hosts:
             return _refuse(421, "this server does not go by that name")
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
             return _refuse(403, "a page of another site may not ask")
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = query.pop("token", [None])[-1]
-        if given is not None and scope["method"] == "GET":
-            return (
-                self._let_in(scope, query)
-                if _is_same(given, self._token)
-                else _refuse(401, "that is not the token")
-            )
+        given = request.query_params.get("token")
+        if given is not None and request.method == "GET":
+            return self._let_in(request) if _is_same(given, self._token) else _refuse(401, "that is not the token")
         has_token = _is_same(headers.get("authorization", "").removeprefix("Bearer "), self._token)
-        if not has_token and not _is_same(_read_cookie(headers, self._cookie), self._cookie_value):
+        if not has_token and not _is_same(request.cookies.get(self._cookie), self._cookie_value):
             return _refuse(401, "open the address that sessionrun serve printed: it has the token")
-        if scope["method"] not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             if not self._control:
                 return _refuse(403, "this server only shows: start it with --control")
             if origin is None and not has_token:
                 return _refuse(403, "a browser has to say from which page it asks")
         return None
 
-    def _let_in(self, scope: Scope, query: dict[str, list[str]]) -> Response:
-        rest = urlencode(query, doseq=True)
-        answer = RedirectResponse(quote(scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
+    def _let_in(self, request: Request) -> Response:
+        rest = request.url.remove_query_params("token").query
+        answer = RedirectResponse(quote(request.scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
         answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
         return answer
 
 
 def _is_same(given: str | None, secret: str) -> bool:
     return hmac.compare_digest((given or "").encode("utf-8", "replace"), secret.encode())
-
-
-def _read_cookie(headers: Headers, name: str) -> str | None:
-    jar = SimpleCookie()
-    try:
-        jar.load(headers.get("cookie", ""))
-    except CookieError:
-        return None
-    return jar[name].value if name in jar else None
 
 
 def _refuse(code: int, why: str) -> Response:

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Since, flag, valued, verb
-from sessionrun.cli.render import escape_line, print_json, print_table, short_time, warn
+from sessionrun.cli.options import Answer, Since, answering, flag, valued
+from sessionrun.cli.render import escape_line, short_time, table_lines
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
 from sessionrun.client.reading.money import (
@@ -54,7 +54,7 @@ class Spent(NamedTuple):
         return ({"model": self.model, "agent": self.agent, "session": session}[by],)
 
 
-@verb("cost")
+@answering("cost")
 @click.argument("session_ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"
@@ -70,9 +70,8 @@ def command(
     states: tuple[str, ...] | None,
     since: float | None,
     everything: bool,
-    as_json: bool,
     results_dir: Path | None,
-) -> None:
+) -> Answer:
     """Show what sessions ID used up and cost: the newest if no ID is given, all with --since.
 
     A cost that begins with >= is a lower bound, one with ~ comes from the table of prices and not from the agent.
@@ -88,14 +87,15 @@ def command(
     spent = [entry for entry in whole if since is None or parse_time(entry.at) >= since]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
-    if as_json:
-        print_json(_record(views, spent, by, groups))
+    if spent:
+        lines = _list_lines(spent, by, groups)
     elif not views and not wanted.is_empty:
-        click.echo(f"No session matches {escape_line(wanted.describe())}.")
-    elif not spent:
-        click.echo("No agent has reported what it used.")
+        lines = [f"No session matches {escape_line(wanted.describe())}."]
     else:
-        _print(spent, by, groups)
+        lines = ["No agent has reported what it used."]
+    unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
+    aside = [f"sessionrun: warning: {escape_line(unpriced)}"] if unpriced else []
+    return Answer(_record(views, spent, by, groups), lines, aside=aside)
 
 
 def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted) -> list[Shown]:
@@ -150,7 +150,7 @@ def _count(spent: list[Spent]) -> int:
     return len({entry.find_key("task") for entry in spent})
 
 
-def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> None:
+def _list_lines(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> list[str]:
     several = len({entry.view["session_id"] for entry in spent}) > 1
     heads = (("SESSION",) if several else ()) + ("TASK", "MODEL") if by == "task" else (by.upper(), "TASKS")
     rows = []
@@ -163,10 +163,6 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
             names = (key[0], _count(group))
         tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
         rows.append((*names, *("-" if count is None else f"{count:,}" for count in tokens), describe_cost(used)))
-    print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
     total = sum_usages(entry.used for entry in spent)
-    if total is not None:
-        click.echo(f"\nTotal: {describe_usage(total)}")
-    unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
-    if unpriced:
-        warn(unpriced)
+    table = table_lines((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+    return table if total is None else [*table, "", f"Total: {describe_usage(total)}"]

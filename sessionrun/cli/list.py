@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, flag, valued, verb
+from sessionrun.cli.options import Answer, Count, answering, flag, valued
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
     pad,
-    print_json,
-    print_table,
     short_time,
+    table_lines,
     terminal_width,
     unversioned,
     wrap_line,
@@ -38,7 +37,7 @@ LEAST_COUNTS: Final = 12
 View = Mapping[str, Any]
 
 
-@verb("list")
+@answering("list")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @selector_options
 @valued("--limit", Count(1), "Only the newest N.")
@@ -52,9 +51,8 @@ def command(
     limit: int | None,
     everywhere: bool,
     totals: bool,
-    as_json: bool,
     results_dir: Path | None,
-) -> None:
+) -> Answer:
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
@@ -64,12 +62,11 @@ def command(
     else:
         views = find_views(results_dir, wanted, everywhere=everywhere)
     views = arrange(views[:limit])
-    if as_json:
-        print_json({**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]})
-    elif is_seed_block():
-        _print_seed_totals(views) if totals else _print_seed_table(views)
+    record = {**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]}
+    if is_seed_block():
+        lines = _seed_totals(views) if totals else _seed_table(views)
     elif not views and not totals:
-        click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
+        lines = ["No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."]
     else:
         lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
         if any(view["no_contact"] for view in views):
@@ -78,7 +75,7 @@ def command(
             named = zip(views, name_all(views), strict=True)
             lines += [f"{name}: {line}" for view, name in named for line in contact_lines(view)]
         lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
-        click.echo("\n".join(lines))
+    return Answer(record, lines)
 
 
 def session_rows(
@@ -150,10 +147,9 @@ def _tell_totals(views: Sequence[View]) -> str:
 # --- the blocks of --list and --overview, for programs that read them ---
 
 
-def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
+def _seed_table(views: Sequence[dict[str, Any]]) -> list[str]:
     if not views:
-        click.echo("No sessions.")
-        return
+        return ["No sessions."]
     rows = [
         (
             view["session_id"][:SHORT_ID],
@@ -166,18 +162,16 @@ def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
         )
         for view in views
     ]
-    print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows)
+    return table_lines(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows)
 
 
-def _print_seed_totals(views: Sequence[View]) -> None:
+def _seed_totals(views: Sequence[View]) -> list[str]:
     sessions, tasks = _count(views).values()
-    click.echo(f"Sessions: {len(views)}")
-    for status in STATUSES:
-        if sessions[status]:
-            click.echo(f"  {status}: {sessions[status]}")
-    click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
-    for key in ("running", "successful", "failed", "skipped"):
-        click.echo(f"  {key}: {tasks[key]}")
     judged = tasks["successful"] + tasks["failed"]
-    if judged:
-        click.echo(f"Success rate: {100 * tasks['successful'] / judged:.0f}%")
+    return [
+        f"Sessions: {len(views)}",
+        *(f"  {status}: {sessions[status]}" for status in STATUSES if sessions[status]),
+        f"Tasks: {tasks['completed']}/{tasks['total']} completed",
+        *(f"  {key}: {tasks[key]}" for key in ("running", "successful", "failed", "skipped")),
+        *([f"Success rate: {100 * tasks['successful'] / judged:.0f}%"] if judged else []),
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from sessionrun.cli.render import hint, print_json
 from sessionrun.client.lookup import LAST
 from sessionrun.model.times import parse_coming
 from sessionrun.model.units import parse_age, parse_duration, parse_size
@@ -202,12 +203,46 @@ def list_params(*options: Decorator) -> list[click.Parameter]:
     return click.command()(add_options(*options)(lambda: None)).params
 
 
-def verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb, with `--json` and `--results-dir` behind its own options."""
+def verb(
+    name: str, *ends: Decorator, parent: click.Group | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb, with `ends` behind its own options: `--json` and `--results-dir` unless others are named."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        command = click.command(name)(function)
-        command.params += list_params(json_option, results_dir_option)
+        command = (parent.command if parent else click.command)(name)(function)
+        command.params += list_params(*(ends or (json_option, results_dir_option)))
         return command
+
+    return make
+
+
+class Answer(NamedTuple):
+    """What a verb found: for `--json`, and in lines for people; `aside` are lines on standard error."""
+
+    record: Mapping[str, Any]
+    lines: Iterable[str] = ()
+    code: int = 0
+    aside: Iterable[str] = ()
+
+
+def answering(
+    name: str, *ends: Decorator, parent: click.Group | None = None
+) -> Callable[[Callable[..., Answer]], click.Command]:
+    """The same, of a verb that returns its answer, which is printed here: as the JSON object or as lines."""
+
+    def make(function: Callable[..., Answer]) -> click.Command:
+        @wraps(function)
+        def run(*, as_json: bool, **options: Any) -> int:
+            answer = function(**options)
+            if as_json:
+                print_json(answer.record)
+                return answer.code
+            for line in answer.lines:
+                click.echo(line)
+            for line in answer.aside:
+                hint(line)
+            return answer.code
+
+        return verb(name, *ends, parent=parent)(run)
 
     return make

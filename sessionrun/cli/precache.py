@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 
-from sessionrun.cli.options import Count, cache_dir_option, flag, json_option, valued
-from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.options import Answer, Count, answering, cache_dir_option, flag, json_option, valued
+from sessionrun.cli.render import escape
 from sessionrun.model.errors import name_some
 from sessionrun.worktrees.mirrors import Record
 from sessionrun.worktrees.precache import precache
 
 
-@click.command("precache")
+@answering("precache", cache_dir_option, json_option)
 @click.argument("file", required=False, metavar="[FILE]")
 @valued("--limit", Count(1), "Only what the first N tasks name.")
 @valued("--from dialect", "FORMAT", "Input format.  [default: guessed]")
 @flag("--no-environments", "Fetch repositories only; build no environment.")
-@cache_dir_option
-@json_option
-def command(
-    file: str | None,
-    limit: int | None,
-    dialect: str | None,
-    no_environments: bool,
-    cache_dir: Path | None,
-    as_json: bool,
-) -> int:
+def command(file: str | None, no_environments: bool, **options: Any) -> Answer:
     """Fetch the repositories and commits that the tasks in FILE name, and build their environments.
 
     All of it stays in the cache, where all sessions find it: with --require-cache they fetch and build nothing.
     Ends with exit code 1 if a repository or one of its refs could not be fetched, or an environment not be built.
     """
     records = precache(
-        file,
-        dialect=dialect,
-        limit=limit,
-        cache_dir=cache_dir,
-        environments=not no_environments,
-        tell=_tell,
-        tell_environment=_tell_environment,
+        file, environments=not no_environments, tell=_tell, tell_environment=_tell_environment, **options
     )
     environments = [environment for record in records for environment in record["environments"]]
-    if as_json:
-        print_json({"repositories": records})
-    else:
-        _count([record for record in records if record["mirror"] is not None], "repositories are")
-        _count(
-            list({record["digest"] or id(record): record for record in environments}.values()), "environments are"
-        )
-    return 1 if any(record["error"] is not None for record in (*records, *environments)) else 0
+    done = {
+        "repositories": [record for record in records if record["mirror"] is not None],
+        "environments": list({record["digest"] or id(record): record for record in environments}.values()),
+    }
+    lines = [
+        f"{sum(record['error'] is None for record in there)} of {len(there)} {what} are in the cache"
+        for what, there in done.items()
+        if there
+    ]
+    has_failed = any(record["error"] is not None for record in (*records, *environments))
+    return Answer({"repositories": records}, lines, int(has_failed))
 
 
-def _count(records: Sequence[Record], words: str) -> None:
-    if records:
-        good = sum(record["error"] is None for record in records)
-        click.echo(f"{good} of {len(records)} {words} in the cache")
+def _say(line: str) -> None:
+    click.echo(escape(" ".join(line.split())), err=True)
 
 
 def _tell(record: Record) -> None:
-    """A line for people, on standard error, when a repository begins and when it is done."""
+    """Say that a repository begins, or that it is done."""
     repo, refs = record["repo"], len(record["refs"])
     what = "1 ref" if refs == 1 else f"{refs} refs"
     if record["duration_s"] is None:
@@ -70,7 +55,7 @@ def _tell(record: Record) -> None:
         line = f"fetched {repo} ({what}) in {record['duration_s']:.1f}s"
     else:
         line = f"failed: {record['error']}"
-    click.echo(escape(" ".join(line.split())), err=True)
+    _say(line)
 
 
 def _tell_environment(record: Record) -> None:
@@ -83,4 +68,4 @@ def _tell_environment(record: Record) -> None:
         line = f"{whose} is in the cache"
     else:
         line = f"built {whose} in {record['duration_s']:.1f}s"
-    click.echo(escape(" ".join(line.split())), err=True)
+    _say(line)

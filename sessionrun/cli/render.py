@@ -139,15 +139,6 @@ def print_json(record: Mapping[str, Any]) -> None:
     print_document(versioned(record))
 
 
-def show(record: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
-    """Print what a verb found: as the JSON object `record`, or as lines for people."""
-    if as_json:
-        print_json(record)
-    else:
-        for line in lines:
-            click.echo(line)
-
-
 def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
     """An object with the `schema_version` of this output as its first key."""
     return {"schema_version": OUTPUT_VERSION, **record} | _VERSIONED
@@ -277,13 +268,13 @@ def telling(fact: str) -> Iterator[None]:
         warn(f"cannot write standard output: {error.strerror}; {fact}")
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A plain table on standard output."""
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A plain table."""
     from tabulate import tabulate
 
     cells = [[escape_line(str(cell)) for cell in row] for row in rows]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    click.echo("\n".join(line.rstrip() for line in table.split("\n")))
+    return [line.rstrip() for line in table.split("\n")]
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -17,8 +17,8 @@ from sessionrun.cli.render import (
     local_time,
     print_json,
     print_stored,
-    print_table,
     sign,
+    table_lines,
     tell_value,
     terminal_width,
 )
@@ -156,9 +156,8 @@ def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, a
             click.echo(escape_line(f"{key}: {tell_value(value)}"))
     columns = [key for key in fields if any(key in task for task in view["tasks"])]
     if columns and tasks:
-        print_table(
-            [key.upper() for key in columns], [[tell_value(task.get(key)) for key in columns] for task in tasks]
-        )
+        rows = [[tell_value(task.get(key)) for key in columns] for task in tasks]
+        click.echo("\n".join(table_lines([key.upper() for key in columns], rows)))
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

@@ -1,14 +1,14 @@
-"""`queue work`: agents work through the queue of this repository; a session as of `run`, but fed."""
+"""`queue work`: agents work through the queue of this repository; a session as of `run`, but fed; and `split`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
     flag,
@@ -18,12 +18,16 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
     valued,
+    verb,
 )
+from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json, warn
-from sessionrun.cli.start import Launch, options_of, start_session, take_options
+from sessionrun.cli.start import Launch, options_of, print_preview, start_session, take_options
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.queue.dispatch import Prepared, find_configuration, find_follow_ups, foresee, prepare
+from sessionrun.queue.open import MAX_SUBTASKS, describe_task
 
 _SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
 _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for its input: run --help-all."
@@ -125,8 +129,6 @@ def start_fed(
             click.echo(f"configuration: {escape_line(str(file))}", err=True)
         _tell_findings(prepared)
     if dry_run:
-        from sessionrun.cli.preview import print_preview
-
         print_preview(foresee(planned, prepared), as_json=how.as_json)
         return 0
     code = start_session(spec, how)
@@ -152,3 +154,61 @@ def _tell_nothing(prepared: Prepared, how: Launch) -> int:
         hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
         click.echo(f"nothing to do: no task is {hint}", err=True)
     return 0
+
+
+@verb("split", backend_option, json_option, results_dir_option)
+@click.argument("goal", metavar="[GOAL]", required=False)
+@valued("--id task_id", "ID", "Split this task of the queue: it becomes the group.")
+@valued("--bead task_id", "ID", "The same as --id.", hidden=True)
+@valued(
+    "--max-subtasks maximum",
+    Count(2),
+    f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
+    default=MAX_SUBTASKS,
+)
+@valued("--agent", "NAME", "Which agent is asked.  [default: as for run]")
+@valued("--model", "NAME", "Which model is asked.")
+@flag("--no-llm by_rule", "Ask no agent: split by rule.")
+@flag("--dry-run", "Show the tasks; leave the queue as it is.")
+@flag("--dispatch dispatch", "Then start `queue work --group` with the new group.")
+def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
+    """Split GOAL into small tasks that agents can do side by side.
+
+    An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
+    split by rule.  The tasks come into the queue as a group, which closes when they are closed.
+    """
+    from sessionrun.queue.split import split
+
+    if options["by_rule"] and (options["agent"] or options["model"]):
+        raise InputError("queue split: --no-llm excludes --agent and --model")
+    found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
+    group = None if found.group is None else describe_task(found.group)
+    record = {**found._asdict(), "group": group, "tasks": [describe_task(task) for task in found.tasks]}
+    if not as_json:
+        if found.group is not None:
+            click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
+        for task in found.tasks:
+            click.echo("  " + escape_line(f"{task.id}: {task.title}"))
+        for title in found.titles if found.group is None else ():
+            click.echo(escape_line(f"would add: {title}"))
+    if dispatch and found.group is not None:
+        return _start_work(found.group.id, options["backend"], options["results_dir"], record if as_json else None)
+    if as_json:
+        print_json(record)
+    return 0
+
+
+def _start_work(
+    group: str, backend: str | None, results_dir: Path | None, beside: Mapping[str, Any] | None
+) -> int:
+    """Do what `queue work` does for the new group; its exit code."""
+    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
+    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
+    how = Launch(
+        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
+    )
+    try:
+        return work(options, how)
+    except SessionrunError:
+        click.echo(escape_line(f"the tasks are in the queue; to start them: {shlex.join(words)}"), err=True)
+        raise

@@ -73,7 +73,7 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
     from sessionrun.client.reading.selection import find_listed, load_many
     from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather, write_page
-    from sessionrun.doors.overview import make_overview_page
+    from sessionrun.doors.pages import make_overview_page
     from sessionrun.doors.report import make_page
 
     if everything:

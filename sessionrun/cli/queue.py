@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Answer,
     Count,
@@ -23,13 +21,12 @@ from sessionrun.cli.options import (
     json_option,
     results_dir_option,
     valued,
-    verb,
 )
-from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, table_lines, terminal_width
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.cli.render import WIDTH, escape, escape_line, table_lines, terminal_width
+from sessionrun.model.errors import InputError
 from sessionrun.model.wording import clip, tell_span
 from sessionrun.queue.open import (
-    MAX_SUBTASKS,
+    BACKEND_NAMES,
     MAX_TASKS,
     Changes,
     Draft,
@@ -59,25 +56,29 @@ def _into_option(what: str) -> Decorator:
     return valued("--group", "GROUP", f"Put {what} into this group, which is made if there is none.")
 
 
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(BACKEND_NAMES),
+    help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
+)
 _body_option = valued("--body", "FILE", "What to do in full: a file, or - for standard input.")
 _priority_option = valued("--priority", "N", "Bigger goes first; below 0 goes last.  [default: 0]", int)
 
 
-WORK: Final = "work"
-"""The verb in a module of its own, which is imported when it is used: the others have to begin fast."""
+_STARTING: Final = {"work": "command", "split": "split_goal"}
+"""The verbs that start sessions, in a module of their own, imported when it is used: the others begin fast."""
 
 
-class Verbs(click.Group):
+class _Verbs(click.Group):
     """Lists its verbs in the order in which they are defined; the default verb is `show`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = [name for name in self.commands if name != WORK]
-        names.insert(names.index("split"), WORK)
-        return names
+        names = [name for name in self.commands if name not in _STARTING]
+        return [*names[:-1], *_STARTING, names[-1]]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == WORK and WORK not in self.commands:
-            self.add_command(import_module("sessionrun.cli.dispatch").command)
+        if cmd_name in _STARTING and cmd_name not in self.commands:
+            self.add_command(getattr(import_module("sessionrun.cli.dispatch"), _STARTING[cmd_name]))
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -85,7 +86,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, ["show", *args] if is_show else args)
 
 
-@click.group("queue", cls=Verbs)
+@click.group("queue", cls=_Verbs)
 def command() -> None:
     """Keep the tasks that wait to be worked on, in this repository.
 
@@ -297,65 +298,6 @@ def import_tasks(queue: Open, file: str, group: str | None) -> Answer:
         [escape_line(f"{task.id}: {task.title}") for task in added],
         aside=[f"{len(added)} added, {len(known)} in the queue already"],
     )
-
-
-@verb("split", backend_option, json_option, results_dir_option, parent=command)
-@click.argument("goal", metavar="[GOAL]", required=False)
-@valued("--id task_id", "ID", "Split this task of the queue: it becomes the group.")
-@valued("--bead task_id", "ID", "The same as --id.", hidden=True)
-@valued(
-    "--max-subtasks maximum",
-    Count(2),
-    f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
-    default=MAX_SUBTASKS,
-)
-@valued("--agent", "NAME", "Which agent is asked.  [default: as for run]")
-@valued("--model", "NAME", "Which model is asked.")
-@flag("--no-llm by_rule", "Ask no agent: split by rule.")
-@flag("--dry-run", "Show the tasks; leave the queue as it is.")
-@flag("--dispatch dispatch", "Then start `queue work --group` with the new group.")
-def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
-    """Split GOAL into small tasks that agents can do side by side.
-
-    An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
-    split by rule.  The tasks come into the queue as a group, which closes when they are closed.
-    """
-    from sessionrun.queue.split import split
-
-    if options["by_rule"] and (options["agent"] or options["model"]):
-        raise InputError("queue split: --no-llm excludes --agent and --model")
-    found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
-    group = None if found.group is None else describe_task(found.group)
-    record = {**found._asdict(), "group": group, "tasks": [describe_task(task) for task in found.tasks]}
-    if not as_json:
-        if found.group is not None:
-            click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
-        for task in found.tasks:
-            click.echo("  " + escape_line(f"{task.id}: {task.title}"))
-        for title in found.titles if found.group is None else ():
-            click.echo(escape_line(f"would add: {title}"))
-    if dispatch and found.group is not None:
-        return _start_work(found.group.id, options["backend"], options["results_dir"], record if as_json else None)
-    if as_json:
-        print_json(record)
-    return 0
-
-
-def _start_work(group: str, backend: str | None, results_dir: Path | None, beside: Record | None) -> int:
-    """Do what `queue work` does for the new group; its exit code."""
-    from sessionrun.cli.dispatch import work
-    from sessionrun.cli.start import Launch
-
-    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
-    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
-    how = Launch(
-        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
-    )
-    try:
-        return work(options, how)
-    except SessionrunError:
-        click.echo(escape_line(f"the tasks are in the queue; to start them: {shlex.join(words)}"), err=True)
-        raise
 
 
 @answering("take", backend_option, json_option, parent=command)

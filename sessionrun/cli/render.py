@@ -212,13 +212,6 @@ def short_time(at: str | None) -> str:
     return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(parse_time(at)))
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds for people; a dash where they are not known."""
-    from sessionrun.model.wording import tell_span
-
-    return "-" if seconds is None else tell_span(seconds)
-
-
 def tell_value(value: object) -> str:
     """A value in a table: a text as it is, nothing for null, else JSON."""
     if value is None or isinstance(value, str):

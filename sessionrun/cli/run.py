@@ -18,7 +18,8 @@ from sessionrun.cli.options import (
     sync_option,
     valued,
 )
-from sessionrun.cli.start import Launch, options_of, start_session, take_options
+from sessionrun.cli.render import escape_line, hint, print_json, warn
+from sessionrun.cli.start import Launch, options_of, print_preview, start_session, take_options
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 
@@ -59,7 +60,6 @@ def command(
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.render import warn
     from sessionrun.client.planning.plan import Nothing, plan
 
     given = take_options(options)
@@ -124,7 +124,6 @@ def _open_joined(
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
     """Add tasks to a session that runs, and say what became of them; the exit code."""
     from sessionrun.cli.control import ask_each
-    from sessionrun.cli.render import warn
     from sessionrun.client.ask import add
     from sessionrun.client.launching.readiness import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
@@ -137,8 +136,6 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
 
 
 def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
-    from sessionrun.cli.preview import print_preview
-    from sessionrun.cli.render import warn
     from sessionrun.client.launching.readiness import tell_signed_out
 
     for warning in tell_signed_out(planned.spec) if ready else ():
@@ -149,7 +146,6 @@ def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
 
 def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
-    from sessionrun.cli.render import escape_line, hint
     from sessionrun.walls.steps import may_have_walls
 
     hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
@@ -158,8 +154,6 @@ def _tell_agent(planned: Planned) -> None:
 
 
 def _tell_nothing(record: Mapping[str, Any], words: str, *, as_json: bool, err: bool) -> int:
-    from sessionrun.cli.render import print_json
-
     if as_json:
         print_json({"session_id": None, **record})
     else:

@@ -1,15 +1,16 @@
-"""What verbs that start a session share: options made of the table of settings, and the start itself."""
+"""What verbs that start a session share: options made of the table of settings, the preview, the start itself."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from sessionrun.cli.options import Decorator, Moment, add_options
+from sessionrun.cli.render import escape_line, local_time, print_json, sign, telling
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.kinds import Misfit
 from sessionrun.input.rows import BY_NAME
@@ -17,10 +18,13 @@ from sessionrun.input.settings import Setting
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
 
+if TYPE_CHECKING:
+    from sessionrun.client.planning.plan import Planned
+
 # --- what is said ---
 
 
-class Word(click.ParamType[Any]):
+class _Word(click.ParamType[Any]):
     """A word of the command line, as the value that a file would have; it has to fit its setting."""
 
     def __init__(self, row: Setting) -> None:
@@ -28,7 +32,6 @@ class Word(click.ParamType[Any]):
         self._row = row
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType.convert`."""
         try:
             return self._row.read_word(str(value))
         except Misfit as misfit:
@@ -46,7 +49,7 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     if not row.metavar:
         return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
-    kind = Moment() if row.name == "starts_at" else click.Choice(choices) if choices else Word(row)
+    kind = Moment() if row.name == "starts_at" else click.Choice(choices) if choices else _Word(row)
     return click.option(
         *spellings,
         row.name,
@@ -96,7 +99,6 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
     from sessionrun.cli.interrupts import ignore, was_pressed
-    from sessionrun.cli.render import telling
     from sessionrun.client.launching.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
@@ -122,8 +124,6 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
-    from sessionrun.cli.render import escape_line, print_json, sign
-
     if how.as_json and how.quiet:
         print_json({"session_id": spec.session_id})
     elif how.quiet:
@@ -155,7 +155,6 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 
 
 def _say_more(spec: SessionSpec) -> None:
-    from sessionrun.cli.render import escape_line
     from sessionrun.client.planning.preview import task_argv
     from sessionrun.model.repositories import has_worktree
 
@@ -163,3 +162,82 @@ def _say_more(spec: SessionSpec) -> None:
         argv = shlex.join(task_argv(spec, task))
         place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
         click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)
+
+
+PROMPT_LINES: Final = 3
+PROMPT_WIDTH: Final = 70
+"""How much of a prompt is shown without --verbose."""
+
+
+def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, held: bool = False) -> None:
+    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`.
+
+    `held` is whether all of them are to wait until they are released.
+    """
+    from sessionrun.client.planning.preview import describe_plan
+
+    record = {**describe_plan(planned), "held": held}
+    if as_json:
+        print_json(record)
+        return
+    click.echo(f"Format: {record['dialect']} ({record['dialect_reason']})")
+    click.echo(f"Agent: {record['agent']} ({record['agent_reason']})")
+    parallel = record["max_parallel"]
+    click.echo(f"Tasks: {record['total']}, {f'at most {parallel}' if parallel else 'all'} at once")
+    if record["starts_at"]:
+        click.echo(f"Starts: not before {local_time(record['starts_at'])}")
+    if held:
+        click.echo("Held: until `sessionrun release`")
+    if record["worktree_dir"]:
+        click.echo(f"Worktrees: in {escape_line(record['worktree_dir'])}")
+        click.echo(f"Base: {escape_line(record['base_branch'])} at {record['base_commit'][:12]}")
+    if record["land"]:
+        gates = [f"`{escape_line(gate)}`" for gate in record["land"]["gates"]]
+        after = f", if they pass {' and '.join(gates)}" if gates else ""
+        click.echo(f"Lands: on {escape_line(record['land']['target'])}{after}")
+    for task in record["tasks"]:
+        click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
+        _print_prompts(task["prompts"], verbose=verbose)
+        click.echo(f"    argv: {escape_line(shlex.join(task['argv']))}")
+        click.echo(f"    cwd: {escape_line(task['cwd'])}")
+        if task["branch"]:
+            click.echo(f"    branch: {escape_line(task['branch'])}")
+        if task["sandbox"]:
+            click.echo(f"    sandbox: {task['sandbox']}, network {task['network']}")
+        if task["needs"]:
+            click.echo(f"    needs: {', '.join(task['needs'])}")
+        if task["needs"] and task["begins_at"] is not None:
+            click.echo(f"    begins: {_describe_beginning(task['begins_at'])}")
+    if len(record["waves"]) > 1:
+        _print_graph(record)
+
+
+def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
+    """What the agent is asked, unless it is one line, which the title shows; without `verbose` its first lines."""
+    for prompt in prompts:
+        lines = [line for line in prompt.splitlines() if line.strip() or verbose]
+        whole = verbose or len(lines) <= PROMPT_LINES
+        if verbose or len(prompts) > 1 or len(lines) > 1 or len(prompt) > PROMPT_WIDTH:
+            click.echo("    prompt:")
+            for line in lines if whole else lines[:PROMPT_LINES]:
+                cut = line if verbose or len(line) <= PROMPT_WIDTH else line[: PROMPT_WIDTH - 3] + "..."
+                click.echo(f"      {escape_line(cut)}")
+            if not whole:
+                click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
+
+
+def _describe_beginning(needs: Sequence[str]) -> str:
+    """Where the worktree of a task with needs begins, in words."""
+    if not needs:
+        return "at the session's base, without the work of its needs"
+    if len(needs) == 1:
+        return f"with the work of {needs[0]}"
+    return f"with the work of {', '.join(needs[:-1])} and {needs[-1]}, merged"
+
+
+def _print_graph(record: dict[str, Any]) -> None:
+    click.echo("\n  Waves (a task starts when its own needs are met, not when a wave is over):")
+    for number, wave in enumerate(record["waves"], 1):
+        click.echo(f"    {number}: {', '.join(wave)}")
+    path = record["critical_path"]
+    click.echo(f"  Critical path: {len(path)} tasks: {' -> '.join(path)}")

@@ -13,14 +13,17 @@ from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
 from sessionrun.doors.task import (
+    has_costs,
+    list_counts,
     make_block,
     make_link,
     make_sign,
     name_apart,
     tell_facts,
+    tell_needed,
     tell_task,
+    tell_verdict,
 )
-from sessionrun.doors.verdict import has_costs, list_counts, tell_needed, tell_verdict
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
     name_agent,

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from sessionrun.cli.options import (
     Count,
+    Decorator,
     Duration,
     add_options,
     flag,
@@ -33,13 +34,10 @@ from sessionrun.cli.selecting import (
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, find_sessions
+from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 
 # --- what became of it ---
 
@@ -148,29 +146,13 @@ def ask_each(
 # --- the verbs ---
 
 
-def _timeout_option(done: str) -> Callable[[_Command], _Command]:
-    return valued(
-        "--timeout",
-        Duration(),
-        f"How long to wait until {done}; 0 = only ask.  [default: 60s]",
-        default=TAKEN_TIMEOUT_S,
-    )
+def _timeout_option(done: str) -> Decorator:
+    text = f"How long to wait until {done}; 0 = only ask.  [default: 60s]"
+    return valued("--timeout", Duration(), text, default=TAKEN_TIMEOUT_S)
 
 
 _control_options = add_options(words_argument, selector_options, _timeout_option("it is done"))
 _sessions_argument = click.argument("session_ids", nargs=-1, required=True, metavar="ID...")
-
-
-def _choose(
-    results_dir: Path | None,
-    words: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...] = (),
-    states: tuple[str, ...] | None = None,
-    since: float | None = None,
-    *,
-    only_open: bool = False,
-) -> Chosen:
-    return choose_sessions(results_dir, words, Wanted(labels, states or (), since), only_open=only_open)
 
 
 def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Chosen:
@@ -189,7 +171,7 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     """
     from sessionrun.cli.standing import cancel_lines
 
-    chosen = _choose(**selected, only_open=True)
+    chosen = choose_sessions(**selected, only_open=True)
     nested: list[SessionDir] = []
     if tree or chosen.several:
         nested = asking.cancel_all(chosen.sessions, chosen.tasks, now=now, nested=tree, timeout_s=timeout)
@@ -216,7 +198,7 @@ def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> 
     What runs goes on: its check is still made, its worktree released.
     """
     ask = partial(asking.hold, reason=reason, timeout_s=timeout)
-    return ask_each(_choose(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(choose_sessions(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
 
 
 @verb("release")
@@ -227,7 +209,9 @@ def release(timeout: float, as_json: bool, **selected: Any) -> int:
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
     ask = partial(asking.release, timeout_s=timeout)
-    return ask_each(_choose(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(
+        choose_sessions(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json
+    )
 
 
 @verb("set")
@@ -240,10 +224,9 @@ def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
     Tasks that run go on, also if there are more of them.
     """
 
-    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
-        return asking.set_width(session, width, timeout_s=timeout)
-
-    return ask_each(_choose_whole(**selected), "set", ask, waits=bool(timeout), as_json=as_json)
+    ask = partial(asking.set_width, width=width, timeout_s=timeout)
+    chosen = _choose_whole(**selected)
+    return ask_each(chosen, "set", lambda session, _: ask(session), waits=bool(timeout), as_json=as_json)
 
 
 @verb("resume")
@@ -291,11 +274,8 @@ def follow_up(
     """
     chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
     words = _read_text(text, file)
-
-    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
-        return asking.continue_task(session, task, words, timeout_s=timeout)
-
-    return ask_each(chosen, "continue", ask, waits=bool(timeout), **shown)
+    ask = partial(asking.continue_task, text=words, timeout_s=timeout)
+    return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
 
 
 def _read_text(text: str | None, file: Path | None) -> str:
@@ -352,7 +332,7 @@ def retry(
         from sessionrun.client.again import AskedChange
 
         asked = AskedChange(agent, model, prompt)
-    chosen = _choose(**selected)
+    chosen = choose_sessions(**selected)
     if chosen.several and sync:
         raise InputError("retry: --sync is about one session: name it by its ID, without selectors")
     shown = {"as_json": as_json, "quiet": quiet, "sync": sync}

@@ -45,9 +45,7 @@ View = Mapping[str, Any]
 @flag("--totals", "Also how many sessions and tasks these are, and what they cost.")
 def command(
     session_ids: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...],
-    states: tuple[str, ...] | None,
-    since: float | None,
+    wanted: Wanted,
     limit: int | None,
     everywhere: bool,
     totals: bool,
@@ -56,7 +54,6 @@ def command(
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
-    wanted = Wanted(labels, states or (), since)
     if session_ids:
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:

@@ -132,7 +132,7 @@ Label: Final = partial(Parsed, "KEY=VALUE", _parse_label)
 """A label and its value: ``KEY=VALUE``."""
 
 
-def add_options(*options: Decorator) -> Decorator:
+def add_options(*options: Decorator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """All of these as one, in the order in which help shows them."""
 
     def add(command: Any) -> Any:

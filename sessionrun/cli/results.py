@@ -10,14 +10,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.facts import (
-    agent_lines,
-    check_lines,
-    proof_lines,
-    section_lines,
-    title_lines,
-    whereabouts_lines,
-)
+from sessionrun.cli.facts import fact_lines, indented, section_lines, tell_agents, title_lines
 from sessionrun.cli.options import Count, flag, valued
 from sessionrun.cli.render import (
     DOUBLE_LINE,
@@ -25,7 +18,6 @@ from sessionrun.cli.render import (
     WAITING,
     encode,
     escape,
-    escape_line,
     is_seed_block,
     versioned,
     warn,
@@ -33,6 +25,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN
 from sessionrun.client.reading.outputs import decode, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden, read_sections
 from sessionrun.client.reading.view import load_view
@@ -82,7 +75,8 @@ def command(
     as_json = as_json or form == "json"
     if raw and (as_json or form != "text"):
         raise InputError("--raw prints what the agents printed and cannot be had as --json, or with --format")
-    bound = _find_bound(max_bytes, max_tokens)
+    limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
+    bound = min(limits, default=None)
     if bound is not None and (raw or tail is not None):
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     if bound is not None and form not in ("text", "json"):
@@ -116,14 +110,6 @@ def command(
         _print_seed_block(session, view, chosen, tail)
     else:
         print_results(session, view, chosen, tail=tail)
-
-
-def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
-    """How many bytes may be printed; None: all that there are.  Of two limits the lower one counts."""
-    from sessionrun.client.reading.digest import BYTES_PER_TOKEN
-
-    limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
-    return min(limits, default=None)
 
 
 def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
@@ -177,9 +163,8 @@ def print_results(
     click.echo("\n".join(head_lines(view, now)))
     for task in ({**task, "hidden_tests": count_hidden(session, task)} for task in tasks):
         lines = ["", *title_lines(task, by_id, now)]
-        lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
-        lines += [f"  {line}" for line in _work_lines(task, places.get(task["id"]))]
-        lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
+        lines += fact_lines(task, "  ", *_tell_branch(task, places.get(task["id"])))
+        lines += indented([tell_agents(task)], "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
         before = [section for section in sections if section.source != SAID]
         lines += [line for section in before for line in section_lines(*section, "  ")]
@@ -190,23 +175,21 @@ def print_results(
     if any(task["usage"] is not None for task in tasks):
         from sessionrun.client.reading.money import tell_unpriced
 
-        unpriced = tell_unpriced(tasks)
-        if unpriced:
+        if unpriced := tell_unpriced(tasks):
             warn(unpriced)
     if in_git:
         for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)
 
 
-def _work_lines(task: Mapping[str, Any], place: str | None) -> list[str]:
-    """What a task that ended left: its branch, in which other repository that is, and what still lies around."""
+def _tell_branch(task: Mapping[str, Any], place: str | None) -> list[str]:
+    """The branch that a task left, and in which other repository that is."""
     from sessionrun.worktrees.diff import is_unchanged
 
-    lines = whereabouts_lines(task, "")
     if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
-        return lines
+        return []
     where = f" in {place}" if place else ""
-    return [escape_line(f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"), *lines]
+    return [f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"]
 
 
 def _print_seed_block(

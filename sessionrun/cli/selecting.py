@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from sessionrun.cli.options import Decorator, Label, Since, Words, add_options, list_params, valued, verb
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
-from sessionrun.client.reading.selection import STATES, Chosen, choose_sessions
+from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
@@ -34,8 +34,14 @@ since_option = valued("--since", Since(), "Only sessions started since then: 202
 """`--since`, which chooses sessions."""
 
 
-selector_options = add_options(label_option, state_option, since_option)
-"""`--label`, `--state` and `--since`."""
+def selector_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """`--label`, `--state` and `--since`: the verb gets them as `wanted`."""
+
+    @wraps(verb)
+    def run(labels: Any, states: Any, since: float | None, **options: Any) -> Any:
+        return verb(wanted=Wanted(labels, states or (), since), **options)
+
+    return add_options(label_option, state_option, since_option)(run)
 
 
 EXIT_FAILED: Final = 1

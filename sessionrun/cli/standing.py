@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.facts import proof_lines, whereabouts_lines
+from sessionrun.cli.facts import fact_lines, indented
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
 from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
@@ -322,10 +322,10 @@ def group_lines(group: Group, width: int) -> list[str]:
 
 def remark_lines(task: Task, indent: str) -> list[str]:
     """What is to be known of a task besides its reason: node, proof, and work that is not on its branch."""
-    node = [indent + escape_line(f"on node {task['node']}")] if task.get("node") and _runs(task) else []
     mend = (task.get("landing") or {}).get("mend")
-    mends = [indent + escape_line(f"mend: {mend}")] if mend else []
-    return [*node, *mends, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
+    first = [f"on node {task['node']}"] if task.get("node") and _runs(task) else []
+    first += [f"mend: {mend}"] if mend else []
+    return [*indented(first, indent), *fact_lines(task, indent, tests=False)]
 
 
 def _runs(task: Task) -> bool:
@@ -353,10 +353,8 @@ def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: 
 
     name = name_for_command(view)
     steps = list_steps(view, tasks, find_unlanded(session, view, tasks))
-    lines = [
-        "  "
-        + " ".join(["sessionrun", step.verb, name, *step.words])
-        + (f"    # {escape_line(step.why)}" if step.why else "")
-        for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]
-    ]
+    lines = []
+    for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]:
+        why = f"    # {escape_line(step.why)}" if step.why else ""
+        lines.append(f"  {' '.join(['sessionrun', step.verb, name, *step.words])}{why}")
     return ["", "Next:", *lines] if lines else []

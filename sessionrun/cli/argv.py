@@ -98,9 +98,8 @@ def load_verb(verb: str) -> click.Command:
     lack = describe_lack(KNOWN[verb].business)
     if lack:
         raise InputError(f"{verb}: {lack}")
-    module = import_module(find_home(verb))
-    commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
-    return next(command for command in commands if command.name == verb)
+    there = vars(import_module(find_home(verb))).values()
+    return next(each for each in there if isinstance(each, click.Command) and each.name == verb)
 
 
 def rewrite_argv(argv: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -48,6 +48,3 @@ def schema(name: str, as_json: bool) -> None:
     For example: sessionrun schema plan, sessionrun schema results.  It is JSON with and without --json.
     """
     print_document(describe(name))
-
-
-COMMANDS: Final = (command, schema)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import (
+    Answer,
     Count,
     Decorator,
     Duration,
@@ -26,7 +27,6 @@ from sessionrun.cli.options import (
 from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import (
     EXIT_TIMEOUT,
-    Done,
     act_on_each,
     selector_options,
     words_argument,
@@ -129,16 +129,16 @@ def ask_each(
     With `sync` the only session is followed to its end instead, if it has something to do.
     """
 
-    def act(session: SessionDir) -> Done:
+    def act(session: SessionDir) -> Answer:
         reply = ask(session, chosen.tasks)
         if sync and reply.taken and reply.tasks:
-            from sessionrun.cli.sync import follow_run
+            from sessionrun.cli.wait import follow_run
 
-            return Done(None, "", follow_run(session, as_json=as_json, quiet=quiet))
+            return Answer(None, (), follow_run(session, as_json=as_json, quiet=quiet))
         code = EXIT_TIMEOUT if waits and not reply.taken else 0
         if quiet and reply.tasks:
-            return Done({"session_id": session.session_id}, session.session_id, code)
-        return Done({**reply.view, "tasks": reply.tasks}, "" if quiet else tell(kind, reply), code)
+            return Answer({"session_id": session.session_id}, [session.session_id], code)
+        return Answer({**reply.view, "tasks": reply.tasks}, [] if quiet else [tell(kind, reply)], code)
 
     return act_on_each(chosen, act, as_json=as_json)
 
@@ -238,14 +238,14 @@ def resume(as_json: bool, **selected: Any) -> int:
     `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this command.
     """
 
-    def act(session: SessionDir) -> Done:
+    def act(session: SessionDir) -> Answer:
         resumed = asking.resume(session)
         view = load_view(session)
         state = f"is running ({', '.join(session.held_locks())} held)"
         if view["ended_at"] is not None:
             state = f"has ended ({view['result']})"
         record = {"session_id": session.session_id, "resumed": resumed, "status": view["status"]}
-        return Done(record, f"{session_head(view)}: {'goes on' if resumed else state}", 0)
+        return Answer(record, [f"{session_head(view)}: {'goes on' if resumed else state}"])
 
     return act_on_each(_choose_whole(**selected), act, as_json=as_json)
 
@@ -338,6 +338,3 @@ def retry(
     shown = {"as_json": as_json, "quiet": quiet, "sync": sync}
     ask = partial(asking.retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
     return ask_each(chosen, "retry", ask, waits=bool(timeout), **shown)
-
-
-COMMANDS: Final = (cancel, hold, release, retry, change, follow_up, resume)

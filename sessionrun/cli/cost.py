@@ -49,9 +49,8 @@ class Spent(NamedTuple):
         session = str(self.view["session_id"])
         if by == "task":
             return session, str(self.task["id"])
-        if by == "day":
-            return (short_time(self.at)[:10],)
-        return ({"model": self.model, "agent": self.agent, "session": session}[by],)
+        keys = {"model": self.model, "agent": self.agent, "session": session, "day": short_time(self.at)[:10]}
+        return (keys[by],)
 
 
 @answering("cost")

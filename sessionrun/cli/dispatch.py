@@ -21,12 +21,17 @@ from sessionrun.cli.options import (
     verb,
 )
 from sessionrun.cli.queue import backend_option
-from sessionrun.cli.render import escape_line, print_json, warn
-from sessionrun.cli.start import Launch, options_of, print_preview, start_session, take_options
+from sessionrun.cli.render import escape_line, print_json
+from sessionrun.cli.run import (
+    Launch,
+    options_of,
+    start_fed,
+    take_options,
+)
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.queue.dispatch import Prepared, find_configuration, find_follow_ups, foresee, prepare
+from sessionrun.queue.dispatch import find_configuration
 from sessionrun.queue.open import MAX_SUBTASKS, describe_task
 
 _SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
@@ -105,55 +110,6 @@ def work(
     planned = plan(given, {**options, "dialect": dialect}, preview=dry_run)
     assert isinstance(planned, Planned)
     return start_fed(planned, how, listed, ready=ready, dry_run=dry_run, file=file)
-
-
-def start_fed(
-    planned: Planned,
-    how: Launch,
-    listed: Path | None = None,
-    *,
-    ready: bool,
-    dry_run: bool,
-    file: Path | None = None,
-) -> int:
-    """Start a session that takes its tasks from a queue, if that has any; see `work`."""
-    spec = planned.spec
-    assert spec.feed is not None
-    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
-    if not (spec.feed.watch or prepared.ready or dry_run):
-        return _tell_nothing(prepared, how)
-    for warning in planned.warnings:
-        warn(warning)
-    if not how.quiet:
-        if file is not None:
-            click.echo(f"configuration: {escape_line(str(file))}", err=True)
-        _tell_findings(prepared)
-    if dry_run:
-        print_preview(foresee(planned, prepared), as_json=how.as_json)
-        return 0
-    code = start_session(spec, how)
-    for line in () if how.quiet else find_follow_ups(spec):
-        click.echo(line, err=True)
-    return code
-
-
-def _tell_findings(prepared: Prepared) -> None:
-    for one in prepared.findings:
-        level = "" if one.level == "ok" else f"{one.level}: "
-        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
-
-
-def _tell_nothing(prepared: Prepared, how: Launch) -> int:
-    if not how.quiet:
-        _tell_findings(prepared)
-    if how.as_json:
-        record = {"session_id": None, "total": 0, "open": prepared.left}
-        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
-    else:
-        left, are = prepared.left, "is" if prepared.left == 1 else "are"
-        hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
-        click.echo(f"nothing to do: no task is {hint}", err=True)
-    return 0
 
 
 @verb("split", backend_option, json_option, results_dir_option)

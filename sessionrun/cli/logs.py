@@ -11,7 +11,7 @@ from zlib import crc32
 import click
 
 from sessionrun.cli.options import Count, flag, valued
-from sessionrun.cli.render import escape, warn
+from sessionrun.cli.render import encode, escape, versioned, warn
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
@@ -19,7 +19,6 @@ from sessionrun.client.reading.outputs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
-from sessionrun.model.words import OUTPUT_VERSION
 from sessionrun.store.session import SessionDir
 
 _STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."
@@ -90,27 +89,21 @@ def command(
 
 def _choose_tags(*, tagged: bool) -> Callable[[Line], bytes]:
     """What makes a line of text of a line: behind the name of its task, if it is `tagged`."""
-    paint = _paint if sys.stdout.isatty() else str
+    is_terminal = sys.stdout.isatty()
 
     def form(line: Line) -> bytes:
-        tag = paint(f"[{line.task}] ").encode()
+        tag = f"[{line.task}] "
+        if is_terminal:  # in a color of its own, as far as there are enough
+            tag = click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
         lines = line.text.removesuffix("\n").split("\n")
-        return b"".join(b"%b%b\n" % (tag, _encode(part)) for part in lines)
+        return b"".join(b"%b%b\n" % (tag.encode(), _encode(part)) for part in lines)
 
     return form if tagged else lambda line: _encode(line.text)
 
 
-def _paint(tag: str) -> str:
-    """A tag in a color of its own, as far as there are enough."""
-    return click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
-
-
 def _format_json(line: Line) -> bytes:
-    import orjson
-
     plain = _to_bytes(line.text).decode("utf-8", "backslashreplace")
-    record = {"schema_version": OUTPUT_VERSION, "id": line.task, "stream": line.stream, "text": plain}
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    return encode(versioned({"id": line.task, "stream": line.stream, "text": plain})) + b"\n"
 
 
 def _encode(text: str) -> bytes:

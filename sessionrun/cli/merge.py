@@ -14,8 +14,8 @@ from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.reading.telling import read_section
-from sessionrun.landing.merge import AskedLanding, Choice, Take, merge
-from sessionrun.model.asked import POLICIES, Policy
+from sessionrun.landing.merge import AskedLanding, merge
+from sessionrun.model.asked import POLICIES
 from sessionrun.store.session import SessionDir
 
 _WORDS: Final = {"ready": "would land", "none": "no work"}
@@ -65,16 +65,10 @@ def command(
     session: SessionDir,
     tasks: tuple[str, ...],
     *,
-    into: str | None,
-    gates: tuple[str, ...],
     gate_timeout: float,
-    batch: int | None,
-    choose: Choice | None,
-    sandbox: Policy | None,
-    take: Take | None,
     no_trailers: bool,
-    dry_run: bool,
     as_json: bool,
+    **asked: Any,
 ) -> int:
     """Land the work of session ID's tasks on a branch, each task as a merge.
 
@@ -84,17 +78,13 @@ def command(
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox, take)
-    record = merge(session, tasks, asked, _tell)
+    wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
+    record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
     if as_json:
         print_json(record)
     else:
         _print(record)
     return _choose_code(record, named=bool(tasks))
-
-
-def _tell(line: str) -> None:
-    click.echo(escape_line(line), err=True)
 
 
 def _choose_code(record: dict[str, Any], *, named: bool) -> int:

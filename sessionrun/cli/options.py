@@ -218,12 +218,26 @@ def verb(
 
 
 class Answer(NamedTuple):
-    """What a verb found: for `--json`, and in lines for people; `aside` are lines on standard error."""
+    """What a verb found: for `--json`, and in lines for people; `aside` are lines on standard error.
 
-    record: Mapping[str, Any]
+    Without a record it was printed already.
+    """
+
+    record: Mapping[str, Any] | None
     lines: Iterable[str] = ()
     code: int = 0
     aside: Iterable[str] = ()
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it, as the JSON object or as lines; the exit code."""
+        if not as_json:
+            for line in self.lines:
+                click.echo(line)
+            for line in self.aside:
+                hint(line)
+        elif self.record is not None:
+            print_json(self.record)
+        return self.code
 
 
 def answering(
@@ -234,15 +248,7 @@ def answering(
     def make(function: Callable[..., Answer]) -> click.Command:
         @wraps(function)
         def run(*, as_json: bool, **options: Any) -> int:
-            answer = function(**options)
-            if as_json:
-                print_json(answer.record)
-                return answer.code
-            for line in answer.lines:
-                click.echo(line)
-            for line in answer.aside:
-                hint(line)
-            return answer.code
+            return function(**options).print(as_json=as_json)
 
         return verb(name, *ends, parent=parent)(run)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -87,6 +86,3 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         return
     write_page(output, page)
     click.echo(f"{output}: {len(page)} bytes", err=True)
-
-
-COMMANDS: Final = (mcp, browse, report)

@@ -41,31 +41,24 @@ def command(file: str | None, no_environments: bool, **options: Any) -> Answer:
     return Answer({"repositories": records}, lines, int(has_failed))
 
 
-def _say(line: str) -> None:
-    click.echo(escape(" ".join(line.split())), err=True)
-
-
 def _tell(record: Record) -> None:
-    """Say that a repository begins, or that it is done."""
-    repo, refs = record["repo"], len(record["refs"])
-    what = "1 ref" if refs == 1 else f"{refs} refs"
-    if record["duration_s"] is None:
-        line = f"fetching {repo} ({what})"
-    elif record["error"] is None:
-        line = f"fetched {repo} ({what}) in {record['duration_s']:.1f}s"
-    else:
-        line = f"failed: {record['error']}"
-    _say(line)
+    refs = len(record["refs"])
+    what = f"{record['repo']} ({'1 ref' if refs == 1 else f'{refs} refs'})"
+    _say(record, f"fetching {what}", f"fetched {what}", "")
 
 
 def _tell_environment(record: Record) -> None:
     whose = f"the environment of task {name_some(record['tasks'], 1)}"
+    is_there = f"{whose} is in the cache" if record["cached"] else ""
+    _say(record, f"building {whose}", f"built {whose}", f"{whose}: ", is_there)
+
+
+def _say(record: Record, doing: str, done: str, about: str, is_there: str = "") -> None:
+    """Say that something begins, or what came of it."""
     if record["duration_s"] is None:
-        line = f"building {whose}"
+        line = doing
     elif record["error"] is not None:
-        line = f"failed: {whose}: {record['error']}"
-    elif record["cached"]:
-        line = f"{whose} is in the cache"
+        line = f"failed: {about}{record['error']}"
     else:
-        line = f"built {whose} in {record['duration_s']:.1f}s"
-    _say(line)
+        line = is_there or f"{done} in {record['duration_s']:.1f}s"
+    click.echo(escape(" ".join(line.split())), err=True)

@@ -8,12 +8,12 @@ from contextlib import redirect_stdout
 from functools import wraps
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from sessionrun.cli.options import Decorator, Label, Since, Words, add_options, list_params, valued, verb
+from sessionrun.cli.options import Answer, Decorator, Label, Since, Words, add_options, list_params, valued, verb
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
 from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
@@ -53,14 +53,6 @@ words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 """A session and tasks of it, or several sessions."""
 
 
-class Done(NamedTuple):
-    """What became of one session: for `--json`, in a line for people (none: it was shown), and as exit code."""
-
-    record: dict[str, Any] | None
-    line: str
-    code: int
-
-
 def session_verb(
     name: str, *lone: str, reads: bool = True, headed: bool = True, words: Decorator = words_argument
 ) -> Callable[[Callable[..., Any]], click.Command]:
@@ -84,17 +76,17 @@ def session_verb(
                 if param.name in lone and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
                     raise InputError(f"{name}: {param.opts[-1]} is about one session: name one")
 
-            def act(session: SessionDir) -> Done:
+            def act(session: SessionDir) -> Answer:
                 if not as_json:
                     if not headed:
                         click.echo(f"{session_head(load_summary_view(session))}:", err=True)
                     elif session is not chosen.sessions[0]:
                         click.echo()
-                    return Done(None, "", function(session, (), as_json=False, **options) or 0)
+                    return Answer(None, (), function(session, (), as_json=False, **options) or 0)
                 with redirect_stdout(TextIOWrapper(BytesIO())) as page:
                     code = function(session, (), as_json=True, **options) or 0
                 page.flush()
-                return Done(json.loads(page.buffer.getvalue()), "", code)
+                return Answer(json.loads(page.buffer.getvalue()), (), code)
 
             return act_on_each(chosen, act, as_json=as_json)
 
@@ -105,24 +97,18 @@ def session_verb(
     return decorate
 
 
-def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: bool) -> int:
+def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json: bool) -> int:
     """Do something to each session and print what became of it; the exit code.
 
     An error of one of several sessions is told with it, and the others go on.
     """
     if not chosen.several:
-        done = act(chosen.sessions[0])
-        if as_json and done.record is not None:
-            print_json(done.record)
-        elif done.line and not as_json:
-            click.echo(done.line)
-        return done.code
+        return act(chosen.sessions[0]).print(as_json=as_json)
     ends = []
     for session in chosen.sessions:
-        end = _act(session, act)
-        ends.append(end)
-        if end.line and not as_json:
-            click.echo(end.line, err="error" in (end.record or ()))
+        ends.append(_act(session, act))
+        if not as_json:
+            ends[-1].print(as_json=False)
     if as_json:
         print_json({"sessions": [unversioned(end.record or {}) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
@@ -132,7 +118,7 @@ _RANKS: Final = {EXIT_TIMEOUT: 1, EXIT_HELD: 1, EXIT_FAILED: 0.5}
 """Errors go before what is only unfinished, and that before a failed task."""
 
 
-def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
+def _act(session: SessionDir, act: Callable[[SessionDir], Answer]) -> Answer:
     try:
         return act(session)
     except SessionrunError as error:
@@ -142,4 +128,4 @@ def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
         }
         whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
         line = f"sessionrun: error: {whose}{escape_line(str(error))}"
-        return Done(record, line, error.exit_code)
+        return Answer(record, (), error.exit_code, [line])

@@ -20,7 +20,7 @@ import pytest
 from clusters import RealSlurm, marker_of, real_slurm
 from conftest import Command, eventually, slow_seed
 
-from sessionrun.cli.start import Word
+from sessionrun.cli.run import Word
 from sessionrun.cluster import slurm_programs
 from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
 from sessionrun.cluster.slurm_node import make_job_environment

@@ -450,7 +450,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("daemon", "session.launch"),
         ("starlette", "doors.server"),
         ("uvicorn", "doors.server"),
-        ("rich", "cli.sync cli.watch"),
+        ("rich", "cli.wait cli.watch"),
         ("tabulate", "cli.render"),
         ("yaml", "input.strict_yaml"),
         ("platformdirs", "client.config store.index"),

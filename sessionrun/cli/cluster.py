@@ -127,7 +127,9 @@ def stop(address: str, force: bool, yes: bool) -> Answer:
 
     cluster = open_cluster(address, os.environ)
     if not yes:
-        _confirm(address)
+        if not sys.stdin.isatty():
+            raise InputError("cluster stop: there is no terminal to ask on: say --yes")
+        click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
     stopped = stop_cluster(cluster, force=force)
     rows = [(one["name"], one["state"], one["id"]) for one in stopped["nodes"]]
     lines = [*table_lines(("Node", "State", "Id"), rows), _HEADS[stopped["head"]]]
@@ -146,12 +148,6 @@ _HEADS = {
     "up": "The head is up: not all of its nodes, or not the head itself, have ended in time; try again.",
     "foreign": "The scheduler is up: `sessionrun cluster head` did not start it, so it is yours to end.",
 }
-
-
-def _confirm(address: str) -> None:
-    if not sys.stdin.isatty():
-        raise InputError("cluster stop: there is no terminal to ask on: say --yes")
-    click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
 
 
 def _say(line: str) -> None:

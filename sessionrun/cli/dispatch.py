@@ -157,7 +157,6 @@ def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
 def _start_work(
     group: str, backend: str | None, results_dir: Path | None, beside: Mapping[str, Any] | None
 ) -> int:
-    """Do what `queue work` does for the new group; its exit code."""
     words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
     options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
     how = Launch(

@@ -188,7 +188,6 @@ def _tell_rest(
     facts: Mapping[str, Any],
     denied: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """Where its work is and what was found of it, and what it was refused or lacks."""
     if task["branch"] and task["diff_stat"] and not task["rescue_branch"]:
         yield escape_line(f"branch {task['branch']}: {tell_changes(task)}")
     yield from indented(tell_landing(task), "") if task["word"] != "bounced" else ()
@@ -234,7 +233,6 @@ def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Itera
 
 
 def _word_reason(reason: str) -> str:
-    """The reason of a job or an attempt as that of a task is told."""
     kind = reason.partition(": ")[0]
     return clean_reason(reason, kind if kind in REASONS else None)
 

@@ -139,7 +139,6 @@ def _tell_place(task: Task) -> Iterator[str]:
 
 
 def _tell_left(task: Task) -> Iterator[str]:
-    """What its last work left running, a line for each command."""
     left = task.get("leftovers") or ()
     yield from (f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT])
     if len(left) > SHOWN_LEFT:

@@ -15,7 +15,7 @@ from sessionrun.cli.options import Answer, Count, answering, flag, valued
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
-    pad,
+    lay_out,
     short_time,
     table_lines,
     terminal_width,
@@ -80,17 +80,15 @@ def session_rows(
 ) -> list[str]:
     """The head of the table, and for each session its state, its name, how long it took and what came out."""
     depths = find_depths(views)
-    spans = [tell_span(took_s(view, now)) for view in views]
-    widest = max(map(len, (*spans, "TOOK")))
-    rows = [["STATE", "SESSION", "TOOK".rjust(widest), *["DIRECTORY"] * everywhere]] + [
-        [_tell_state(view), "  " * depth + name, span.rjust(widest)]
+    rows = [["STATE", "SESSION", "TOOK", *["DIRECTORY"] * everywhere, ""]] + [
+        [_tell_state(view), "  " * depth + name, tell_span(took_s(view, now))]
         + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
-        for view, depth, name, span in zip(views, depths, name_all(views), spans, strict=True)
+        + [""]
+        for view, depth, name in zip(views, depths, name_all(views), strict=True)
     ]
-    widths = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
-    room = max(LEAST_COUNTS, width - sum(widths) - 2 * len(widths))
+    room = max(LEAST_COUNTS, width - max(map(columns, lay_out(rows, {2}))) - 2)
     outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]
-    return ["  ".join([*map(pad, row, widths), outcome]) for row, outcome in zip(rows, outcomes, strict=True)]
+    return lay_out([[*row[:-1], outcome] for row, outcome in zip(rows, outcomes, strict=True)], {2})
 
 
 def _tell_state(view: View) -> str:
@@ -115,7 +113,6 @@ def name_all(views: Sequence[View]) -> list[str]:
 
 
 def _count(views: Sequence[View]) -> dict[str, Any]:
-    """How many sessions and tasks stand how."""
     sessions = {status: sum(view["status"] == status for view in views) for status in STATUSES}
     states = {state: sum(view["state"] == state for view in views) for state in STATES}
     stopped = sum(bool(view["stopped"]) for view in views)
@@ -129,7 +126,6 @@ def _count(views: Sequence[View]) -> dict[str, Any]:
 
 
 def _tell_totals(views: Sequence[View]) -> str:
-    """Sessions, tasks by word, and what they cost, in a line."""
     from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
 
     counts = _count(views)

@@ -161,7 +161,6 @@ def valued(
 
 
 json_option = flag("--json as_json", "Print JSON; errors too.")
-"""`--json`: one JSON value on standard output."""
 
 results_dir_option = valued(
     "--results-dir",
@@ -169,7 +168,6 @@ results_dir_option = valued(
     "Where sessions are kept.  [default: ./results]",
     click.Path(file_okay=False, path_type=Path),
 )
-"""`--results-dir`, whose default is the configuration's or `./results`."""
 
 cache_dir_option = valued(
     "--cache-dir",
@@ -177,14 +175,11 @@ cache_dir_option = valued(
     "Where mirrors and environments are kept.  [default: the user's cache directory]",
     click.Path(file_okay=False, path_type=Path),
 )
-"""`--cache-dir`, whose default is the configuration's or the user's cache directory."""
 
 
 sync_option = flag("--sync", "Follow the session to its end, then print the results.")
-"""`--sync`, of verbs that start a session or let one live again."""
 
 quiet_option = flag("-q --quiet", "Print the session id alone.")
-"""`-q`, of the same verbs."""
 
 
 ready_option = flag(
@@ -193,10 +188,8 @@ ready_option = flag(
     default=True,
     flag_value=False,
 )
-"""`--no-ready`, of verbs that start a session."""
 
 session_argument = click.argument("session_id", metavar="[ID]", default=LAST)
-"""`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
 
 
 def list_params(*options: Decorator) -> list[click.Parameter]:

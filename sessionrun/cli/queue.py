@@ -182,7 +182,6 @@ def _describe_queue(feed: Feed, records: list[Record]) -> Record:
 
 
 def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None) -> Iterator[str]:
-    """How many tasks stand how, what was done today, and each attempt that runs or needs a person."""
     from sessionrun.cli.standing import task_lines
     from sessionrun.client.reading.money import amount
     from sessionrun.queue.open import find_work
@@ -339,7 +338,6 @@ def _task_table(records: list[Record]) -> list[str]:
 
 
 def _status_word(record: Record) -> str:
-    """How a task stands, for people."""
     if record["status"] == "claimed":
         session = f" of {record['session_id'][:8]}" if record["session_id"] else ""
         return f"claimed ({record['worker'] or 'not by sessionrun'}{session})"

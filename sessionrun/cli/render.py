@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any, Final
@@ -261,13 +261,20 @@ def telling(fact: str) -> Iterator[None]:
         warn(f"cannot write standard output: {error.strerror}; {fact}")
 
 
-def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """A plain table."""
-    from tabulate import tabulate
+def lay_out(rows: Sequence[Sequence[str]], rights: Container[int] = ()) -> list[str]:
+    """Rows as lines, in columns as wide as needed; those with the numbers `rights` stand to the right."""
+    from sessionrun.model.wording import columns
 
-    cells = [[escape_line(str(cell)) for cell in row] for row in rows]
-    table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    return [line.rstrip() for line in table.split("\n")]
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(pad(cell, widths[place], right=place in rights) for place, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A plain table below its heads."""
+    return lay_out([headers, *([escape_line(str(cell)) for cell in row] for row in rows)])
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -205,7 +205,6 @@ def print_results(
 
 
 def _tell_branch(task: Mapping[str, Any], place: str | None) -> list[str]:
-    """The branch that a task left, and in which other repository that is."""
     from sessionrun.worktrees.diff import is_unchanged
 
     if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
@@ -217,7 +216,6 @@ def _tell_branch(task: Mapping[str, Any], place: str | None) -> list[str]:
 def _print_seed_block(
     session: SessionDir, view: Mapping[str, Any], tasks: list[dict[str, Any]], tail: int | None
 ) -> None:
-    """The block of the seed's flag ``--results``, for the programs that read it."""
     click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
     for task in tasks:
         word = f" {tell_word(task['word'])}" if has_failed(task) else ""
@@ -323,7 +321,6 @@ def _count_rest(blocks: Sequence[_Block]) -> list[str]:
 
 
 def _tell_failure(view: View, failure: Failure) -> _Block:
-    """Which tasks failed, and why; of a task alone also where its work is."""
     group = failure.group
     if len(group.tasks) > 1:
         frame = group_lines(group, WIDTH)
@@ -347,7 +344,6 @@ def _tell_answer(session: SessionDir, task: View, tasks: Mapping[str, View], now
 
 
 def _cut(sections: Sequence[Section], room: int) -> list[str]:
-    """As much of the sections as has room, the first ones first."""
     lines: list[str] = []
     for section in sections:
         whole = section_lines(*section, "  ")

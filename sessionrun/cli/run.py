@@ -262,7 +262,6 @@ def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
 
 
 def _describe_beginning(needs: Sequence[str]) -> str:
-    """Where the worktree of a task with needs begins, in words."""
     if not needs:
         return "at the session's base, without the work of its needs"
     if len(needs) == 1:
@@ -360,7 +359,6 @@ def _open_joined(
 
 
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
-    """Add tasks to a session that runs, and say what became of them; the exit code."""
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
     from sessionrun.client.launching.readiness import check_machine, check_ready

@@ -21,17 +21,14 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
 label_option = valued("--label labels", Label(), "Only sessions with this label; repeatable.", multiple=True)
-"""`--label`, which chooses sessions."""
 
 state_option = valued(
     "--state states",
     Words(STATES),
     "Only sessions in one of these states, such as running or failed (with failed tasks).",
 )
-"""`--state`, which chooses sessions."""
 
 since_option = valued("--since", Since(), "Only sessions started since then: 2026-11-30, 7d, 12h.")
-"""`--since`, which chooses sessions."""
 
 
 def selector_options(verb: Callable[..., Any]) -> Callable[..., Any]:

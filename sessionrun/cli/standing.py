@@ -160,17 +160,12 @@ def tell_left(view: View, now: float) -> str:
     # while a task is held, the time that is left is not known
     if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:
         return ""
-    elapsed = elapsed_of(tasks, now)
+    elapsed = {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
     left = estimate_left(tasks, elapsed, view["max_parallel"])
     if left is None:
         return ""
     guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
     return f"about {tell_span(left)} left{guess}"
-
-
-def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
-    """For how many seconds each running task has run, by id."""
-    return {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
 
 
 def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *, waits: bool) -> list[str]:
@@ -265,7 +260,7 @@ def row_lines(
     """
     more = [_tell_cost] if width >= WIDE else []
     more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
-    more += [] if tell_last else [_tell_last]
+    more += [] if tell_last else [lambda task: tell_doing(task) if _runs(task) else tell_changes(task)]
     cells = [
         [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
         for task in tasks
@@ -336,11 +331,6 @@ def tell_doing(task: Task) -> str:
     """What a task that runs does, if that is not its work."""
     phase = task["phase"] if _runs(task) else None
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
-
-
-def _tell_last(task: Task) -> str:
-    """The last cell of a row: what a task does, or what it changed."""
-    return tell_doing(task) if _runs(task) else tell_changes(task)
 
 
 # --- what to do next ---

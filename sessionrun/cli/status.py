@@ -144,7 +144,6 @@ def status_lines(
 
 
 def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
-    """Print only the given keys: as JSON, or as lines of the session and a table of its tasks."""
     from sessionrun.client.reading.terse import choose_fields
 
     record = choose_fields(view, tasks, fields)

@@ -209,7 +209,9 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         _tell_verdict(view)
     if interrupted:
         return EXIT_INTERRUPTED
-    if leaves_held and (not has_ended(view) or _is_only_held(view)):
+    # what has not succeeded is work that could not land for a reason that is not its own
+    is_only_held = view["result"] == "bounced" and not view["counts"]["bounced"]
+    if leaves_held and (not has_ended(view) or is_only_held):
         return EXIT_HELD
     return int(view["outcome"] != "succeeded")
 
@@ -249,11 +251,6 @@ def _tell_verdict(view: View) -> None:
     lines += [f"why: sessionrun results {name_for_command(view)} --failed"] if view["failed"] else []
     for line in map(escape_line, lines):
         click.echo(line) if sys.stdout.isatty() else hint(line)
-
-
-def _is_only_held(view: View) -> bool:
-    """Whether all that has not succeeded is work that could not land for a reason that is not its own."""
-    return bool(view["result"] == "bounced" and not view["counts"]["bounced"])
 
 
 # --- how far it is ---

@@ -254,7 +254,6 @@ class Watcher:
             self._choice.message = " ".join(str(error).split())
 
     def _page(self, verb: str) -> None:
-        """Show more of the selected task in the user's pager."""
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", LOG_LINES] if verb == "logs" else []
@@ -265,7 +264,6 @@ class Watcher:
         click.echo_via_pager(escape(text) or "nothing\n")
 
     def _read(self, task: dict[str, Any]) -> None:
-        """The last line that the task's agent printed."""
         key = (task["id"], task["attempt"])
         try:
             if key not in self._readers:

@@ -85,7 +85,6 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
 
 
 def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
-    """A session, by whose id its row is found again."""
     state = str(view["result"] or view["state"])
     link = tag("a", name_session(view), href=f"/sessions/{view['session_id']}")
     short = tag("code", str(view["session_id"])[:8], class_="dim") if view["name"] else None
@@ -321,7 +320,6 @@ def _draw_all(days: Days, keys: Sequence[Key], dates: Sequence[str], what: str) 
 
 
 def _measure(tasks: Sequence[Task], what: str) -> float | None:
-    """A figure of tasks; None: it is not known of any."""
     if what == "success":
         return sum(task["outcome"] == "succeeded" for task in tasks) / len(tasks) if tasks else None
     if what == "cost":

@@ -233,7 +233,6 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
 
 
 def _tell_landed(view: View, group: Sequence[Task]) -> Iterator[str]:
-    """How long after the start of the session a step landed, and what it changed."""
     at = group[0]["landing"]["at"]
     if at and view["started_at"]:
         yield f"after {tell_span(max(0.0, parse_time(at) - parse_time(view['started_at'])))}"

@@ -249,7 +249,6 @@ async def give_script(request: Request) -> Response:
 
 
 def _name(session: SessionDir | None, num: int | None) -> str:
-    """The name of a page among those that are watched."""
     return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
 
 
@@ -263,7 +262,6 @@ def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
 
 
 def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    """Do what a button says; what was the matter if nothing came of it."""
     if action == "land":
         return describe_lack("landing") or _land(session, tasks)
     if action == "retry":

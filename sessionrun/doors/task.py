@@ -156,7 +156,6 @@ def _tell_excerpt(heading: str, excerpt: Excerpt) -> Markup | None:
 
 
 def _tell_patch(patch: Excerpt, *, unfolded: bool) -> Markup | None:
-    """The changes, a fold for each file, without the names of blobs."""
     if not patch.size:
         return None
     files: list[list[str]] = []

@@ -20,12 +20,9 @@ from sessionrun.model.errors import InputError
 
 
 class Verb(NamedTuple):
-    """A verb.
+    """A verb: its line in the list of verbs, its module if that has another name, and whose business it is, if any.
 
-    Attributes:
-        line: what it does, for the list of verbs.
-        module: the one of this package that has it; "": that of its name.
-        business: whose it is; "": the core's.  Where that was taken out, the verb is refused.
+    Where that business was taken out, the verb is refused.
     """
 
     line: str

@@ -101,12 +101,9 @@ def choose_tasks(view: View, choice: Choice) -> Blocks:
 def draw(
     view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
 ) -> list[Line]:
-    """The lines of a screen.
+    """The lines of a screen of so many columns and rows.
 
-    Args:
-        blocks: the tasks that may be shown.
-        last: the last line that a task printed, or that tells why it failed, by its id.
-        size: columns and rows.
+    `last` has the last line that a task printed, or that tells why it failed, by its id.
     """
     width, height = size
     head = _draw_head(view, now, size)

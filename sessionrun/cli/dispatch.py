@@ -97,12 +97,8 @@ def work(
 ) -> int:
     """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
-    Args:
-        configuration: a ``dispatch_config.json``; None: that of the repository.
-        listed: a list whose tasks come into the queue first.
-
-    Raises:
-        InputError: it cannot be started as it is asked for; no session was created.
+    `configuration` is a ``dispatch_config.json`` (None: that of the repository); the tasks of `listed` come into the
+    queue first.
     """
     file = configuration or find_configuration()
     given = {"feed": True} if file is None else str(file)

@@ -81,13 +81,9 @@ def _describe(agent: Examined) -> dict[str, Any]:
     """One agent for programs: `signed_in` is null where that cannot be told, or is not needed."""
     from dataclasses import asdict
 
-    needs, known = agent.signed_in != "not needed", {"yes": True, "no": False}
-    return {
-        **asdict(agent),
-        "signed_in": known.get(agent.signed_in),
-        "needs_sign_in": needs,
-        "startable": agent.startable,
-    }
+    signed_in = {"yes": True, "no": False}.get(agent.signed_in)
+    needs = agent.signed_in != "not needed"
+    return {**asdict(agent), "signed_in": signed_in, "needs_sign_in": needs, "startable": agent.startable}
 
 
 def _list_agents(agents: list[Examined]) -> list[str]:

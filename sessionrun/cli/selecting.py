@@ -55,11 +55,8 @@ def session_verb(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A verb about one session and tasks of it, which does several sessions one by one.
 
-    Args:
-        lone: the names of its options that make sense for one session alone.
-        reads: see `choose_sessions`.
-        headed: what it prints begins with its session; else a line on standard error says which.
-        words: its argument.
+    `lone` names its options that make sense for one session alone.  What a `headed` one prints begins with its
+    session; else a line on standard error says which.  `reads` is that of `choose_sessions`.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:

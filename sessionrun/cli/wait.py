@@ -147,13 +147,9 @@ def _describe_next(found: NextEnd, chosen: Chosen) -> Answer:
 
 
 def _choose_code(view: View, ended: Sequence[View], *, in_time: bool, held: bool, whole: bool) -> int:
-    """The exit code of `wait`.
+    """The exit code of `wait`, given the tasks that have `ended` of those that were waited for.
 
-    Args:
-        ended: those of the tasks that were waited for which have ended.
-        in_time: whether the time was not up.
-        held: whether only tasks are left that are held.
-        whole: whether the tasks of the whole session were waited for: then not all of them decide.
+    `held` is whether only held tasks are left.  Of a `whole` session not all tasks decide.
     """
     if not in_time:
         return EXIT_TIMEOUT

@@ -62,9 +62,7 @@ def stamp(*paths: str | os.PathLike[str]) -> Hashable:
 class Watch:
     """Tells all who follow a name when its stamp changes; a name that is followed is looked at once for all.
 
-    Args:
-        look: the stamp of a name.
-        pause: how long to wait at least between two looks at a name (seconds); never less than `LOOK_S`.
+    `look` gives the stamp of a name, `pause` how long to wait between two looks at it, at least `LOOK_S` (seconds).
     """
 
     def __init__(self, look: Callable[[str], Hashable], pause: Callable[[str], float] = lambda name: 0.0) -> None:
@@ -295,11 +293,7 @@ HEADERS: Final = {
 class Guard:
     """Lets through to `app` what has the token; a token in the address becomes a cookie.
 
-    Args:
-        app: what answers.
-        token: the secret of this server.
-        hosts: by which names and ports it is asked, such as ``127.0.0.1:8000``.
-        control: whether requests may change anything.
+    `hosts` are the names and ports by which it is asked, such as ``127.0.0.1:8000``.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], *, control: bool) -> None:
@@ -363,12 +357,7 @@ def _refuse(code: int, why: str) -> Response:
 def serve(results_dir: Path, host: str, port: int, *, control: bool, tell: Callable[[str, bool], None]) -> None:
     """Show the sessions of a directory until SIGINT or SIGTERM.
 
-    Args:
-        results_dir: where they are kept, absolute.
-        host: an address of this machine.
-        port: 0: one that is free.
-        control: whether the pages may change anything.
-        tell: is given the address with the token, and whether others than this machine can ask there.
+    Port 0 is one that is free.  `tell` is given the address with the token, and whether other machines can ask there.
 
     Raises:
         InputError: that address cannot be used.

@@ -20,7 +20,7 @@ from sessionrun.model.errors import InputError
 
 
 class Verb(NamedTuple):
-    """A verb: its line in the list of verbs, its module if that has another name, and whose business it is, if any.
+    """A verb: its line in the list of verbs, its module if that has another name, and whose business it is.
 
     Where that business was taken out, the verb is refused.
     """

@@ -97,8 +97,8 @@ def work(
 ) -> int:
     """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
-    `configuration` is a ``dispatch_config.json`` (None: that of the repository); the tasks of `listed` come into the
-    queue first.
+    `configuration` is a ``dispatch_config.json``; None: that of the repository.  The tasks of `listed` come into
+    the queue first.
     """
     file = configuration or find_configuration()
     given = {"feed": True} if file is None else str(file)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import IO, Any, Final
 
 import click
@@ -77,44 +76,34 @@ def escape_line(text: str) -> str:
 
 
 def sign(name: str, stream: IO[str] | None = None) -> str:
-    """A sign, or its ASCII stand-in: the encoding has none, the locale is plain C, or the terminal is dumb."""
-    stream = stream or sys.stdout
-    if _says_dumb() and stream.isatty():
-        return _SIGNS[name][1]
-    return _choose_sign(name, getattr(stream, "encoding", None) or "ascii")
-
-
-@cache
-def _says_dumb() -> bool:
-    return os.environ.get("TERM") == "dumb"
-
-
-@cache
-def _choose_sign(name: str, encoding: str) -> str:
+    """A sign, or its ASCII stand-in where the stream cannot show it."""
     fancy, plain = _SIGNS[name]
-    return fancy if _can_encode(fancy, encoding) else plain
+    return fancy if encodes(fancy, stream) else plain
 
 
-def encodes(text: str) -> bool:
-    """Whether standard output can show it: in an encoding that has it, and a locale that is not plain C."""
-    return not _says_dumb() and _can_encode(text, getattr(sys.stdout, "encoding", None) or "ascii")
-
-
-def _can_encode(text: str, encoding: str) -> bool:
+def encodes(text: str, stream: IO[str] | None = None) -> bool:
+    """Whether a stream can show it: its encoding has it, the locale is not plain C, the terminal not dumb."""
+    stream = stream or sys.stdout
+    if _is_dumb(stream):
+        return False
     named = (os.environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     if next(filter(None, named), None) in ("C", "POSIX"):  # Python itself writes UTF-8 there
         return False
     try:
-        text.encode(encoding)
+        text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
 
 
+def _is_dumb(stream: IO[str]) -> bool:
+    return os.environ.get("TERM") == "dumb" and stream.isatty()
+
+
 def paint(text: str, word: str, stream: IO[str] | None = None) -> str:
     """A text in the colour of a word, on a terminal that shows colours."""
     stream = stream or sys.stdout
-    if not stream.isatty() or _says_dumb() or os.environ.get("NO_COLOR"):
+    if not stream.isatty() or _is_dumb(stream) or os.environ.get("NO_COLOR"):
         return text
     colour = _COLOURS.get(word)
     return click.style(text, fg=colour, dim=None if colour else True)

@@ -62,7 +62,7 @@ def stamp(*paths: str | os.PathLike[str]) -> Hashable:
 class Watch:
     """Tells all who follow a name when its stamp changes; a name that is followed is looked at once for all.
 
-    `look` gives the stamp of a name, `pause` how long to wait between two looks at it, at least `LOOK_S` (seconds).
+    `look` gives the stamp of a name, `pause` how many seconds to wait between two looks, at least `LOOK_S`.
     """
 
     def __init__(self, look: Callable[[str], Hashable], pause: Callable[[str], float] = lambda name: 0.0) -> None:
@@ -357,7 +357,7 @@ def _refuse(code: int, why: str) -> Response:
 def serve(results_dir: Path, host: str, port: int, *, control: bool, tell: Callable[[str, bool], None]) -> None:
     """Show the sessions of a directory until SIGINT or SIGTERM.
 
-    Port 0 is one that is free.  `tell` is given the address with the token, and whether other machines can ask there.
+    Port 0 is one that is free.  `tell` is given the address with the token, and whether others can ask there.
 
     Raises:
         InputError: that address cannot be used.

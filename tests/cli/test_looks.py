@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shown import check_golden, with_state, with_word
 
 from sessionrun.cli.list import _count, _tell_totals, name_all
-from sessionrun.cli.render import _choose_sign, _says_dumb, mark
+from sessionrun.cli.render import mark
 from sessionrun.cli.standing import (
     brief_lines,
     draw_bar,
@@ -198,7 +198,6 @@ def make_batch(total: int = 300) -> dict[str, Any]:
 def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `status` prints of each."""
     monkeypatch.setenv("LC_ALL", "C" if name == "ascii" else "C.UTF-8")
-    _choose_sign.cache_clear()
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     blocks = []
@@ -209,7 +208,6 @@ def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: py
     text = "\n".join(blocks)
     assert name not in ("ascii", "brief") or text.isascii()
     check_golden(f"status-{name}", text)
-    _choose_sign.cache_clear()
 
 
 @pytest.mark.parametrize("name", load_recorded())
@@ -292,7 +290,6 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
         def isatty(self) -> bool:
             return True
 
-    _says_dumb.cache_clear()
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
@@ -301,7 +298,6 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_COLOR", "1")
     assert ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
     assert mark("landed", "landed", io.StringIO()).endswith(" landed")
-    _says_dumb.cache_clear()
 
 
 def test_a_bar_is_as_long_as_its_parts() -> None:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shown import check_golden, with_state, with_word
 
+from sessionrun.cli.facts import fact_lines
 from sessionrun.cli.list import _count, _tell_totals, name_all
 from sessionrun.cli.render import mark
 from sessionrun.cli.standing import (
@@ -298,6 +299,13 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_COLOR", "1")
     assert ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
     assert mark("landed", "landed", io.StringIO()).endswith(" landed")
+
+
+def test_of_an_audit_alarms_are_shown_and_notes_where_all_is() -> None:
+    notes = [{"level": level, "where": "a.py", "text": "why"} for level in ("note", "alarm")]
+    task = {"status": "completed", "outcome": "succeeded", "audit": notes}
+    assert fact_lines(task, "  ", tests=False) == ["  audit: alarm: a.py: why"]
+    assert len(fact_lines(task, "", tests=False, notes=True)) == 2
 
 
 def test_a_bar_is_as_long_as_its_parts() -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.check
 
 BUSINESSES = ("checks", "landing", "queue", "cluster")
 AGENT = ("--agent", "shell")
-LEFT_ALONE = ("sessionrun.api", "sessionrun.doors.app", "sessionrun.doors.mcp")
+LEFT_ALONE = ("sessionrun.api", "sessionrun.doors.server", "sessionrun.doors.mcp")
 """What programs import that are no verbs."""
 
 PLANS: dict[str, dict[str, object]] = {

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -152,14 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _leave_quietly()
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except click.NoSuchOption as error:
-        from sessionrun.cli.aliases import hint_option
-
-        hint = hint_option(given, words, error)
-        message = f"No such option '{error.option_name}'{hint}" if hint else None
-        return _tell(_usage_message(error, message), error.exit_code, words)
     except click.ClickException as error:
-        return _tell(_usage_message(error), error.exit_code, words)
+        return _tell(_usage_message(error, given, words), error.exit_code, words)
     except SessionrunError as error:
         return _tell(str(error), error.exit_code, words)
     except OSError as error:
@@ -186,24 +180,14 @@ def _open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """In the place of `warnings.showwarning`: one line, without the place in our code."""
     from sessionrun.cli.render import warn
 
@@ -229,8 +213,13 @@ def _tell(message: str, code: int, words: Sequence[str]) -> int:
     return code
 
 
-def _usage_message(error: click.ClickException, message: str | None = None) -> str:
-    message = message or error.format_message().rstrip(".")
+def _usage_message(error: click.ClickException, given: Sequence[str], words: Sequence[str]) -> str:
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        from sessionrun.cli.aliases import hint_option
+
+        hint = hint_option(given, words, error)
+        message = f"No such option '{error.option_name}'{hint}" if hint else message
     if message.startswith("Got unexpected extra argument"):
         message += "; put quotes around a value of several words"
         if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.command.name == "run":

@@ -20,12 +20,9 @@ from sessionrun.model.errors import InputError
 
 
 class Verb(NamedTuple):
-    """A verb.
+    """A verb: its line in the list of verbs, its module if that has another name, and whose business it is.
 
-    Attributes:
-        line: what it does, for the list of verbs.
-        module: the one of this package that has it; "": that of its name.
-        business: whose it is; "": the core's.  Where that was taken out, the verb is refused.
+    Where that business was taken out, the verb is refused.
     """
 
     line: str
@@ -98,9 +95,8 @@ def load_verb(verb: str) -> click.Command:
     lack = describe_lack(KNOWN[verb].business)
     if lack:
         raise InputError(f"{verb}: {lack}")
-    module = import_module(find_home(verb))
-    commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
-    return next(command for command in commands if command.name == verb)
+    there = vars(import_module(find_home(verb))).values()
+    return next(each for each in there if isinstance(each, click.Command) and each.name == verb)
 
 
 def rewrite_argv(argv: Sequence[str]) -> list[str]:

@@ -101,17 +101,15 @@ def choose_tasks(view: View, choice: Choice) -> Blocks:
 def draw(
     view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
 ) -> list[Line]:
-    """The lines of a screen.
+    """The lines of a screen of so many columns and rows.
 
-    Args:
-        blocks: the tasks that may be shown.
-        last: the last line that a task printed, or that tells why it failed, by its id.
-        size: columns and rows.
+    `last` has the last line that a task printed, or that tells why it failed, by its id.
     """
     width, height = size
     head = _draw_head(view, now, size)
     waiting = [task for task in view["tasks"] if task["word"] == "waiting"]
-    foot: list[Line] = [(_tell_waiting(waiting, width), "dim")] if waiting else []
+    begin = f"{sign('waiting')} {len(waiting)} waiting: next "
+    foot: list[Line] = [(begin + list_ids(waiting, max(8, width - len(begin))), "dim")] if waiting else []
     foot += [(line, "bold") for line in wrap(choice.message, width) or [tell_keys(width)]]
     rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
     return _fill([*head, *(rows or [("nothing to show", "dim")])], foot, size)
@@ -150,11 +148,6 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
     return lines
 
 
-def _tell_waiting(waiting: Sequence[View], width: int) -> str:
-    begin = f"{sign('waiting')} {len(waiting)} waiting: next "
-    return begin + list_ids(waiting, max(8, width - len(begin)))
-
-
 def _draw_blocks(
     view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
 ) -> list[Line]:
@@ -183,10 +176,11 @@ def _draw_blocks(
     lines = iter(row_lines(named, now, width, tell_last=lambda task: ends[task["num"]]))
     made: list[Line] = []
     for tasks, first, more in parts:
-        marked = [(next(lines), task["status"] == "completed" and needs_look(task)) for task in tasks]
-        if marked or more:
-            made += [(("─" if encodes("─") else "-") * width, "dim")] if made else []
-            made += [*_mark(marked, place - first), *([(f"  and {more} more", "dim")] if more else [])]
+        made += [(("─" if encodes("─") else "-") * width, "dim")] if made and (tasks or more) else []
+        for number, task in enumerate(tasks, first):
+            is_red = task["status"] == "completed" and needs_look(task)
+            made.append((next(lines), "reverse" if number == place else "red" if is_red else ""))
+        made += [(f"  and {more} more", "dim")] if more else []
     return made
 
 
@@ -202,14 +196,6 @@ def _window(count: int, place: int, room: int) -> range:
     room = max(1, room)
     begin = min(max(0, place - room // 2), max(0, count - room))
     return range(begin, min(count, begin + room))
-
-
-def _mark(rows: Sequence[tuple[str, bool]], place: int) -> list[Line]:
-    """Rows with their styles: the selected one, and those that failed."""
-    return [
-        (text, "reverse" if number == place else "red" if failed else "")
-        for number, (text, failed) in enumerate(rows)
-    ]
 
 
 def _fill(lines: Sequence[Line], foot: Sequence[Line], size: tuple[int, int]) -> list[Line]:

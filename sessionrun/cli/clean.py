@@ -7,49 +7,40 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Age, Count, Size, Words, cache_dir_option, json_option, results_dir_option
-from sessionrun.cli.render import escape, show
+from sessionrun.cli.options import (
+    Age,
+    Answer,
+    Count,
+    Size,
+    Words,
+    answering,
+    cache_dir_option,
+    flag,
+    json_option,
+    results_dir_option,
+    valued,
+)
+from sessionrun.cli.render import escape
 from sessionrun.cli.selecting import label_option, since_option
 from sessionrun.client.clean import CLEANED, clean
 from sessionrun.model.errors import InputError
 
 
-@click.command("clean")
+@answering("clean", json_option, cache_dir_option, results_dir_option)
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@click.option(
-    "--older-than",
-    "older_than_s",
-    type=Age(),
-    metavar="AGE",
-    help="Only sessions that ended longer ago than this: 7d, 12h, 30m.",
-)
-@click.option(
-    "--state",
-    "states",
-    type=Words(CLEANED),
-    metavar="STATE,...",
-    help="Only sessions in these states, such as failed or interrupted.  [default: completed,cancelled]",
+@valued("--older-than older_than_s", Age(), "Only sessions that ended longer ago than this: 7d, 12h, 30m.")
+@valued(
+    "--state states",
+    Words(CLEANED),
+    "Only sessions in these states, such as failed or interrupted.  [default: completed,cancelled]",
 )
 @label_option
 @since_option
-@click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
-@click.option(
-    "--worktrees",
-    is_flag=True,
-    help="Delete worktrees whose work is on a branch, and branches that are merged or empty.",
-)
-@click.option(
-    "--cache",
-    is_flag=True,
-    help="Delete mirrors, environments, replicas that nothing uses, longest unused first.",
-)
-@click.option(
-    "--max-size", type=Size(), metavar="SIZE", help="With --cache: only until the cache is this small: 20G."
-)
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted, at most.")
-@json_option
-@cache_dir_option
-@results_dir_option
+@valued("--keep", Count(), "Keep the newest N sessions.")
+@flag("--worktrees", "Delete worktrees whose work is on a branch, and branches that are merged or empty.")
+@flag("--cache", "Delete mirrors, environments, replicas that nothing uses, longest unused first.")
+@valued("--max-size", Size(), "With --cache: only until the cache is this small: 20G.")
+@flag("--dry-run", "Only list what would be deleted, at most.")
 def command(
     session_ids: tuple[str, ...],
     older_than_s: float | None,
@@ -57,11 +48,10 @@ def command(
     cache: bool,
     max_size: int | None,
     dry_run: bool,
-    as_json: bool,
     cache_dir: Path | None,
     results_dir: Path | None,
     **wanted: Any,
-) -> None:
+) -> Answer:
     """Delete sessions that have ended, or with --worktrees only the worktrees and branches that they left.
 
     Say which sessions: by ID, --older-than, --state or --keep.  A session that runs is never deleted, nor one
@@ -75,9 +65,9 @@ def command(
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
         from sessionrun.client.clean import clean_cache
 
-        records = clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
-        _show(records, as_json=as_json)
-        return
+        return _tell(
+            clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
+        )
     if max_size is not None or cache_dir is not None:
         raise InputError("clean: --max-size and --cache-dir need --cache")
     if not (selects or session_ids or worktrees):
@@ -94,15 +84,12 @@ def command(
         directories=selects or not worktrees,
         dry_run=dry_run,
     )
-    _show(records, as_json=as_json)
+    return _tell(records)
 
 
-def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
-    lines = [
-        escape(f"{_choose_verb(record)} {record['what']} {record['name']}: {record['why']}") for record in records
-    ]
-    show({"findings": records}, lines or ["Nothing to clean."], as_json=as_json)
-
-
-def _choose_verb(record: dict[str, Any]) -> str:
-    return "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"
+def _tell(records: list[dict[str, Any]]) -> Answer:
+    lines = []
+    for record in records:
+        done = "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"
+        lines.append(escape(f"{done} {record['what']} {record['name']}: {record['why']}"))
+    return Answer({"findings": records}, lines or ["Nothing to clean."])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Duration, json_option
-from sessionrun.cli.render import print_json, print_table, show
+from sessionrun.cli.options import Answer, Duration, answering, flag, json_option, valued
+from sessionrun.cli.render import table_lines
 from sessionrun.model.errors import InputError
 
 
@@ -24,10 +24,9 @@ def command() -> None:
     """
 
 
-@command.command("certs")
+@answering("certs", json_option, parent=command)
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
-@json_option
-def certs(directory: Path | None, as_json: bool) -> None:
+def certs(directory: Path | None) -> Answer:
     """Make the certificates that the machines of a cluster share.
 
     In DIRECTORY, else where the other verbs look for them: sessionrun/cluster in the user's configuration.
@@ -36,14 +35,13 @@ def certs(directory: Path | None, as_json: bool) -> None:
 
     paths = make_certs((directory or find_certs_dir(os.environ)).absolute())
     files = [str(path) for path in paths]
-    show({"files": files}, files, as_json=as_json)
-    if not as_json:
-        click.echo("copy these to each machine of the cluster; who has them can run programs there", err=True)
+    hint = "copy these to each machine of the cluster; who has them can run programs there"
+    return Answer({"files": files}, files, aside=[hint])
 
 
 @command.command("head")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), default=8786, metavar="N", help="[default: 8786]")
+@valued("--host", "ADDRESS", "Where to listen.  [default: 127.0.0.1]", default="127.0.0.1")
+@valued("--port", "N", "[default: 8786]", click.IntRange(0, 65535), default=8786)
 def head(host: str, port: int) -> int:
     """Be the cluster's scheduler until Ctrl-C; prints its address.
 
@@ -61,15 +59,14 @@ def head(host: str, port: int) -> int:
 
 @command.command("node")
 @click.argument("address")
-@click.option("--name", metavar="NAME", help="Its name.  [default: this machine's]")
-@click.option("--slots", type=int, metavar="N", help="Tasks at once.  [default: the number of processors]")
-@click.option(
+@valued("--name", "NAME", "Its name.  [default: this machine's]")
+@valued("--slots", "N", "Tasks at once.  [default: the number of processors]", int)
+@valued(
     "--rescue",
-    type=Duration(),
-    metavar="TIME",
-    help="How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
+    Duration(),
+    "How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
 )
-@click.option("--systemd", is_flag=True, help="Print a unit for systemd that runs this command, and end.")
+@flag("--systemd", "Print a unit for systemd that runs this command, and end.")
 def node(address: str, name: str | None, slots: int | None, rescue: float | None, systemd: bool) -> int:
     """Run jobs for the cluster whose scheduler is at ADDRESS, until Ctrl-C.
 
@@ -94,17 +91,13 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     return keep_node(cluster, site, lock_fd, os.environ, _say)
 
 
-@command.command("status")
+@answering("status", json_option, parent=command)
 @click.argument("address")
-@json_option
-def status(address: str, as_json: bool) -> None:
+def status(address: str) -> Answer:
     """Show the nodes of the cluster whose scheduler is at ADDRESS, with what is left of their leases."""
     from sessionrun.cluster.address import open_cluster, show_cluster
 
     shown = show_cluster(open_cluster(address, os.environ))
-    if as_json:
-        print_json(shown)
-        return
     rows = [
         (
             each["name"],
@@ -116,16 +109,15 @@ def status(address: str, as_json: bool) -> None:
         )
         for each in shown["nodes"]
     ]
-    print_table(("Node", "State", "Slots", "Lease", "Sandboxes", "Id"), rows)
-    click.echo(f"{len(rows)} nodes, {len(shown['sessions'])} sessions")
+    table = table_lines(("Node", "State", "Slots", "Lease", "Sandboxes", "Id"), rows)
+    return Answer(shown, [*table, f"{len(rows)} nodes, {len(shown['sessions'])} sessions"])
 
 
-@command.command("stop")
+@answering("stop", json_option, parent=command)
 @click.argument("address")
-@click.option("--force", is_flag=True, help="Also if jobs run: they are killed, and their tasks are lost.")
-@click.option("--yes", is_flag=True, help="Do not ask; needed off a terminal.")
-@json_option
-def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
+@flag("--force", "Also if jobs run: they are killed, and their tasks are lost.")
+@flag("--yes", "Do not ask; needed off a terminal.")
+def stop(address: str, force: bool, yes: bool) -> Answer:
     """End the programs of all nodes and of the head of the cluster at ADDRESS.
 
     It is refused while jobs run.  Exit code 1: a program is still there.
@@ -135,23 +127,20 @@ def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
 
     cluster = open_cluster(address, os.environ)
     if not yes:
-        _confirm(address)
+        if not sys.stdin.isatty():
+            raise InputError("cluster stop: there is no terminal to ask on: say --yes")
+        click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
     stopped = stop_cluster(cluster, force=force)
-    remains = stopped["head"] == "up"
-    if as_json:
-        print_json(stopped)
-        return 1 if remains else 0
-    print_table(("Node", "State", "Id"), [(one["name"], one["state"], one["id"]) for one in stopped["nodes"]])
-    if any(one["state"] == "gone" for one in stopped["nodes"]):
-        click.echo("a node that is gone was not told: end `cluster node` on its machine", err=True)
-    click.echo(_HEADS[stopped["head"]])
-    for session_id in stopped["sessions"]:
-        click.echo(
-            f"session {session_id} goes on, and waits for a cluster at this address: "
-            f"sessionrun cancel {session_id} ends it",
-            err=True,
-        )
-    return 1 if remains else 0
+    rows = [(one["name"], one["state"], one["id"]) for one in stopped["nodes"]]
+    lines = [*table_lines(("Node", "State", "Id"), rows), _HEADS[stopped["head"]]]
+    is_gone = any(one["state"] == "gone" for one in stopped["nodes"])
+    aside = ["a node that is gone was not told: end `cluster node` on its machine"] if is_gone else []
+    aside += [
+        f"session {session_id} goes on, and waits for a cluster at this address: "
+        f"sessionrun cancel {session_id} ends it"
+        for session_id in stopped["sessions"]
+    ]
+    return Answer(stopped, lines, int(stopped["head"] == "up"), aside)
 
 
 _HEADS = {
@@ -159,12 +148,6 @@ _HEADS = {
     "up": "The head is up: not all of its nodes, or not the head itself, have ended in time; try again.",
     "foreign": "The scheduler is up: `sessionrun cluster head` did not start it, so it is yours to end.",
 }
-
-
-def _confirm(address: str) -> None:
-    if not sys.stdin.isatty():
-        raise InputError("cluster stop: there is no terminal to ask on: say --yes")
-    click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
 
 
 def _say(line: str) -> None:

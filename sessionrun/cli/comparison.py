@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.cli.render import escape_line, pad, sign
+from sessionrun.cli.render import escape_line, lay_out, sign
 from sessionrun.client.reading.comparison import conclude, list_figures
 from sessionrun.model.wording import clip, columns
 
@@ -36,12 +36,13 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
     figures = [*_figures(record)]
     corner = f"{sum(group['runs'] for group in groups)} runs"
-    lines = _lay_out([[corner, *keys], *cells, *figures])
+    rights = range(1, 1 + len(groups))
+    lines = lay_out([[corner, *keys], *cells, *figures], rights)
     if columns(lines[0]) > width:
         turned = [
             [name, *column] for name, column in zip([corner, *keys], zip(*figures, strict=True), strict=True)
         ]
-        while columns((lines := _lay_out(turned))[0]) > width and len(turned[0]) > 2:
+        while columns((lines := lay_out(turned, range(1, len(turned[0]))))[0]) > width and len(turned[0]) > 2:
             turned = [row[:-1] for row in turned]
     more = len(rows) - len(kept)
     return [
@@ -52,7 +53,6 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
 
 
 def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
-    """The cells by row, named by what differs between rows, and by group."""
     cells = [(group["key"], cell) for group in record["groups"] for cell in group["cells"]]
     axes = _ROW_AXES[record["by"]]
     differing = [axis for axis in axes if len({cell[axis] for _, cell in cells}) > 1] or axes[-1:]
@@ -64,7 +64,6 @@ def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
 
 
 def _differ(cells: Mapping[str, Shown]) -> bool:
-    """Whether some run of these cells is open, or came out otherwise than another one."""
     return len({word for cell in cells.values() for word in cell["words"]}) > 1
 
 
@@ -97,17 +96,3 @@ def _points(share: float) -> str:
 
 def _interval(found: Shown) -> str:
     return f"{_points(found['low'])} to {_points(found['high'])}"
-
-
-def _lay_out(rows: Sequence[Row]) -> list[str]:
-    """Rows as lines of equal width, the first column to the left and the others to the right."""
-    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                pad(name, widths[0]),
-                *(pad(cell, width, right=True) for cell, width in zip(cells, widths[1:], strict=True)),
-            ]
-        )
-        for name, *cells in rows
-    ]

@@ -81,10 +81,6 @@ def _find_tasks(context: click.Context) -> Iterable[str]:
     return [task["id"] for task in load_view(open_session(_given_directory(context), session_id))["tasks"]]
 
 
-def _find_either(context: click.Context) -> Iterable[str]:
-    return _find_tasks(context) if context.params.get("words") else _find_sessions(context)
-
-
 def _given_directory(context: click.Context) -> Path | None:
     given: Path | None = context.params.get("results_dir")
     return given
@@ -97,7 +93,7 @@ _SOURCES: Final[Mapping[str, Source | None]] = {
     "into": _find_sessions,
     "tasks": _find_tasks,
     "task": _find_tasks,
-    "words": _find_either,
+    "words": lambda context: (_find_tasks if context.params.get("words") else _find_sessions)(context),
     "agent": _find_agents,
     "fallback": _find_agents,
 }

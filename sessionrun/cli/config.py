@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from sessionrun.cli.options import json_option
-from sessionrun.cli.render import print_document, print_json, print_table, tell_value
+from sessionrun.cli.options import Answer, answering, flag, json_option
+from sessionrun.cli.render import print_document, table_lines, tell_value
 from sessionrun.client.schemas.schemas import NAMES, describe
 
 
-@click.command("config")
-@click.option("--origin", is_flag=True, help="Also say where each setting is written.")
-@json_option
-def command(origin: bool, as_json: bool) -> None:
+@answering("config", json_option)
+@flag("--origin", "Also say where each setting is written.")
+def command(origin: bool) -> Answer:
     """Show the settings of configuration files and environment that are in use here.
 
     Options of a command, and what its input says, win over them.
     """
     from sessionrun.client.config import DEFAULT, trace_settings
 
-    settings = trace_settings(Path.cwd(), os.environ)
-    if as_json:
-        records = [{"name": one.name, "value": _plain(one.value), "origin": one.origin} for one in settings]
-        print_json({"settings": records})
-        return
-    shown = [one for one in settings if origin or one.origin != DEFAULT]
-    if not shown:
-        click.echo("No setting differs from its default.")
-        return
-    rows = [
-        (one.name, "-" if one.value is None else tell_value(_plain(one.value)), *((one.origin,) if origin else ()))
-        for one in shown
+    settings = [
+        {"name": one.name, "value": _plain(one.value), "origin": one.origin}
+        for one in trace_settings(Path.cwd(), os.environ)
     ]
-    print_table(["SETTING", "VALUE", *(["ORIGIN"] if origin else [])], rows)
+    shown = [one for one in settings if origin or one["origin"] != DEFAULT]
+    rows = [
+        (one["name"], "-" if one["value"] is None else tell_value(one["value"]), one["origin"]) for one in shown
+    ]
+    width = 3 if origin else 2
+    lines = table_lines(("SETTING", "VALUE", "ORIGIN")[:width], [row[:width] for row in rows])
+    return Answer({"settings": settings}, lines if shown else ["No setting differs from its default."])
 
 
 def _plain(value: Any) -> Any:
@@ -52,6 +48,3 @@ def schema(name: str, as_json: bool) -> None:
     For example: sessionrun schema plan, sessionrun schema results.  It is JSON with and without --json.
     """
     print_document(describe(name))
-
-
-COMMANDS: Final = (command, schema)

@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from sessionrun.cli.options import (
+    Answer,
     Count,
+    Decorator,
     Duration,
     add_options,
-    json_option,
+    flag,
     quiet_option,
-    results_dir_option,
     sync_option,
+    valued,
+    verb,
 )
 from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import (
     EXIT_TIMEOUT,
-    Done,
     act_on_each,
     selector_options,
     words_argument,
@@ -32,13 +34,10 @@ from sessionrun.cli.selecting import (
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, find_sessions
+from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 
 # --- what became of it ---
 
@@ -130,16 +129,16 @@ def ask_each(
     With `sync` the only session is followed to its end instead, if it has something to do.
     """
 
-    def act(session: SessionDir) -> Done:
+    def act(session: SessionDir) -> Answer:
         reply = ask(session, chosen.tasks)
         if sync and reply.taken and reply.tasks:
-            from sessionrun.cli.sync import follow_run
+            from sessionrun.cli.wait import follow_run
 
-            return Done(None, "", follow_run(session, as_json=as_json, quiet=quiet))
+            return Answer(None, (), follow_run(session, as_json=as_json, quiet=quiet))
         code = EXIT_TIMEOUT if waits and not reply.taken else 0
         if quiet and reply.tasks:
-            return Done({"session_id": session.session_id}, session.session_id, code)
-        return Done({**reply.view, "tasks": reply.tasks}, "" if quiet else tell(kind, reply), code)
+            return Answer({"session_id": session.session_id}, [session.session_id], code)
+        return Answer({**reply.view, "tasks": reply.tasks}, [] if quiet else [tell(kind, reply)], code)
 
     return act_on_each(chosen, act, as_json=as_json)
 
@@ -147,30 +146,13 @@ def ask_each(
 # --- the verbs ---
 
 
-def _timeout_option(done: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--timeout",
-        type=Duration(),
-        default=TAKEN_TIMEOUT_S,
-        metavar="TIME",
-        help=f"How long to wait until {done}; 0 = only ask.  [default: 60s]",
-    )
+def _timeout_option(done: str) -> Decorator:
+    text = f"How long to wait until {done}; 0 = only ask.  [default: 60s]"
+    return valued("--timeout", Duration(), text, default=TAKEN_TIMEOUT_S)
 
 
 _control_options = add_options(words_argument, selector_options, _timeout_option("it is done"))
 _sessions_argument = click.argument("session_ids", nargs=-1, required=True, metavar="ID...")
-
-
-def _choose(
-    results_dir: Path | None,
-    words: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...] = (),
-    states: tuple[str, ...] | None = None,
-    since: float | None = None,
-    *,
-    only_open: bool = False,
-) -> Chosen:
-    return choose_sessions(results_dir, words, Wanted(labels, states or (), since), only_open=only_open)
 
 
 def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Chosen:
@@ -178,14 +160,10 @@ def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Cho
     return Chosen(sessions, (), len(session_ids) > 1)
 
 
-@click.command("cancel")
+@verb("cancel")
 @_control_options
-@click.option(
-    "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or saving work."
-)
-@click.option("--tree", is_flag=True, help="Also the sessions that its tasks launched, and those inside of them.")
-@json_option
-@results_dir_option
+@flag("--now", "Kill at once, without grace time; also jobs that are stopping or saving work.")
+@flag("--tree", "Also the sessions that its tasks launched, and those inside of them.")
 def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any) -> int:
     """Stop session ID, or only the given tasks, with all their processes; or several sessions.
 
@@ -193,7 +171,7 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     """
     from sessionrun.cli.standing import cancel_lines
 
-    chosen = _choose(**selected, only_open=True)
+    chosen = choose_sessions(**selected, only_open=True)
     nested: list[SessionDir] = []
     if tree or chosen.several:
         nested = asking.cancel_all(chosen.sessions, chosen.tasks, now=now, nested=tree, timeout_s=timeout)
@@ -211,62 +189,48 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     return ask_each(chosen, "cancel", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("hold")
+@verb("hold")
 @_control_options
-@click.option("--reason", metavar="TEXT", help="What `status` shows as the reason.  [default: on request]")
-@json_option
-@results_dir_option
+@valued("--reason", "TEXT", "What `status` shows as the reason.  [default: on request]")
 def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> int:
     """Start nothing more of session ID, or of the given tasks, or of several sessions, until `release`.
 
     What runs goes on: its check is still made, its worktree released.
     """
     ask = partial(asking.hold, reason=reason, timeout_s=timeout)
-    return ask_each(_choose(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(choose_sessions(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
 
 
-@click.command("release")
+@verb("release")
 @_control_options
-@json_option
-@results_dir_option
 def release(timeout: float, as_json: bool, **selected: Any) -> int:
     """Let session ID, or only the given tasks, or several sessions, go on after `hold`.
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
     ask = partial(asking.release, timeout_s=timeout)
-    return ask_each(_choose(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(
+        choose_sessions(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json
+    )
 
 
-@click.command("set")
+@verb("set")
 @_sessions_argument
-@click.option(
-    "--max-parallel",
-    "width",
-    type=Count(),
-    metavar="N",
-    required=True,
-    help="How many tasks may run at once; 0 = no limit.",
-)
+@valued("--max-parallel width", Count(), "How many tasks may run at once; 0 = no limit.", required=True)
 @_timeout_option("it is done")
-@json_option
-@results_dir_option
 def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
     """Change how many tasks of sessions ID, which run, may run at once.
 
     Tasks that run go on, also if there are more of them.
     """
 
-    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
-        return asking.set_width(session, width, timeout_s=timeout)
+    ask = partial(asking.set_width, width=width, timeout_s=timeout)
+    chosen = _choose_whole(**selected)
+    return ask_each(chosen, "set", lambda session, _: ask(session), waits=bool(timeout), as_json=as_json)
 
-    return ask_each(_choose_whole(**selected), "set", ask, waits=bool(timeout), as_json=as_json)
 
-
-@click.command("resume")
+@verb("resume")
 @_sessions_argument
-@json_option
-@results_dir_option
 def resume(as_json: bool, **selected: Any) -> int:
     """Let sessions ID go on where they were when the last process was killed or the machine went down.
 
@@ -274,28 +238,26 @@ def resume(as_json: bool, **selected: Any) -> int:
     `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this command.
     """
 
-    def act(session: SessionDir) -> Done:
+    def act(session: SessionDir) -> Answer:
         resumed = asking.resume(session)
         view = load_view(session)
         state = f"is running ({', '.join(session.held_locks())} held)"
         if view["ended_at"] is not None:
             state = f"has ended ({view['result']})"
         record = {"session_id": session.session_id, "resumed": resumed, "status": view["status"]}
-        return Done(record, f"{session_head(view)}: {'goes on' if resumed else state}", 0)
+        return Answer(record, [f"{session_head(view)}: {'goes on' if resumed else state}"])
 
     return act_on_each(_choose_whole(**selected), act, as_json=as_json)
 
 
-@click.command("continue")
+@verb("continue")
 @click.argument("session_id", metavar="ID")
 @click.argument("task", metavar="TASK")
 @click.argument("text", metavar="TEXT", required=False)
-@click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Read the follow-up from FILE.")
+@valued("--file", "FILE", "Read the follow-up from FILE.", click.Path(path_type=Path))
 @_timeout_option("the session has taken it")
 @sync_option
 @quiet_option
-@json_option
-@results_dir_option
 def follow_up(
     session_id: str,
     task: str,
@@ -312,11 +274,8 @@ def follow_up(
     """
     chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
     words = _read_text(text, file)
-
-    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
-        return asking.continue_task(session, task, words, timeout_s=timeout)
-
-    return ask_each(chosen, "continue", ask, waits=bool(timeout), **shown)
+    ask = partial(asking.continue_task, text=words, timeout_s=timeout)
+    return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
 
 
 def _read_text(text: str | None, file: Path | None) -> str:
@@ -338,22 +297,16 @@ def _read_text(text: str | None, file: Path | None) -> str:
         raise InputError(f"{'stdin' if given == '-' else given}: is not UTF-8; save it as UTF-8") from None
 
 
-@click.command("retry")
+@verb("retry")
 @_control_options
-@click.option("--failed", is_flag=True, help="Only tasks that failed or timed out.")
-@click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
-@click.option(
-    "--no-ready",
-    is_flag=True,
-    help="With another agent or model: do not check first whether agents are signed in and ready.",
-)
-@click.option("--agent", metavar="NAME", help="Try them with this agent.")
-@click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")
-@click.option("--prompt", metavar="TEXT", help="Try the task with this prompt instead of its own.")
+@flag("--failed", "Only tasks that failed or timed out.")
+@flag("--lost", "Only tasks that were lost or interrupted; with --failed: either.")
+@flag("--no-ready", "With another agent or model: do not check first whether agents are signed in and ready.")
+@valued("--agent", "NAME", "Try them with this agent.")
+@valued("--model", "NAME", "Try them with this model, as the agent CLI spells it.")
+@valued("--prompt", "TEXT", "Try the task with this prompt instead of its own.")
 @sync_option
 @quiet_option
-@json_option
-@results_dir_option
 def retry(
     timeout: float,
     failed: bool,
@@ -379,12 +332,9 @@ def retry(
         from sessionrun.client.again import AskedChange
 
         asked = AskedChange(agent, model, prompt)
-    chosen = _choose(**selected)
+    chosen = choose_sessions(**selected)
     if chosen.several and sync:
         raise InputError("retry: --sync is about one session: name it by its ID, without selectors")
     shown = {"as_json": as_json, "quiet": quiet, "sync": sync}
     ask = partial(asking.retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
     return ask_each(chosen, "retry", ask, waits=bool(timeout), **shown)
-
-
-COMMANDS: Final = (cancel, hold, release, retry, change, follow_up, resume)

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Since, json_option, results_dir_option
-from sessionrun.cli.render import escape_line, print_json, print_table, short_time, warn
+from sessionrun.cli.options import Answer, Since, answering, flag, valued
+from sessionrun.cli.render import escape_line, short_time, table_lines
 from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
 from sessionrun.client.reading.money import (
@@ -49,27 +49,19 @@ class Spent(NamedTuple):
         session = str(self.view["session_id"])
         if by == "task":
             return session, str(self.task["id"])
-        if by == "day":
-            return (short_time(self.at)[:10],)
-        return ({"model": self.model, "agent": self.agent, "session": session}[by],)
+        keys = {"model": self.model, "agent": self.agent, "session": session, "day": short_time(self.at)[:10]}
+        return (keys[by],)
 
 
-@click.command("cost")
+@answering("cost")
 @click.argument("session_ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"
 )
-@click.option(
-    "--since",
-    type=Since(),
-    metavar="DATE",
-    help="Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.",
-)
-@click.option("--all", "everything", is_flag=True, help="All sessions of the results directory.")
+@valued("--since", Since(), "Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.")
+@flag("--all everything", "All sessions of the results directory.")
 @label_option
 @state_option
-@json_option
-@results_dir_option
 def command(
     session_ids: tuple[str, ...],
     by: str | None,
@@ -77,9 +69,8 @@ def command(
     states: tuple[str, ...] | None,
     since: float | None,
     everything: bool,
-    as_json: bool,
     results_dir: Path | None,
-) -> None:
+) -> Answer:
     """Show what sessions ID used up and cost: the newest if no ID is given, all with --since.
 
     A cost that begins with >= is a lower bound, one with ~ comes from the table of prices and not from the agent.
@@ -95,14 +86,15 @@ def command(
     spent = [entry for entry in whole if since is None or parse_time(entry.at) >= since]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
-    if as_json:
-        print_json(_record(views, spent, by, groups))
+    if spent:
+        lines = _list_lines(spent, by, groups)
     elif not views and not wanted.is_empty:
-        click.echo(f"No session matches {escape_line(wanted.describe())}.")
-    elif not spent:
-        click.echo("No agent has reported what it used.")
+        lines = [f"No session matches {escape_line(wanted.describe())}."]
     else:
-        _print(spent, by, groups)
+        lines = ["No agent has reported what it used."]
+    unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
+    aside = [f"sessionrun: warning: {escape_line(unpriced)}"] if unpriced else []
+    return Answer(_record(views, spent, by, groups), lines, aside=aside)
 
 
 def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted) -> list[Shown]:
@@ -157,7 +149,7 @@ def _count(spent: list[Spent]) -> int:
     return len({entry.find_key("task") for entry in spent})
 
 
-def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> None:
+def _list_lines(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> list[str]:
     several = len({entry.view["session_id"] for entry in spent}) > 1
     heads = (("SESSION",) if several else ()) + ("TASK", "MODEL") if by == "task" else (by.upper(), "TASKS")
     rows = []
@@ -170,10 +162,6 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
             names = (key[0], _count(group))
         tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
         rows.append((*names, *("-" if count is None else f"{count:,}" for count in tokens), describe_cost(used)))
-    print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
     total = sum_usages(entry.used for entry in spent)
-    if total is not None:
-        click.echo(f"\nTotal: {describe_usage(total)}")
-    unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
-    if unpriced:
-        warn(unpriced)
+    table = table_lines((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+    return table if total is None else [*table, "", f"Total: {describe_usage(total)}"]

@@ -8,20 +8,16 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import flag
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import describe_changes, find_changed, read_changes
 
 
-@click.command("diff")
-@words_argument
-@click.option("--stat", is_flag=True, help="Only which files changed, and how much.")
-@json_option
-@results_dir_option
-@each_session(headed=False)
+@session_verb("diff", headed=False)
+@flag("--stat", "Only which files changed, and how much.")
 def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json: bool) -> None:
     """Show what session ID's tasks changed in their worktrees.
 

@@ -1,27 +1,38 @@
-"""`queue work`: agents work through the queue of this repository; a session as of `run`, but fed."""
+"""`queue work`: agents work through the queue of this repository; a session as of `run`, but fed; and `split`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
+    flag,
     json_option,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
+    valued,
+    verb,
 )
-from sessionrun.cli.render import escape_line, print_json, warn
-from sessionrun.cli.start import Launch, options_of, start_session, take_options
+from sessionrun.cli.queue import backend_option
+from sessionrun.cli.render import escape_line, print_json
+from sessionrun.cli.run import (
+    Launch,
+    options_of,
+    start_fed,
+    take_options,
+)
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
-from sessionrun.queue.dispatch import Prepared, find_configuration, find_follow_ups, foresee, prepare
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.queue.dispatch import find_configuration
+from sessionrun.queue.open import MAX_SUBTASKS, describe_task
 
 _SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
 _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for its input: run --help-all."
@@ -29,31 +40,19 @@ _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for 
 
 @click.command("work", epilog=_EPILOG)
 @click.argument("tasks", metavar="[TASK...]", nargs=-1)
-@click.option("--group", metavar="GROUP", help="Only the tasks of this group.")
+@valued("--group", "GROUP", "Only the tasks of this group.")
 @click.option("--once/--watch", "once", default=True, help="End when nothing is left, or wait for more tasks.")
-@click.option(
-    "--import",
-    "listed",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="First put the tasks of this list into the queue.",
-)
-@click.option(
-    "--ingest",
-    type=Count(),
-    metavar="N",
-    help="Let up to N follow-ups of agents come into the queue by themselves.",
-)
-@click.option(
-    "--config",
-    "configuration",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A dispatch_config.json.  [default: that in the top of the repository]",
+@valued("--import listed", "FILE", "First put the tasks of this list into the queue.", click.Path(path_type=Path))
+@valued("--ingest", Count(), "Let up to N follow-ups of agents come into the queue by themselves.")
+@valued(
+    "--config configuration",
+    "FILE",
+    "A dispatch_config.json.  [default: that in the top of the repository]",
+    click.Path(path_type=Path),
 )
 @options_of(_SETTINGS, hidden=True)
 @ready_option
-@click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
+@flag("--dry-run", "Show what would run first; change nothing.")
 @sync_option
 @quiet_option
 @backend_option
@@ -98,12 +97,8 @@ def work(
 ) -> int:
     """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
-    Args:
-        configuration: a ``dispatch_config.json``; None: that of the repository.
-        listed: a list whose tasks come into the queue first.
-
-    Raises:
-        InputError: it cannot be started as it is asked for; no session was created.
+    `configuration` is a ``dispatch_config.json``; None: that of the repository.  The tasks of `listed` come into
+    the queue first.
     """
     file = configuration or find_configuration()
     given = {"feed": True} if file is None else str(file)
@@ -113,52 +108,58 @@ def work(
     return start_fed(planned, how, listed, ready=ready, dry_run=dry_run, file=file)
 
 
-def start_fed(
-    planned: Planned,
-    how: Launch,
-    listed: Path | None = None,
-    *,
-    ready: bool,
-    dry_run: bool,
-    file: Path | None = None,
-) -> int:
-    """Start a session that takes its tasks from a queue, if that has any; see `work`."""
-    spec = planned.spec
-    assert spec.feed is not None
-    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
-    if not (spec.feed.watch or prepared.ready or dry_run):
-        return _tell_nothing(prepared, how)
-    for warning in planned.warnings:
-        warn(warning)
-    if not how.quiet:
-        if file is not None:
-            click.echo(f"configuration: {escape_line(str(file))}", err=True)
-        _tell_findings(prepared)
-    if dry_run:
-        from sessionrun.cli.preview import print_preview
+@verb("split", backend_option, json_option, results_dir_option)
+@click.argument("goal", metavar="[GOAL]", required=False)
+@valued("--id task_id", "ID", "Split this task of the queue: it becomes the group.")
+@valued("--bead task_id", "ID", "The same as --id.", hidden=True)
+@valued(
+    "--max-subtasks maximum",
+    Count(2),
+    f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
+    default=MAX_SUBTASKS,
+)
+@valued("--agent", "NAME", "Which agent is asked.  [default: as for run]")
+@valued("--model", "NAME", "Which model is asked.")
+@flag("--no-llm by_rule", "Ask no agent: split by rule.")
+@flag("--dry-run", "Show the tasks; leave the queue as it is.")
+@flag("--dispatch dispatch", "Then start `queue work --group` with the new group.")
+def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
+    """Split GOAL into small tasks that agents can do side by side.
 
-        print_preview(foresee(planned, prepared), as_json=how.as_json)
-        return 0
-    code = start_session(spec, how)
-    for line in () if how.quiet else find_follow_ups(spec):
-        click.echo(line, err=True)
-    return code
+    An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
+    split by rule.  The tasks come into the queue as a group, which closes when they are closed.
+    """
+    from sessionrun.queue.split import split
 
-
-def _tell_findings(prepared: Prepared) -> None:
-    for one in prepared.findings:
-        level = "" if one.level == "ok" else f"{one.level}: "
-        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
-
-
-def _tell_nothing(prepared: Prepared, how: Launch) -> int:
-    if not how.quiet:
-        _tell_findings(prepared)
-    if how.as_json:
-        record = {"session_id": None, "total": 0, "open": prepared.left}
-        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
-    else:
-        left, are = prepared.left, "is" if prepared.left == 1 else "are"
-        hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
-        click.echo(f"nothing to do: no task is {hint}", err=True)
+    if options["by_rule"] and (options["agent"] or options["model"]):
+        raise InputError("queue split: --no-llm excludes --agent and --model")
+    found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
+    group = None if found.group is None else describe_task(found.group)
+    record = {**found._asdict(), "group": group, "tasks": [describe_task(task) for task in found.tasks]}
+    if not as_json:
+        if found.group is not None:
+            click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
+        for task in found.tasks:
+            click.echo("  " + escape_line(f"{task.id}: {task.title}"))
+        for title in found.titles if found.group is None else ():
+            click.echo(escape_line(f"would add: {title}"))
+    if dispatch and found.group is not None:
+        return _start_work(found.group.id, options["backend"], options["results_dir"], record if as_json else None)
+    if as_json:
+        print_json(record)
     return 0
+
+
+def _start_work(
+    group: str, backend: str | None, results_dir: Path | None, beside: Mapping[str, Any] | None
+) -> int:
+    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
+    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
+    how = Launch(
+        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
+    )
+    try:
+        return work(options, how)
+    except SessionrunError:
+        click.echo(escape_line(f"the tasks are in the queue; to start them: {shlex.join(words)}"), err=True)
+        raise

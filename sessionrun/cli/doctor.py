@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import escape_line, print_json, print_table
+from sessionrun.cli.options import Answer, answering, flag
+from sessionrun.cli.render import escape_line, table_lines
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,12 +21,10 @@ AGENTS: Final = "agents"
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
-@click.command("doctor")
+@answering("doctor")
 @click.argument("session_id", metavar="[ID | agents]", required=False)
-@click.option("--fix", is_flag=True, help="Repair what can be repaired without risk.")
-@json_option
-@results_dir_option
-def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path | None) -> int:
+@flag("--fix", "Repair what can be repaired without risk.")
+def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answer:
     """Look session ID over or, without ID, the environment and every session here.
 
     Each finding comes with what helps.  --fix makes status.json and summary anew from the logs, cuts torn tails
@@ -39,66 +36,57 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     if session_id == AGENTS:
         if fix:
             raise InputError("--fix repairs sessions and the environment, not agents")
-        return 0 if _report_agents(as_json=as_json) else EXIT_FOUND
+        return _report_agents()
     from sessionrun.client.doctor.report import diagnose
 
     records, sessions, remaining = diagnose(session_id, results_dir=results_dir, fix=fix)
-    if as_json:
-        print_json({"findings": records, "session_count": sessions, "remaining": remaining})
-    else:
-        _print(records, sessions=sessions, remaining=remaining)
-    return EXIT_FOUND if remaining else 0
-
-
-def _print(records: list[dict[str, Any]], *, sessions: int, remaining: int) -> None:
+    lines = []
     for record in records:
         word = "fixed" if record["fixed"] else record["severity"]
-        click.echo(escape_line(f"{word}: {record['where']}: {record['what']}"))
-        if not record["fixed"]:
-            click.echo(f"  {escape_line(record['plan'])}")
+        lines.append(escape_line(f"{word}: {record['where']}: {record['what']}"))
+        lines += [] if record["fixed"] else [f"  {escape_line(record['plan'])}"]
     looked = f"{sessions} session{'s' * (sessions != 1)} looked at"
     fixable = [record for record in records if record["fixable"] and not record["fixed"]]
-    if not remaining:
-        click.echo(f"Nothing is wrong; {looked}.")
-    else:
-        hint = f"; {shlex.join(['sessionrun', 'doctor', '--fix'])} repairs {len(fixable)}" if fixable else ""
-        click.echo(f"{remaining} finding{'s' * (remaining != 1)}; {looked}{hint}.")
+    hint = f"; sessionrun doctor --fix repairs {len(fixable)}" if fixable else ""
+    found = f"{remaining} finding{'s' * (remaining != 1)}; {looked}{hint}."
+    lines.append(found if remaining else f"Nothing is wrong; {looked}.")
+    return Answer(
+        {"findings": records, "session_count": sessions, "remaining": remaining},
+        lines,
+        EXIT_FOUND if remaining else 0,
+    )
 
 
-def _report_agents(*, as_json: bool) -> bool:
-    """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
+def _report_agents() -> Answer:
+    """What `doctor agents` finds: all is well if an agent other than `shell` could start."""
     from sessionrun.client.findings import load_findings
     from sessionrun.client.installed import examine_agents, list_not_passed_on
 
     agents, dropped = examine_agents(), list_not_passed_on()
     machine = {name: look() for business in load_findings() for name, look in business.machine.items()}
-    if as_json:
-        described = [_describe(agent) for agent in agents]
-        shown = {name: facts for name, (facts, _) in machine.items()}
-        print_json({"agents": described, "not_passed_on": dropped, **shown})
-    else:
-        _print_report(agents)
-        if dropped:
-            click.echo(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
-        for name, (_, line) in machine.items():
-            click.echo(escape_line(f"{name}: {line}"))
-    return any(agent.startable for agent in agents if agent.signed_in != "not needed")
+    record = {
+        "agents": [_describe(agent) for agent in agents],
+        "not_passed_on": dropped,
+        **{name: facts for name, (facts, _) in machine.items()},
+    }
+    lines = _list_agents(agents)
+    if dropped:
+        lines.append(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
+    lines += [escape_line(f"{name}: {line}") for name, (_, line) in machine.items()]
+    is_good = any(agent.startable for agent in agents if agent.signed_in != "not needed")
+    return Answer(record, lines, 0 if is_good else EXIT_FOUND)
 
 
 def _describe(agent: Examined) -> dict[str, Any]:
     """One agent for programs: `signed_in` is null where that cannot be told, or is not needed."""
     from dataclasses import asdict
 
-    needs, known = agent.signed_in != "not needed", {"yes": True, "no": False}
-    return {
-        **asdict(agent),
-        "signed_in": known.get(agent.signed_in),
-        "needs_sign_in": needs,
-        "startable": agent.startable,
-    }
+    signed_in = {"yes": True, "no": False}.get(agent.signed_in)
+    needs = agent.signed_in != "not needed"
+    return {**asdict(agent), "signed_in": signed_in, "needs_sign_in": needs, "startable": agent.startable}
 
 
-def _print_report(agents: list[Examined]) -> None:
+def _list_agents(agents: list[Examined]) -> list[str]:
     heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
     rows = [
         (
@@ -113,7 +101,5 @@ def _print_report(agents: list[Examined]) -> None:
         for agent in agents
         if agent.path is not None
     ]
-    print_table(heads, rows)
-    hints = [f"{agent.name}: {agent.hint}" for agent in agents if agent.hint]
-    for line in ["", *hints] if hints else ():
-        click.echo(escape_line(line))
+    hints = [escape_line(f"{agent.name}: {agent.hint}") for agent in agents if agent.hint]
+    return [*table_lines(heads, rows), *([""] if hints else []), *hints]

@@ -9,21 +9,21 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.facts import (
-    check_lines,
-    landing_lines,
-    proof_lines,
+    fact_lines,
+    indented,
     section_lines,
-    whereabouts_lines,
+    tell_landing,
     word_lines,
 )
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import flag
 from sessionrun.cli.render import escape_line, local_time, print_json
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import IDS_WIDTH, contact_lines, feed_lines, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
 from sessionrun.model.reasons import REASONS
 from sessionrun.model.wording import (
+    clean_reason,
     clip,
     find_cause,
     list_ids,
@@ -35,6 +35,7 @@ from sessionrun.model.wording import (
     tell_reason,
     tell_span,
     tell_until,
+    tell_word,
 )
 from sessionrun.model.words import BAD, HELD
 from sessionrun.store.session import SessionDir
@@ -54,12 +55,8 @@ _SHOWN: Final = 200
 """How much of a follow-up is shown (characters)."""
 
 
-@click.command("explain")
-@words_argument
-@click.option("--files", is_flag=True, help="With TASK: also name the files with what it printed.")
-@json_option
-@results_dir_option
-@each_session()
+@session_verb("explain")
+@flag("--files", "With TASK: also name the files with what it printed.")
 def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 
@@ -76,11 +73,6 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
     else:
         head = head_lines(view, time.time())
         click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(view, explanation)]))
-
-
-def _word_cause(cause: str) -> str:
-    """A cause for people; JSON has the word itself."""
-    return _CAUSE_WORDS.get(cause, cause.replace("_", " "))
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
@@ -136,7 +128,8 @@ def _list_tasks(view: Mapping[str, Any], explanation: Mapping[str, Any]) -> Iter
         groups.setdefault((task["cause"], why), []).append(task)
     for (cause, why), tasks in groups.items():
         ids = list_ids(tasks, IDS_WIDTH)
-        yield escape_line(f"{f'{len(tasks)}' if len(tasks) > 1 else f'{ids}:'} {_word_cause(cause)}: {why}")
+        word = _CAUSE_WORDS.get(cause, tell_word(cause))
+        yield escape_line(f"{len(tasks) if len(tasks) > 1 else f'{ids}:'} {word}: {why}")
         if len(tasks) > 1:
             yield "  " + escape_line(ids)
         for task in tasks if cause == "no_process" else ():
@@ -159,7 +152,12 @@ def story_lines(
         yield from word_lines(task, _tell_why(facts, task, tasks, now))
         cause = find_cause(task, tasks)
         if cause is not None:
-            yield from _tell_cause(session, facts, cause)
+            for section in read_sections(session, cause)[
+                :1
+            ]:  # what the first task said because of which it was skipped
+                yield "  " + escape_line(f"{cause['id']}: {section.lines[-1]}")
+            if len(facts["chain"]) > 1:
+                yield escape_line(f"way: {' needs '.join([facts['id'], *facts['chain']])}")
         sections = read_sections(session, task) if task["status"] == "completed" else []
         yield from [""] * bool(sections)
         for section in sections:
@@ -184,25 +182,16 @@ def _tell_why(facts: Mapping[str, Any], task: Mapping[str, Any], tasks: Mapping[
     return str(facts["why"])
 
 
-def _tell_cause(session: SessionDir, facts: Mapping[str, Any], cause: Mapping[str, Any]) -> Iterator[str]:
-    """What the first task said last because of which one was skipped, and how that one needs it."""
-    for section in read_sections(session, cause)[:1]:
-        yield "  " + escape_line(f"{cause['id']}: {section.lines[-1]}")
-    if len(facts["chain"]) > 1:
-        yield escape_line(f"way: {' needs '.join([facts['id'], *facts['chain']])}")
-
-
 def _tell_rest(
     view: Mapping[str, Any],
     task: Mapping[str, Any],
     facts: Mapping[str, Any],
     denied: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """Where its work is and what was found of it, and what it was refused or lacks."""
     if task["branch"] and task["diff_stat"] and not task["rescue_branch"]:
         yield escape_line(f"branch {task['branch']}: {tell_changes(task)}")
-    yield from landing_lines(task, "") if task["word"] != "bounced" else ()
-    yield from [*check_lines(task), *proof_lines(task, "", notes=True), *whereabouts_lines(task, "")]
+    yield from indented(tell_landing(task), "") if task["word"] != "bounced" else ()
+    yield from fact_lines(task, "", notes=True)
     if facts["follow_up"] is not None:
         yield f"last follow-up: {clip(escape_line(facts['follow_up']), _SHOWN)}"
     for found in denied:
@@ -244,15 +233,8 @@ def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Itera
 
 
 def _word_reason(reason: str) -> str:
-    """The reason of a job or an attempt as that of a task is told."""
     kind = reason.partition(": ")[0]
-    task = {
-        "status": "completed",
-        "word": "failed",
-        "reason": reason,
-        "reason_class": kind if kind in REASONS else None,
-    }
-    return tell_reason(task, {}, 0.0)
+    return clean_reason(reason, kind if kind in REASONS else None)
 
 
 def _tell_job(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> str:

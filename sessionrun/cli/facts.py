@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
@@ -38,11 +38,28 @@ def title_lines(task: Task, tasks: Mapping[str, Task], now: float) -> list[str]:
 
 def about_lines(view: Task, task: Task, indent: str) -> list[str]:
     """What there is to know beside word and reason of a task that did not come out well."""
-    lines = [indent + line for line in check_lines(task)] + proof_lines(task, indent)
+    kept = []
     if task["word"] == "bounced" and task["branch"]:
         show = f"sessionrun diff {name_for_command(view)} {short_id(task)}"
-        lines.append(indent + escape_line(f"work kept on {task['branch']}; see it: {show}"))
-    return lines + whereabouts_lines(task, indent)
+        kept = [f"work kept on {task['branch']}; see it: {show}"]
+    return fact_lines(task, indent, *kept)
+
+
+def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bool = False) -> list[str]:
+    """How tests and proof came out, then `own`, then what was left running, and where work is.
+
+    Of the audit of a proof its alarms, or with `notes` all.
+    """
+    texts = [*(_tell_tests(task) if tests else ()), *_tell_proof(task, notes=notes), *own, *_tell_left(task)]
+    kept, remark = task.get("worktree_kept"), task.get("worktree_remark")
+    why = [*([f"worktree kept: {kept}"] if kept else []), *([str(remark)] if remark else [])]
+    wrapped = [line for text in why for line in wrap_line(text, indent)]
+    return [*indented(texts, indent), *wrapped, *indented(_tell_place(task), indent)]
+
+
+def indented(texts: Iterable[str], indent: str) -> list[str]:
+    """Foreign text as lines."""
+    return [indent + escape_line(text) for text in texts]
 
 
 def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
@@ -54,19 +71,19 @@ def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[
 # --- its tests ---
 
 
-def check_lines(task: Task) -> list[str]:
-    """How a task's tests came out, and which round's work is kept if it is not the last one's; else nothing."""
+def _tell_tests(task: Task) -> Iterator[str]:
+    """How a task's tests came out, and which round's work is kept if it is not the last one's."""
     check = task["check"] or {}
     counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
     hidden = task.get("hidden_tests")
-    lines = [f"Tests: {_tell_counts(counts)}"] if counts and not hidden else []
     if hidden:  # apart: the agent could see the one kind, and not the other
         visible = f"{counts['passed']} of {counts['total']} visible, " if counts else ""
-        lines = [f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"]
+        yield f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"
+    elif counts:
+        yield f"Tests: {_tell_counts(counts)}"
     if kept is not None and kept != task["round"] and not check["passed"]:
         tests = f" ({_tell_counts(best)})" if best else ""
-        lines.append(f"Kept: the work of round {kept}{tests}: {escape_line(check['best_reason'])}")
-    return lines
+        yield f"Kept: the work of round {kept}{tests}: {check['best_reason']}"
 
 
 def _tell_counts(counts: Mapping[str, int]) -> str:
@@ -75,60 +92,54 @@ def _tell_counts(counts: Mapping[str, int]) -> str:
     return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
 
 
-def proof_lines(task: Task, indent: str, *, notes: bool = False) -> list[str]:
-    """What a proof found of work that succeeded, for else the reason says it; alarms of its audit, or all."""
-    shown = task.get("proof") and task["outcome"] == "succeeded"
-    found = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
-    lines = [f"proof: {task['proof']}"] if shown else []
-    lines += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in found]
-    return [indent + escape_line(line) for line in lines]
+def _tell_proof(task: Task, *, notes: bool) -> Iterator[str]:
+    """What a proof found of work that succeeded, for else the reason says it."""
+    if task.get("proof") and task["outcome"] == "succeeded":
+        yield f"proof: {task['proof']}"
+    for note in task.get("audit") or ():
+        if notes or note["level"] == "alarm":
+            yield f"audit: {note['level']}: {note['where']}: {note['text']}"
 
 
 # --- its agents and its work ---
 
 
-def agent_lines(task: Task, indent: str) -> list[str]:
+def tell_agents(task: Task) -> str:
     """What each attempt had, of a task that was tried again with another agent or model."""
     had, first = [], 1
     for ran in (*task["earlier_agents"], task):
         last = ran["attempt"]
         had.append(f"{first if first == last else f'{first}-{last}'} {name_agent(ran)}")
         first = last + 1
-    return [indent + escape_line(f"attempts: {', '.join(had)}")]
+    return f"attempts: {', '.join(had)}"
 
 
-def landing_lines(task: Task, indent: str) -> list[str]:
+def tell_landing(task: Task) -> Iterator[str]:
     """What became of a task's work when it was to land, or what it waits for."""
     landing = task.get("landing")
     if not landing:
-        return []
+        return
     commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
     status = landing["status"]
     where = f" on {landing['target']}" if landing["target"] and status not in ("bounced", "held") else ""
     why = f": {landing['reason']}" if landing["reason"] and status != "landed" else ""
-    lines = [f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"]
-    lines += [f"see {landing['output']}"] if landing["output"] else []
-    lines += [f"mend: {landing['mend']}"] if landing["mend"] else []
-    return [indent + escape_line(line) for line in lines]
+    yield f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"
+    if landing["output"]:
+        yield f"see {landing['output']}"
+    if landing["mend"]:
+        yield f"mend: {landing['mend']}"
 
 
-def whereabouts_lines(task: Task, indent: str) -> list[str]:
-    """Where a task's work is, if that is not its branch alone, and why; what was left running."""
-    kept, remark = task.get("worktree_kept"), task.get("worktree_remark")
-    why = [f"worktree kept: {kept}"] if kept else []
-    why += [str(remark)] if remark else []
-    lines = [*left_lines(task, indent), *(wrapped for line in why for wrapped in wrap_line(line, indent))]
+def _tell_place(task: Task) -> Iterator[str]:
     if task.get("worktree") and task["status"] == "completed":
         where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
-        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
+        yield f"worktree{where}: {task['worktree']}"
     if task.get("rescue_branch"):
-        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
-    return lines
+        yield f"its work is on: {task['rescue_branch']}"
 
 
-def left_lines(task: Task, indent: str) -> list[str]:
-    """What its last work left running, a line for each command."""
+def _tell_left(task: Task) -> Iterator[str]:
     left = task.get("leftovers") or ()
-    lines = [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
-    lines += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
-    return [indent + escape_line(line) for line in lines]
+    yield from (f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT])
+    if len(left) > SHOWN_LEFT:
+        yield f"left running: {len(left) - SHOWN_LEFT} more"

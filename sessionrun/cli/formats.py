@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from xml.sax import saxutils
 
 from sessionrun.cli.facts import section_lines
 from sessionrun.cli.render import encode, escape, escape_line, versioned, write_bytes
@@ -109,15 +110,11 @@ def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -
 
 
 def _quote(text: object) -> str:
-    from xml.sax.saxutils import quoteattr
-
-    return quoteattr(_NOT_XML.sub("\ufffd", str(text)))
+    return saxutils.quoteattr(_NOT_XML.sub("\ufffd", str(text)))
 
 
 def _xml(text: str) -> str:
-    from xml.sax.saxutils import escape
-
-    return escape(_NOT_XML.sub("\ufffd", text))
+    return saxutils.escape(_NOT_XML.sub("\ufffd", text))
 
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Task], Read], Iterator[str]]]] = {

@@ -188,6 +188,3 @@ def manual(page: str | None) -> None:
         os.execvp("man", ["man", str(found[0])])
     except OSError:
         raise InputError(f"the program `man` is not installed; the page is {found[0]}") from None
-
-
-COMMANDS: Final = (command, manual)

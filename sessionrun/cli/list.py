@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Answer, Count, answering, flag, valued
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
-    pad,
-    print_json,
-    print_table,
+    lay_out,
     short_time,
+    table_lines,
     terminal_width,
     unversioned,
     wrap_line,
@@ -38,40 +37,33 @@ LEAST_COUNTS: Final = 12
 View = Mapping[str, Any]
 
 
-@click.command("list")
+@answering("list")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @selector_options
-@click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
-@click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
-@click.option("--totals", is_flag=True, help="Also how many sessions and tasks these are, and what they cost.")
-@json_option
-@results_dir_option
+@valued("--limit", Count(1), "Only the newest N.")
+@flag("--all everywhere", "Sessions of all results directories that you used.")
+@flag("--totals", "Also how many sessions and tasks these are, and what they cost.")
 def command(
     session_ids: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...],
-    states: tuple[str, ...] | None,
-    since: float | None,
+    wanted: Wanted,
     limit: int | None,
     everywhere: bool,
     totals: bool,
-    as_json: bool,
     results_dir: Path | None,
-) -> None:
+) -> Answer:
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
-    wanted = Wanted(labels, states or (), since)
     if session_ids:
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:
         views = find_views(results_dir, wanted, everywhere=everywhere)
     views = arrange(views[:limit])
-    if as_json:
-        print_json({**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]})
-    elif is_seed_block():
-        _print_seed_totals(views) if totals else _print_seed_table(views)
+    record = {**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]}
+    if is_seed_block():
+        lines = _seed_totals(views) if totals else _seed_table(views)
     elif not views and not totals:
-        click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
+        lines = ["No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."]
     else:
         lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
         if any(view["no_contact"] for view in views):
@@ -80,7 +72,7 @@ def command(
             named = zip(views, name_all(views), strict=True)
             lines += [f"{name}: {line}" for view, name in named for line in contact_lines(view)]
         lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
-        click.echo("\n".join(lines))
+    return Answer(record, lines)
 
 
 def session_rows(
@@ -88,17 +80,15 @@ def session_rows(
 ) -> list[str]:
     """The head of the table, and for each session its state, its name, how long it took and what came out."""
     depths = find_depths(views)
-    spans = [tell_span(took_s(view, now)) for view in views]
-    widest = max(map(len, (*spans, "TOOK")))
-    rows = [["STATE", "SESSION", "TOOK".rjust(widest), *["DIRECTORY"] * everywhere]] + [
-        [_tell_state(view), "  " * depth + name, span.rjust(widest)]
+    rows = [["STATE", "SESSION", "TOOK", *["DIRECTORY"] * everywhere, ""]] + [
+        [_tell_state(view), "  " * depth + name, tell_span(took_s(view, now))]
         + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
-        for view, depth, name, span in zip(views, depths, name_all(views), spans, strict=True)
+        + [""]
+        for view, depth, name in zip(views, depths, name_all(views), strict=True)
     ]
-    widths = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
-    room = max(LEAST_COUNTS, width - sum(widths) - 2 * len(widths))
+    room = max(LEAST_COUNTS, width - max(map(columns, lay_out(rows, {2}))) - 2)
     outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]
-    return ["  ".join([*map(pad, row, widths), outcome]) for row, outcome in zip(rows, outcomes, strict=True)]
+    return lay_out([[*row[:-1], outcome] for row, outcome in zip(rows, outcomes, strict=True)], {2})
 
 
 def _tell_state(view: View) -> str:
@@ -123,7 +113,6 @@ def name_all(views: Sequence[View]) -> list[str]:
 
 
 def _count(views: Sequence[View]) -> dict[str, Any]:
-    """How many sessions and tasks stand how."""
     sessions = {status: sum(view["status"] == status for view in views) for status in STATUSES}
     states = {state: sum(view["state"] == state for view in views) for state in STATES}
     stopped = sum(bool(view["stopped"]) for view in views)
@@ -137,7 +126,6 @@ def _count(views: Sequence[View]) -> dict[str, Any]:
 
 
 def _tell_totals(views: Sequence[View]) -> str:
-    """Sessions, tasks by word, and what they cost, in a line."""
     from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
 
     counts = _count(views)
@@ -152,10 +140,9 @@ def _tell_totals(views: Sequence[View]) -> str:
 # --- the blocks of --list and --overview, for programs that read them ---
 
 
-def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
+def _seed_table(views: Sequence[dict[str, Any]]) -> list[str]:
     if not views:
-        click.echo("No sessions.")
-        return
+        return ["No sessions."]
     rows = [
         (
             view["session_id"][:SHORT_ID],
@@ -168,18 +155,16 @@ def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
         )
         for view in views
     ]
-    print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows)
+    return table_lines(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows)
 
 
-def _print_seed_totals(views: Sequence[View]) -> None:
+def _seed_totals(views: Sequence[View]) -> list[str]:
     sessions, tasks = _count(views).values()
-    click.echo(f"Sessions: {len(views)}")
-    for status in STATUSES:
-        if sessions[status]:
-            click.echo(f"  {status}: {sessions[status]}")
-    click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
-    for key in ("running", "successful", "failed", "skipped"):
-        click.echo(f"  {key}: {tasks[key]}")
     judged = tasks["successful"] + tasks["failed"]
-    if judged:
-        click.echo(f"Success rate: {100 * tasks['successful'] / judged:.0f}%")
+    return [
+        f"Sessions: {len(views)}",
+        *(f"  {status}: {sessions[status]}" for status in STATUSES if sessions[status]),
+        f"Tasks: {tasks['completed']}/{tasks['total']} completed",
+        *(f"  {key}: {tasks[key]}" for key in ("running", "successful", "failed", "skipped")),
+        *([f"Success rate: {100 * tasks['successful'] / judged:.0f}%"] if judged else []),
+    ]

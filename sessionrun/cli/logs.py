@@ -10,16 +10,15 @@ from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.render import escape, warn
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.options import Count, flag, valued
+from sessionrun.cli.render import encode, escape, versioned, warn
+from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
-from sessionrun.model.words import OUTPUT_VERSION
 from sessionrun.store.session import SessionDir
 
 _STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."
@@ -32,20 +31,14 @@ _NOTHING: Final = {
 _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 
 
-@click.command("logs")
-@words_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
-@click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
+@session_verb("logs", "follow", "as_json", headed=False)
+@flag("-f --follow", "Go on until the tasks have ended.")
+@valued("-n --lines", Count(), "Begin N lines before the end of each file.")
 @click.option("--check", "step", flag_value="check", help=_STEP_HELP)
 @click.option("--setup", "step", flag_value="setup", help=_STEP_HELP)
 @click.option("--proof", "step", flag_value="proof", help=_STEP_HELP)
 @click.option("--gate", "step", flag_value="gate", help=_STEP_HELP)
-@click.option(
-    "--round", "round_number", type=Count(1), metavar="N", help="With --check: of round N, not the last."
-)
-@json_option
-@results_dir_option
-@each_session("follow", "as_json", headed=False)
+@valued("--round round_number", Count(1), "With --check: of round N, not the last.")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],
@@ -96,27 +89,21 @@ def command(
 
 def _choose_tags(*, tagged: bool) -> Callable[[Line], bytes]:
     """What makes a line of text of a line: behind the name of its task, if it is `tagged`."""
-    paint = _paint if sys.stdout.isatty() else str
+    is_terminal = sys.stdout.isatty()
 
     def form(line: Line) -> bytes:
-        tag = paint(f"[{line.task}] ").encode()
+        tag = f"[{line.task}] "
+        if is_terminal:  # in a color of its own, as far as there are enough
+            tag = click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
         lines = line.text.removesuffix("\n").split("\n")
-        return b"".join(b"%b%b\n" % (tag, _encode(part)) for part in lines)
+        return b"".join(b"%b%b\n" % (tag.encode(), _encode(part)) for part in lines)
 
     return form if tagged else lambda line: _encode(line.text)
 
 
-def _paint(tag: str) -> str:
-    """A tag in a color of its own, as far as there are enough."""
-    return click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
-
-
 def _format_json(line: Line) -> bytes:
-    import orjson
-
     plain = _to_bytes(line.text).decode("utf-8", "backslashreplace")
-    record = {"schema_version": OUTPUT_VERSION, "id": line.task, "stream": line.stream, "text": plain}
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    return encode(versioned({"id": line.task, "stream": line.stream, "text": plain})) + b"\n"
 
 
 def _encode(text: str) -> bytes:

@@ -9,13 +9,13 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.facts import section_lines
-from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
+from sessionrun.cli.options import Count, Duration, ShellCommand, flag, valued
 from sessionrun.cli.render import escape, escape_line, print_json
-from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, each_session
+from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.reading.telling import read_section
-from sessionrun.landing.merge import AskedLanding, Choice, Take, merge
-from sessionrun.model.asked import POLICIES, Policy
+from sessionrun.landing.merge import AskedLanding, merge
+from sessionrun.model.asked import POLICIES
 from sessionrun.store.session import SessionDir
 
 _WORDS: Final = {"ready": "would land", "none": "no work"}
@@ -25,27 +25,27 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 """Why a task cannot land: a failure where the command names the task."""
 
 
-@click.command("merge")
-@click.argument("words", nargs=-1, required=True, metavar="ID [TASK]...")
-@click.option("--into", metavar="BRANCH", help="Where to.  [default: the branch the session began at]")
-@click.option(
-    "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before it lands."
+@session_verb(
+    "merge",
+    reads=False,
+    headed=False,
+    words=click.argument("words", nargs=-1, required=True, metavar="ID [TASK]..."),
 )
-@click.option(
-    "--gate-timeout", type=Duration(), metavar="TIME", default="1h", help="For each gate.  [default: 1h]"
-)
-@click.option("--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: as many as pays]")
-@click.option(
+@valued("--into", "BRANCH", "Where to.  [default: the branch the session began at]")
+@valued("--gate gates", ShellCommand(), "Must exit 0 before it lands.", multiple=True)
+@valued("--gate-timeout", Duration(), "For each gate.  [default: 1h]", default="1h")
+@valued("--batch", Count(1), "At most N tasks at a time.  [default: as many as pays]")
+@valued(
     "--choose",
-    type=click.Choice(["best"]),
-    metavar="WHICH",
-    help="Of several attempts at a task land one: the best.  [default: each of them]",
+    "WHICH",
+    "Of several attempts at a task land one: the best.  [default: each of them]",
+    click.Choice(["best"]),
 )
-@click.option(
+@valued(
     "--sandbox",
-    type=click.Choice(POLICIES),
-    metavar="POLICY",
-    help="Walls around the gates: none, project, strict.  [default: the session's]",
+    "POLICY",
+    "Walls around the gates: none, project, strict.  [default: the session's]",
+    click.Choice(POLICIES),
 )
 @click.option(
     "--take-branches",
@@ -59,25 +59,16 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
     flag_value="recorded",
     help="Land what the tasks left, whatever became of the branches.",
 )
-@click.option("--no-trailers", is_flag=True, help="Do not say in the merges whose work they are.")
-@click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
-@json_option
-@results_dir_option
-@each_session(reads=False, headed=False)
+@flag("--no-trailers", "Do not say in the merges whose work they are.")
+@flag("--dry-run", "Forecast what would land and what conflicts; change nothing.")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],
     *,
-    into: str | None,
-    gates: tuple[str, ...],
     gate_timeout: float,
-    batch: int | None,
-    choose: Choice | None,
-    sandbox: Policy | None,
-    take: Take | None,
     no_trailers: bool,
-    dry_run: bool,
     as_json: bool,
+    **asked: Any,
 ) -> int:
     """Land the work of session ID's tasks on a branch, each task as a merge.
 
@@ -87,17 +78,13 @@ def command(
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox, take)
-    record = merge(session, tasks, asked, _tell)
+    wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
+    record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
     if as_json:
         print_json(record)
     else:
         _print(record)
     return _choose_code(record, named=bool(tasks))
-
-
-def _tell(line: str) -> None:
-    click.echo(escape_line(line), err=True)
 
 
 def _choose_code(record: dict[str, Any], *, named: bool) -> int:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from sessionrun.cli.render import hint, print_json
 from sessionrun.client.lookup import LAST
 from sessionrun.model.units import parse_age, parse_coming, parse_duration, parse_size
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value", covariant=True)
 
 
+Decorator = Callable[[Any], Any]
+
+
 class Parsed(click.ParamType[_Value]):
-    """What a function makes of a word, and of `more`; its `ValueError` says what is wrong."""
+    """What a function makes of a word, and of `more`; its `ValueError` says what is wrong.
+
+    `name` is what help calls the word.
+    """
 
     def __init__(self, name: str, parse: Callable[..., _Value], *more: Any) -> None:
-        self.name = name
-        self._parse = parse
-        self._more = more
+        self.name, self._parse, self._more = name, parse, more
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Value:
         """See `click.ParamType.convert`."""
@@ -95,42 +99,42 @@ def _parse_label(text: str) -> tuple[str, str]:
     return key, value
 
 
-Count: Final = partial(Parsed, "number", _parse_count)
+Count: Final = partial(Parsed, "N", _parse_count)
 """A whole number, not below the argument, or 0."""
 
-Duration: Final = partial(Parsed, "duration", _parse_duration)
+Duration: Final = partial(Parsed, "TIME", _parse_duration)
 """A time span in seconds: a number of them, or text such as ``90s``, ``15m``, ``1h30m``."""
 
-Age: Final = partial(Parsed, "age", lambda text: parse_age(text.strip()))
+Age: Final = partial(Parsed, "AGE", lambda text: parse_age(text.strip()))
 """How long ago, in seconds; it needs a unit: ``7d``, ``12h``, ``1h30m``."""
 
-ShellCommand: Final = partial(Parsed, "command", _parse_command)
-Size: Final = partial(Parsed, "size", parse_size)
+ShellCommand: Final = partial(Parsed, "COMMAND", _parse_command)
+Size: Final = partial(Parsed, "SIZE", parse_size)
 """Bytes, with or without a unit: ``500M``, ``20G``, ``1.5T``."""
 
-Since: Final = partial(Parsed, "date", _parse_since)
+Since: Final = partial(Parsed, "DATE", _parse_since)
 """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
 
-SinceOrCursor: Final = partial(Parsed, "date", _parse_since_or_cursor)
+SinceOrCursor: Final = partial(Parsed, "SEQ|DATE", _parse_since_or_cursor)
 """The same, or a cursor of `wait --any`: an `int`."""
 
-Moment: Final = partial(Parsed, "time", lambda text: parse_coming(text.strip(), time.time()))
+Moment: Final = partial(Parsed, "TIME", lambda text: parse_coming(text.strip(), time.time()))
 """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
 
-Fields: Final = partial(Parsed, "fields", _parse_fields)
+Fields: Final = partial(Parsed, "NAME,...", _parse_fields)
 """Names of keys, with commas between them."""
 
-Words: Final = partial(Parsed, "words", _parse_words)
+Words: Final = partial(Parsed, "STATE,...", _parse_words)
 """Words of the argument, with commas between them."""
 
-Label: Final = partial(Parsed, "label", _parse_label)
+Label: Final = partial(Parsed, "KEY=VALUE", _parse_label)
 """A label and its value: ``KEY=VALUE``."""
 
 
-def add_options(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+def add_options(*options: Decorator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """All of these as one, in the order in which help shows them."""
 
-    def add(command: _Command) -> _Command:
+    def add(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
         return command
@@ -138,42 +142,106 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command
     return add
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")
-"""`--json`: one JSON value on standard output."""
+def flag(names: str, text: str, **more: Any) -> Decorator:
+    """An option without a value: `names` are its spellings and perhaps its parameter, with blanks between."""
+    return click.option(*names.split(), is_flag=True, help=text, **more)
 
-results_dir_option = click.option(
+
+def valued(
+    names: str,
+    shown: str | Parsed[Any],
+    text: str,
+    kind: click.ParamType[Any] | type[int] | None = None,
+    **more: Any,
+) -> Decorator:
+    """An option with a value, which help calls `shown`; a text, unless `shown` or `kind` says how it is read."""
+    kind, shown = (kind, shown) if isinstance(shown, str) else (shown, shown.name)
+    return click.option(*names.split(), type=kind, metavar=shown, help=text, **more)
+
+
+json_option = flag("--json as_json", "Print JSON; errors too.")
+
+results_dir_option = valued(
     "--results-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where sessions are kept.  [default: ./results]",
+    "DIR",
+    "Where sessions are kept.  [default: ./results]",
+    click.Path(file_okay=False, path_type=Path),
 )
-"""`--results-dir`, whose default is the configuration's or `./results`."""
 
-cache_dir_option = click.option(
+cache_dir_option = valued(
     "--cache-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where mirrors and environments are kept.  [default: the user's cache directory]",
+    "DIR",
+    "Where mirrors and environments are kept.  [default: the user's cache directory]",
+    click.Path(file_okay=False, path_type=Path),
 )
-"""`--cache-dir`, whose default is the configuration's or the user's cache directory."""
 
 
-sync_option = click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
-"""`--sync`, of verbs that start a session or let one live again."""
+sync_option = flag("--sync", "Follow the session to its end, then print the results.")
 
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
-"""`-q`, of the same verbs."""
+quiet_option = flag("-q --quiet", "Print the session id alone.")
 
 
-ready_option = click.option(
-    "--no-ready",
-    "ready",
-    is_flag=True,
+ready_option = flag(
+    "--no-ready ready",
+    "Do not check first whether agents are signed in and ready.",
     default=True,
     flag_value=False,
-    help="Do not check first whether agents are signed in and ready.",
 )
-"""`--no-ready`, of verbs that start a session."""
 
 session_argument = click.argument("session_id", metavar="[ID]", default=LAST)
-"""`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
+
+
+def list_params(*options: Decorator) -> list[click.Parameter]:
+    """What these decorators give to a command."""
+    return click.command()(add_options(*options)(lambda: None)).params
+
+
+def verb(
+    name: str, *ends: Decorator, parent: click.Group | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb, with `ends` behind its own options: `--json` and `--results-dir` unless others are named."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        command = (parent.command if parent else click.command)(name)(function)
+        command.params += list_params(*(ends or (json_option, results_dir_option)))
+        return command
+
+    return make
+
+
+class Answer(NamedTuple):
+    """What a verb found: for `--json`, and in lines for people; `aside` are lines on standard error.
+
+    Without a record it was printed already.
+    """
+
+    record: Mapping[str, Any] | None
+    lines: Iterable[str] = ()
+    code: int = 0
+    aside: Iterable[str] = ()
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it, as the JSON object or as lines; the exit code."""
+        if not as_json:
+            for line in self.lines:
+                click.echo(line)
+            for line in self.aside:
+                hint(line)
+        elif self.record is not None:
+            print_json(self.record)
+        return self.code
+
+
+def answering(
+    name: str, *ends: Decorator, parent: click.Group | None = None
+) -> Callable[[Callable[..., Answer]], click.Command]:
+    """The same, of a verb that returns its answer, which is printed here: as the JSON object or as lines."""
+
+    def make(function: Callable[..., Answer]) -> click.Command:
+        @wraps(function)
+        def run(*, as_json: bool, **options: Any) -> int:
+            return function(**options).print(as_json=as_json)
+
+        return verb(name, *ends, parent=parent)(run)
+
+    return make

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
-from sessionrun.cli.options import results_dir_option, session_argument
+from sessionrun.cli.options import flag, results_dir_option, session_argument, valued
 from sessionrun.cli.render import warn, write_bytes
 from sessionrun.client.installation import lack
 from sessionrun.client.lookup import LAST, find_results_dir, open_session
@@ -27,17 +26,9 @@ def mcp(results_dir: Path | None) -> None:
 
 
 @click.command("serve")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar="N",
-    help="Where to listen; 0: a free one.  [default: 0]",
-)
-@click.option(
-    "--host", default="127.0.0.1", metavar="ADDRESS", help="The address to listen at.  [default: 127.0.0.1]"
-)
-@click.option("--control", is_flag=True, help="Also buttons: cancel, hold, release, retry, land.")
+@valued("--port", "N", "Where to listen; 0: a free one.  [default: 0]", click.IntRange(0, 65535), default=0)
+@valued("--host", "ADDRESS", "The address to listen at.  [default: 127.0.0.1]", default="127.0.0.1")
+@flag("--control", "Also buttons: cancel, hold, release, retry, land.")
 @results_dir_option
 def browse(port: int, host: str, control: bool, results_dir: Path | None) -> None:
     """Show the sessions of the results directory to a browser until Ctrl-C: open the address that is printed.
@@ -60,13 +51,12 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
 
 @click.command("report")
 @session_argument
-@click.option("--all", "everything", is_flag=True, help="Of all sessions: success, cost and time, day by day.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write it there.  [default: standard output]",
+@flag("--all everything", "Of all sessions: success, cost and time, day by day.")
+@valued(
+    "-o --output",
+    "FILE",
+    "Write it there.  [default: standard output]",
+    click.Path(dir_okay=False, path_type=Path),
 )
 @results_dir_option
 def report(session_id: str, everything: bool, output: Path | None, results_dir: Path | None) -> None:
@@ -82,7 +72,7 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
     from sessionrun.client.reading.selection import find_listed, load_many
     from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather, write_page
-    from sessionrun.doors.overview import make_overview_page
+    from sessionrun.doors.pages import make_overview_page
     from sessionrun.doors.report import make_page
 
     if everything:
@@ -96,6 +86,3 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         return
     write_page(output, page)
     click.echo(f"{output}: {len(page)} bytes", err=True)
-
-
-COMMANDS: Final = (mcp, browse, report)

@@ -2,84 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 
-from sessionrun.cli.options import Count, cache_dir_option, json_option
-from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.options import Answer, Count, answering, cache_dir_option, flag, json_option, valued
+from sessionrun.cli.render import escape
 from sessionrun.model.errors import name_some
 from sessionrun.worktrees.precache import Record, precache
 
 
-@click.command("precache")
+@answering("precache", cache_dir_option, json_option)
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--limit", type=Count(1), metavar="N", help="Only what the first N tasks name.")
-@click.option("--from", "dialect", metavar="FORMAT", help="Input format.  [default: guessed]")
-@click.option("--no-environments", is_flag=True, help="Fetch repositories only; build no environment.")
-@cache_dir_option
-@json_option
-def command(
-    file: str | None,
-    limit: int | None,
-    dialect: str | None,
-    no_environments: bool,
-    cache_dir: Path | None,
-    as_json: bool,
-) -> int:
+@valued("--limit", Count(1), "Only what the first N tasks name.")
+@valued("--from dialect", "FORMAT", "Input format.  [default: guessed]")
+@flag("--no-environments", "Fetch repositories only; build no environment.")
+def command(file: str | None, no_environments: bool, **options: Any) -> Answer:
     """Fetch the repositories and commits that the tasks in FILE name, and build their environments.
 
     All of it stays in the cache, where all sessions find it: with --require-cache they fetch and build nothing.
     Ends with exit code 1 if a repository or one of its refs could not be fetched, or an environment not be built.
     """
     records = precache(
-        file,
-        dialect=dialect,
-        limit=limit,
-        cache_dir=cache_dir,
-        environments=not no_environments,
-        tell=_tell,
-        tell_environment=_tell_environment,
+        file, environments=not no_environments, tell=_tell, tell_environment=_tell_environment, **options
     )
     environments = [environment for record in records for environment in record["environments"]]
-    if as_json:
-        print_json({"repositories": records})
-    else:
-        _count([record for record in records if record["mirror"] is not None], "repositories are")
-        _count(
-            list({record["digest"] or id(record): record for record in environments}.values()), "environments are"
-        )
-    return 1 if any(record["error"] is not None for record in (*records, *environments)) else 0
-
-
-def _count(records: Sequence[Record], words: str) -> None:
-    if records:
-        good = sum(record["error"] is None for record in records)
-        click.echo(f"{good} of {len(records)} {words} in the cache")
+    done = {
+        "repositories": [record for record in records if record["mirror"] is not None],
+        "environments": list({record["digest"] or id(record): record for record in environments}.values()),
+    }
+    lines = [
+        f"{sum(record['error'] is None for record in there)} of {len(there)} {what} are in the cache"
+        for what, there in done.items()
+        if there
+    ]
+    has_failed = any(record["error"] is not None for record in (*records, *environments))
+    return Answer({"repositories": records}, lines, int(has_failed))
 
 
 def _tell(record: Record) -> None:
-    """A line for people, on standard error, when a repository begins and when it is done."""
-    repo, refs = record["repo"], len(record["refs"])
-    what = "1 ref" if refs == 1 else f"{refs} refs"
-    if record["duration_s"] is None:
-        line = f"fetching {repo} ({what})"
-    elif record["error"] is None:
-        line = f"fetched {repo} ({what}) in {record['duration_s']:.1f}s"
-    else:
-        line = f"failed: {record['error']}"
-    click.echo(escape(" ".join(line.split())), err=True)
+    refs = len(record["refs"])
+    what = f"{record['repo']} ({'1 ref' if refs == 1 else f'{refs} refs'})"
+    _say(record, f"fetching {what}", f"fetched {what}", "")
 
 
 def _tell_environment(record: Record) -> None:
     whose = f"the environment of task {name_some(record['tasks'], 1)}"
+    is_there = f"{whose} is in the cache" if record["cached"] else ""
+    _say(record, f"building {whose}", f"built {whose}", f"{whose}: ", is_there)
+
+
+def _say(record: Record, doing: str, done: str, about: str, is_there: str = "") -> None:
+    """Say that something begins, or what came of it."""
     if record["duration_s"] is None:
-        line = f"building {whose}"
+        line = doing
     elif record["error"] is not None:
-        line = f"failed: {whose}: {record['error']}"
-    elif record["cached"]:
-        line = f"{whose} is in the cache"
+        line = f"failed: {about}{record['error']}"
     else:
-        line = f"built {whose} in {record['duration_s']:.1f}s"
+        line = is_there or f"{done} in {record['duration_s']:.1f}s"
     click.echo(escape(" ".join(line.split())), err=True)

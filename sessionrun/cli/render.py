@@ -6,9 +6,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import IO, Any, Final
 
 import click
@@ -77,44 +76,34 @@ def escape_line(text: str) -> str:
 
 
 def sign(name: str, stream: IO[str] | None = None) -> str:
-    """A sign, or its ASCII stand-in: the encoding has none, the locale is plain C, or the terminal is dumb."""
-    stream = stream or sys.stdout
-    if _says_dumb() and stream.isatty():
-        return _SIGNS[name][1]
-    return _choose_sign(name, getattr(stream, "encoding", None) or "ascii")
-
-
-@cache
-def _says_dumb() -> bool:
-    return os.environ.get("TERM") == "dumb"
-
-
-@cache
-def _choose_sign(name: str, encoding: str) -> str:
+    """A sign, or its ASCII stand-in where the stream cannot show it."""
     fancy, plain = _SIGNS[name]
-    return fancy if _can_encode(fancy, encoding) else plain
+    return fancy if encodes(fancy, stream) else plain
 
 
-def encodes(text: str) -> bool:
-    """Whether standard output can show it: in an encoding that has it, and a locale that is not plain C."""
-    return not _says_dumb() and _can_encode(text, getattr(sys.stdout, "encoding", None) or "ascii")
-
-
-def _can_encode(text: str, encoding: str) -> bool:
+def encodes(text: str, stream: IO[str] | None = None) -> bool:
+    """Whether a stream can show it: its encoding has it, the locale is not plain C, the terminal not dumb."""
+    stream = stream or sys.stdout
+    if _is_dumb(stream):
+        return False
     named = (os.environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     if next(filter(None, named), None) in ("C", "POSIX"):  # Python itself writes UTF-8 there
         return False
     try:
-        text.encode(encoding)
+        text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
 
 
+def _is_dumb(stream: IO[str]) -> bool:
+    return os.environ.get("TERM") == "dumb" and stream.isatty()
+
+
 def paint(text: str, word: str, stream: IO[str] | None = None) -> str:
     """A text in the colour of a word, on a terminal that shows colours."""
     stream = stream or sys.stdout
-    if not stream.isatty() or _says_dumb() or os.environ.get("NO_COLOR"):
+    if not stream.isatty() or _is_dumb(stream) or os.environ.get("NO_COLOR"):
         return text
     colour = _COLOURS.get(word)
     return click.style(text, fg=colour, dim=None if colour else True)
@@ -137,15 +126,6 @@ def terminal_width(stream: IO[str] | None = None) -> int:
 def print_json(record: Mapping[str, Any]) -> None:
     """Print the one JSON object of a verb, and a newline, on standard output."""
     print_document(versioned(record))
-
-
-def show(record: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
-    """Print what a verb found: as the JSON object `record`, or as lines for people."""
-    if as_json:
-        print_json(record)
-    else:
-        for line in lines:
-            click.echo(line)
 
 
 def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,13 +201,6 @@ def short_time(at: str | None) -> str:
     return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(parse_time(at)))
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds for people; a dash where they are not known."""
-    from sessionrun.model.wording import tell_span
-
-    return "-" if seconds is None else tell_span(seconds)
-
-
 def tell_value(value: object) -> str:
     """A value in a table: a text as it is, nothing for null, else JSON."""
     if value is None or isinstance(value, str):
@@ -277,13 +250,24 @@ def telling(fact: str) -> Iterator[None]:
         warn(f"cannot write standard output: {error.strerror}; {fact}")
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A plain table on standard output."""
+def lay_out(rows: Sequence[Sequence[str]], rights: Container[int] = ()) -> list[str]:
+    """Rows as lines, in columns as wide as needed; those with the numbers `rights` stand to the right."""
+    from sessionrun.model.wording import columns
+
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(pad(cell, widths[place], right=place in rights) for place, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A plain table below its heads."""
     from tabulate import tabulate
 
     cells = [[escape_line(str(cell)) for cell in row] for row in rows]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    click.echo("\n".join(line.rstrip() for line in table.split("\n")))
+    return [line.rstrip() for line in table.split("\n")]
 
 
 def _visible(match: re.Match[str]) -> str:

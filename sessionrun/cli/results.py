@@ -5,40 +5,55 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from sessionrun.cli.facts import (
-    agent_lines,
-    check_lines,
-    proof_lines,
+    about_lines,
+    fact_lines,
+    indented,
     section_lines,
+    tell_agents,
     title_lines,
-    whereabouts_lines,
+    word_lines,
 )
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, flag, valued
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
     WAITING,
+    WIDTH,
     encode,
     escape,
-    escape_line,
     is_seed_block,
     versioned,
     warn,
     write_bytes,
 )
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
+from sessionrun.cli.standing import View, group_lines, head_lines
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.outputs import decode, iterate_tail
-from sessionrun.client.reading.telling import add_tellings, count_hidden, read_sections
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, find_room, make_excerpt, share
+from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
+from sessionrun.client.reading.telling import (
+    LEAST_BYTES,
+    Failure,
+    Section,
+    add_tellings,
+    count_hidden,
+    fit_lines,
+    fold_failures,
+    group_failures,
+    read_sections,
+)
+from sessionrun.client.reading.terse import measure_lines
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import SAID, name_tasks, tell_changes, tell_word
+from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
@@ -46,18 +61,13 @@ FAILED_BYTES: Final = 3000
 """So much is printed of what failed where no terminal reads: 1,000 tokens."""
 
 
-@click.command("results")
-@words_argument
-@click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
-@click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
-@click.option("--failed", is_flag=True, help="Why tasks failed, or their work did not land.")
-@click.option("--all", "show_all", is_flag=True, help="With --failed: all reasons, also where no terminal reads.")
-@click.option(
-    "--max-bytes", type=Count(1), metavar="N", help="A digest of at most N bytes: a fair share for each task."
-)
-@click.option(
-    "--max-tokens", type=Count(1), metavar="N", help="The same in tokens of a model: 3 bytes count as one."
-)
+@session_verb("results", "form", "raw", "max_bytes", "max_tokens")
+@valued("--tail", Count(), "Only the last N lines of each task.")
+@flag("--raw", "Print only what the agents printed, unchanged.  Not with --json.")
+@flag("--failed", "Why tasks failed, or their work did not land.")
+@flag("--all show_all", "With --failed: all reasons, also where no terminal reads.")
+@valued("--max-bytes", Count(1), "A digest of at most N bytes: a fair share for each task.")
+@valued("--max-tokens", Count(1), "The same in tokens of a model: 3 bytes count as one.")
 @click.option(
     "--format",
     "form",
@@ -65,9 +75,6 @@ FAILED_BYTES: Final = 3000
     default="text",
     help="The same for other programs.",
 )
-@json_option
-@results_dir_option
-@each_session("form", "raw", "max_bytes", "max_tokens")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],
@@ -90,7 +97,8 @@ def command(
     as_json = as_json or form == "json"
     if raw and (as_json or form != "text"):
         raise InputError("--raw prints what the agents printed and cannot be had as --json, or with --format")
-    bound = _find_bound(max_bytes, max_tokens)
+    limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
+    bound = min(limits, default=None)
     if bound is not None and (raw or tail is not None):
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     if bound is not None and form not in ("text", "json"):
@@ -103,7 +111,7 @@ def command(
         chosen = [task for task in chosen if has_failed(task)]
     bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
-        from sessionrun.cli.failures import digest_lines
+        from sessionrun.cli.results import digest_lines
 
         click.echo("\n".join(digest_lines(session, view, chosen, bound)))
     elif max_bytes is not None or max_tokens is not None:
@@ -124,14 +132,6 @@ def command(
         _print_seed_block(session, view, chosen, tail)
     else:
         print_results(session, view, chosen, tail=tail)
-
-
-def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
-    """How many bytes may be printed; None: all that there are.  Of two limits the lower one counts."""
-    from sessionrun.client.reading.digest import BYTES_PER_TOKEN
-
-    limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
-    return min(limits, default=None)
 
 
 def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
@@ -185,9 +185,8 @@ def print_results(
     click.echo("\n".join(head_lines(view, now)))
     for task in ({**task, "hidden_tests": count_hidden(session, task)} for task in tasks):
         lines = ["", *title_lines(task, by_id, now)]
-        lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
-        lines += [f"  {line}" for line in _work_lines(task, places.get(task["id"]))]
-        lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
+        lines += fact_lines(task, "  ", *_tell_branch(task, places.get(task["id"])))
+        lines += indented([tell_agents(task)], "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
         before = [section for section in sections if section.source != SAID]
         lines += [line for section in before for line in section_lines(*section, "  ")]
@@ -198,29 +197,25 @@ def print_results(
     if any(task["usage"] is not None for task in tasks):
         from sessionrun.client.reading.money import tell_unpriced
 
-        unpriced = tell_unpriced(tasks)
-        if unpriced:
+        if unpriced := tell_unpriced(tasks):
             warn(unpriced)
     if in_git:
         for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)
 
 
-def _work_lines(task: Mapping[str, Any], place: str | None) -> list[str]:
-    """What a task that ended left: its branch, in which other repository that is, and what still lies around."""
+def _tell_branch(task: Mapping[str, Any], place: str | None) -> list[str]:
     from sessionrun.worktrees.diff import is_unchanged
 
-    lines = whereabouts_lines(task, "")
     if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
-        return lines
+        return []
     where = f" in {place}" if place else ""
-    return [escape_line(f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"), *lines]
+    return [f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"]
 
 
 def _print_seed_block(
     session: SessionDir, view: Mapping[str, Any], tasks: list[dict[str, Any]], tail: int | None
 ) -> None:
-    """The block of the seed's flag ``--results``, for the programs that read it."""
     click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
     for task in tasks:
         word = f" {tell_word(task['word'])}" if has_failed(task) else ""
@@ -270,3 +265,94 @@ def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> Non
             last = chunk[-1:]
     if whole_line and last != b"\n":
         click.echo()
+
+
+FOLDS: Final = (None, 8, 3, 1)
+"""Of one reason so many different last lines are told, as far as there is room."""
+
+LEAST_BODY: Final = 160
+"""So much is told below each reason and of each answer, if there is so much (bytes)."""
+
+
+class _Block(NamedTuple):
+    """What is told of tasks: the first lines, how much there is below them (bytes), and that cut to a size."""
+
+    tasks: Sequence[View]
+    frame: Sequence[str]
+    need: int
+    cut: Callable[[int], Sequence[str]]
+
+    def measure(self) -> Part:
+        return Part(measure_lines(self.frame), (self.need,))
+
+
+def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: int | None) -> list[str]:
+    """What failed of the chosen tasks, then what the others answered, in at most `room` bytes; None: all.
+
+    Raises:
+        InputError: that is too little for anything.
+    """
+    now, tasks = time.time(), name_tasks(view)
+    head = head_lines(view, now)
+    failures = group_failures(session, filter(has_failed, chosen), tasks, now)
+    answers = [_tell_answer(session, task, tasks, now) for task in chosen if not has_failed(task)]
+    blocks: list[_Block] = []
+    for most in FOLDS:
+        blocks = [*(_tell_failure(view, failure) for failure in fold_failures(failures, most)), *answers]
+        least = sum(measure_lines(block.frame) + min(block.need, LEAST_BODY) for block in blocks)
+        if room is None or least <= room - measure_lines(head):
+            break
+    shares = [[block.need] for block in blocks]
+    if room is not None:
+        find_room(room, measure_lines([*head, *_count_rest(blocks)]))
+        parts = [block.measure() for block in blocks]
+        left = room - measure_lines(head)
+        shares = share(parts, left, LEAST_BODY, lambda place: measure_lines(_count_rest(blocks[place:])))
+    fitting = zip(blocks[: len(shares)], shares, strict=True)
+    shown = (line for block, (own,) in fitting for line in (*block.frame, *block.cut(own)))
+    return [*head, *shown, *_count_rest(blocks[len(shares) :])]
+
+
+def _count_rest(blocks: Sequence[_Block]) -> list[str]:
+    bad = [len(block.tasks) for block in blocks if has_failed(block.tasks[0])]
+    words = [f"{sum(bad)} more, for {len(bad)} other reason{'s' * (len(bad) > 1)}"] if bad else []
+    words += [f"{len(blocks) - len(bad)} fine"] if len(blocks) > len(bad) else []
+    return ["", f"and {' and '.join(words)}{': --failed --all shows them' if bad else ''}"] if words else []
+
+
+def _tell_failure(view: View, failure: Failure) -> _Block:
+    group = failure.group
+    if len(group.tasks) > 1:
+        frame = group_lines(group, WIDTH)
+    else:
+        (task,) = group.tasks
+        frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *about_lines(view, task, "  ")]
+    whole = [line for section in failure.sections for line in section_lines(*section, "  ")]
+    return _Block(group.tasks, ["", *frame], measure_lines(whole), partial(_cut, failure.sections))
+
+
+def _tell_answer(session: SessionDir, task: View, tasks: Mapping[str, View], now: float) -> _Block:
+    path = session.path / task["output"]
+    size = find_tail(path, 0) if task["status"] == "completed" else 0
+    clean = escape if sys.stdout.isatty() else str
+
+    def cut(room: int) -> list[str]:
+        excerpt = make_excerpt(path, room, lambda text: measure_lines([clean(text)])) if room else None
+        return clean(excerpt.text).removesuffix("\n").split("\n") if excerpt and excerpt.text else []
+
+    return _Block([task], ["", *title_lines(task, tasks, now)], size + 1 if size else 0, cut)
+
+
+def _cut(sections: Sequence[Section], room: int) -> list[str]:
+    lines: list[str] = []
+    for section in sections:
+        whole = section_lines(*section, "  ")
+        left = room - measure_lines(lines)
+        if measure_lines(whole) > left:
+            texts = left - measure_lines(whole[:1]) - 4 * len(section.lines)
+            if texts < LEAST_BYTES:
+                break
+            shown = [escape(line.expandtabs()) for line in section.lines]  # as long as it is printed
+            whole = section_lines(section.source, fit_lines(shown, texts), "  ")
+        lines += whole
+    return lines

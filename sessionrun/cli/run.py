@@ -1,54 +1,287 @@
-"""`run`: read the input, settle it into a spec, create the session, detach, say its id."""
+"""`run`: read the input, settle it into a spec, create the session, detach, say its id; or show what would run.
+
+Other verbs that start a session share the options made of the table of settings, the preview and the start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from sessionrun.cli.help import RunCommand, print_all
 from sessionrun.cli.options import (
+    Decorator,
+    Moment,
+    add_options,
+    flag,
     json_option,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
+    valued,
 )
-from sessionrun.cli.start import Launch, options_of, start_session, take_options
-from sessionrun.input.rows import SETTINGS
+from sessionrun.cli.render import escape_line, hint, local_time, print_json, sign, telling, warn
+from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.input.kinds import Misfit
+from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.settings import Setting
 from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SLOT, SessionSpec
+from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.plan import Planned
     from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
-    from sessionrun.store.session import SessionDir
+    from sessionrun.queue.dispatch import Prepared
+
+
+# --- what is said ---
+
+
+class _Word(click.ParamType[Any]):
+    """A word of the command line, as the value that a file would have; it has to fit its setting."""
+
+    def __init__(self, row: Setting) -> None:
+        self.name = row.name
+        self._row = row
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._row.read_word(str(value))
+        except Misfit as misfit:
+            problem = ": ".join(str(part) for part in (*misfit.path, misfit.problem))
+            raise click.BadParameter(problem, ctx, param, f"'{self._row.spell()}'") from None
+
+
+def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
+    """The options of some settings, in their order, for a command of Click."""
+    return add_options(*(_make_option(row, hidden=hidden) for row in rows if row.option is not None))
+
+
+def _make_option(row: Setting, *, hidden: bool) -> Decorator:
+    spellings = [f" {word}" if word.startswith("/") else word for word in (*row.shown, *row.also)]
+    if not row.metavar:
+        return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
+    choices = row.kind.schema.get("enum")
+    kind = Moment() if row.name == "starts_at" else click.Choice(choices) if choices else _Word(row)
+    return click.option(
+        *spellings,
+        row.name,
+        type=kind,
+        multiple=bool(row.many),
+        metavar=row.metavar,
+        hidden=hidden,
+        help=row.help,
+    )
+
+
+def take_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
+    given = {name: options.pop(name) for name in BY_NAME if name in options}
+    return {name: _gather(BY_NAME[name], value) for name, value in given.items() if value not in (None, ())}
+
+
+def _gather(row: Setting, value: Any) -> Any:
+    return dict(value) if row.many == "pairs" else list(value) if row.many else value
+
+
+# --- the start ---
+
+
+class Launch(NamedTuple):
+    """What a command line says about how to start a session, not of what."""
+
+    results_dir: Path | None
+    as_json: bool
+    quiet: bool
+    verbose: bool
+    sync: bool
+    ready: bool = True
+    """Whether agents that can say so are asked if they are ready."""
+    held: bool = False
+    """Whether no task starts until the session is released."""
+    leaves_held: bool = False
+    """Whether to follow no further where only held tasks are left."""
+    beside: Mapping[str, Any] | None = None
+    """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
+
+    def print_started(self, record: Mapping[str, Any]) -> None:
+        """Print the record of a start as JSON."""
+        print_json(record if self.beside is None else {**self.beside, "dispatch": record})
+
+
+def start_session(spec: SessionSpec, how: Launch) -> int:
+    """Create a session, start it, say its id or follow it; the exit code.
+
+    Raises:
+        InputError: an agent is not signed in or not ready; nothing was created.
+    """
+    from sessionrun.cli.interrupts import ignore, was_pressed
+    from sessionrun.client.launching.launch import launch
+
+    results_dir = resolve_results_dir(how.results_dir)
+    shown = SessionDir(results_dir / f"session-{spec.session_id}")
+    if how.verbose:
+        _say_more(spec)
+    try:
+        session = launch(spec, results_dir, ready=how.ready, held=how.held)
+        if was_pressed():
+            raise KeyboardInterrupt
+        if how.sync:
+            from sessionrun.cli.wait import follow_run
+
+            return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
+        with telling(f"session {spec.session_id} was started and runs"):
+            _tell_start(spec, shown, how)
+        ignore()  # what was told to run runs on: no exit code may say that it was cancelled
+        return 0
+    except KeyboardInterrupt:
+        from sessionrun.cli.wait import cancel_interrupted
+
+        return cancel_interrupted(shown)
+
+
+def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
+    if how.as_json and how.quiet:
+        print_json({"session_id": spec.session_id})
+    elif how.quiet:
+        click.echo(spec.session_id)
+    elif how.as_json:
+        how.print_started(started_record(spec, session))
+    else:
+        name = f" ({escape_line(spec.name)})" if spec.name else ""
+        click.echo(f"{sign('rocket')} Started session: {spec.session_id}{name}")
+        click.echo(f"{sign('folder')} Results directory: {session.path}")
+        click.echo("\nUse these commands to monitor progress:")
+        click.echo(f"  sessionrun --status {spec.session_id}")
+        click.echo(f"  sessionrun --results {spec.session_id}")
+
+
+def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
+    """What `run --json` prints."""
+    return {
+        "session_id": spec.session_id,
+        "results_dir": str(session.path.absolute()),
+        "agent": spec.agent,
+        "dialect": spec.dialect,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "total": len(spec.tasks),
+        "max_parallel": spec.resources.get(SLOT),
+    }
+
+
+def _say_more(spec: SessionSpec) -> None:
+    from sessionrun.client.planning.preview import task_argv
+    from sessionrun.model.repositories import has_worktree
+
+    for task in spec.tasks:
+        argv = shlex.join(task_argv(spec, task))
+        place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
+        click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)
+
+
+PROMPT_LINES: Final = 3
+PROMPT_WIDTH: Final = 70
+"""How much of a prompt is shown without --verbose."""
+
+
+def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, held: bool = False) -> None:
+    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`.
+
+    `held` is whether all of them are to wait until they are released.
+    """
+    from sessionrun.client.planning.preview import describe_plan
+
+    record = {**describe_plan(planned), "held": held}
+    if as_json:
+        print_json(record)
+        return
+    parallel, land, base = record["max_parallel"], record["land"], record["base_branch"]
+    gates = " and ".join(f"`{gate}`" for gate in land["gates"]) if land else ""
+    _print_facts(
+        "",
+        {
+            "Format": f"{record['dialect']} ({record['dialect_reason']})",
+            "Agent": f"{record['agent']} ({record['agent_reason']})",
+            "Tasks": f"{record['total']}, {f'at most {parallel}' if parallel else 'all'} at once",
+            "Starts": record["starts_at"] and f"not before {local_time(record['starts_at'])}",
+            "Held": held and "until `sessionrun release`",
+            "Worktrees": record["worktree_dir"] and f"in {record['worktree_dir']}",
+            "Base": record["worktree_dir"] and f"{base} at {record['base_commit'][:12]}",
+            "Lands": land and f"on {land['target']}{f', if they pass {gates}' if gates else ''}",
+        },
+    )
+    for task in record["tasks"]:
+        click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
+        _print_prompts(task["prompts"], verbose=verbose)
+        begins = task["begins_at"] if task["needs"] else None
+        _print_facts(
+            "    ",
+            {
+                "argv": shlex.join(task["argv"]),
+                "cwd": task["cwd"],
+                "branch": task["branch"],
+                "sandbox": task["sandbox"] and f"{task['sandbox']}, network {task['network']}",
+                "needs": ", ".join(task["needs"]),
+                "begins": None if begins is None else _describe_beginning(begins),
+            },
+        )
+    if len(record["waves"]) > 1:
+        click.echo("\n  Waves (a task starts when its own needs are met, not when a wave is over):")
+        for number, wave in enumerate(record["waves"], 1):
+            click.echo(f"    {number}: {', '.join(wave)}")
+        path = record["critical_path"]
+        click.echo(f"  Critical path: {len(path)} tasks: {' -> '.join(path)}")
+
+
+def _print_facts(indent: str, facts: Mapping[str, Any]) -> None:
+    for name, text in facts.items():
+        if text:
+            click.echo(f"{indent}{name}: {escape_line(text)}")
+
+
+def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
+    """What the agent is asked, unless it is one line, which the title shows; without `verbose` its first lines."""
+    for prompt in prompts:
+        lines = [line for line in prompt.splitlines() if line.strip() or verbose]
+        whole = verbose or len(lines) <= PROMPT_LINES
+        if verbose or len(prompts) > 1 or len(lines) > 1 or len(prompt) > PROMPT_WIDTH:
+            click.echo("    prompt:")
+            for line in lines if whole else lines[:PROMPT_LINES]:
+                cut = line if verbose or len(line) <= PROMPT_WIDTH else line[: PROMPT_WIDTH - 3] + "..."
+                click.echo(f"      {escape_line(cut)}")
+            if not whole:
+                click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
+
+
+def _describe_beginning(needs: Sequence[str]) -> str:
+    if not needs:
+        return "at the session's base, without the work of its needs"
+    if len(needs) == 1:
+        return f"with the work of {needs[0]}"
+    return f"with the work of {', '.join(needs[:-1])} and {needs[-1]}, merged"
 
 
 @click.command("run", cls=RunCommand)
 @click.argument("file", required=False, metavar="[FILE]")
 @options_of(SETTINGS)
-@click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
-@click.option("--hold", is_flag=True, help="Start no task until `release`.")
+@valued("--into", "ID", "Add the tasks to session ID, which runs, instead.")
+@flag("--hold", "Start no task until `release`.")
 @ready_option
 @sync_option
-@click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option(
-    "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."
-)
+@flag("--dry-run", "Show what would run; create nothing.")
+@flag("--verbose", "Print each task's arguments and directory; with --dry-run all of its prompt.")
 @quiet_option
 @json_option
 @results_dir_option
-@click.option(
-    "--help-all",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=print_all,
-    help="Show all options, by topic.",
-)
+@flag("--help-all", "Show all options, by topic.", is_eager=True, expose_value=False, callback=print_all)
 def command(
     file: str | None,
     into: str | None,
@@ -66,10 +299,10 @@ def command(
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.render import warn
     from sessionrun.client.planning.plan import Nothing, plan
 
     given = take_options(options)
+    how = Launch(results_dir, as_json, quiet, verbose, sync, ready, hold)
     session, spec = (None, None) if into is None else _open_joined(results_dir, into, given, held=hold)
     planned = plan(file, given, preview=dry_run, into=spec)
     for warning in planned.warnings:
@@ -77,16 +310,13 @@ def command(
     if isinstance(planned, Nothing):
         from sessionrun.client.reading.job_summary import empty_summary
 
-        return _tell_nothing({"summary": empty_summary()}, "No jobs to process", as_json=as_json, err=False)
+        return tell_nothing({"summary": empty_summary()}, "No jobs to process", how, err=False)
     if planned.skipped:
         click.echo(
             f"skipped: {planned.skipped} that {planned.skipped_for} before (--rerun runs them again)", err=True
         )
     if planned.spec.feed is not None:
-        from sessionrun.cli.dispatch import start_fed
-
-        how = Launch(results_dir, as_json, quiet, verbose, sync, ready=False, held=hold)
-        return start_fed(planned, how, ready=ready, dry_run=dry_run)
+        return start_fed(planned, how._replace(ready=False), ready=ready, dry_run=dry_run)
     addition = None
     if spec is not None and planned.spec.tasks:
         from sessionrun.client.planning.joining import settle_addition
@@ -96,12 +326,12 @@ def command(
         return _preview(planned, ready=ready, as_json=as_json, verbose=verbose, held=hold)
     if not planned.spec.tasks:
         words = f"nothing to do: all runs {planned.skipped_for} before"
-        return _tell_nothing({"total": 0, "skipped": planned.skipped}, words, as_json=as_json, err=True)
+        return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
     if not quiet:
         _tell_agent(planned)
     if session is not None and addition is not None:
         return _add(session, planned.spec, addition, ready=ready, as_json=as_json, quiet=quiet, sync=sync)
-    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, hold))
+    return start_session(planned.spec, how)
 
 
 def _open_joined(
@@ -125,9 +355,7 @@ def _open_joined(
 
 
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
-    """Add tasks to a session that runs, and say what became of them; the exit code."""
     from sessionrun.cli.control import ask_each
-    from sessionrun.cli.render import warn
     from sessionrun.client.ask import add
     from sessionrun.client.launching.readiness import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
@@ -140,8 +368,6 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
 
 
 def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
-    from sessionrun.cli.preview import print_preview
-    from sessionrun.cli.render import warn
     from sessionrun.client.launching.readiness import tell_signed_out
 
     for warning in tell_signed_out(planned.spec) if ready else ():
@@ -152,7 +378,6 @@ def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
 
 def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
-    from sessionrun.cli.render import escape_line, hint
     from sessionrun.walls.steps import may_have_walls
 
     hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
@@ -160,11 +385,59 @@ def _tell_agent(planned: Planned) -> None:
         hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
 
 
-def _tell_nothing(record: Mapping[str, Any], words: str, *, as_json: bool, err: bool) -> int:
-    from sessionrun.cli.render import print_json
-
-    if as_json:
-        print_json({"session_id": None, **record})
+def tell_nothing(record: Mapping[str, Any], words: str, how: Launch, *, err: bool = True) -> int:
+    """Say that no session was started, and why; the exit code."""
+    if how.as_json:
+        how.print_started({"session_id": None, **record})
     else:
         click.echo(words, err=err)
     return 0
+
+
+# --- tasks of a queue ---
+
+
+def start_fed(
+    planned: Planned,
+    how: Launch,
+    listed: Path | None = None,
+    *,
+    ready: bool,
+    dry_run: bool,
+    file: Path | None = None,
+) -> int:
+    """Start a session that takes its tasks from a queue, if that has any; see `dispatch.work`."""
+    from sessionrun.queue.dispatch import find_follow_ups, foresee, prepare
+
+    spec = planned.spec
+    assert spec.feed is not None
+    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
+    if not (spec.feed.watch or prepared.ready or dry_run):
+        return _tell_nothing(prepared, how)
+    for warning in planned.warnings:
+        warn(warning)
+    if not how.quiet:
+        if file is not None:
+            click.echo(f"configuration: {escape_line(str(file))}", err=True)
+        _tell_findings(prepared)
+    if dry_run:
+        print_preview(foresee(planned, prepared), as_json=how.as_json)
+        return 0
+    code = start_session(spec, how)
+    for line in () if how.quiet else find_follow_ups(spec):
+        click.echo(line, err=True)
+    return code
+
+
+def _tell_findings(prepared: Prepared) -> None:
+    for one in prepared.findings:
+        level = "" if one.level == "ok" else f"{one.level}: "
+        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
+
+
+def _tell_nothing(prepared: Prepared, how: Launch) -> int:
+    if not how.quiet:
+        _tell_findings(prepared)
+    left, are = prepared.left, "is" if prepared.left == 1 else "are"
+    hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
+    return tell_nothing({"total": 0, "open": left}, f"nothing to do: no task is {hint}", how)

@@ -8,45 +8,37 @@ from contextlib import redirect_stdout
 from functools import wraps
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from sessionrun.cli.options import Label, Since, Words, add_options
+from sessionrun.cli.options import Answer, Decorator, Label, Since, Words, add_options, list_params, valued, verb
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
-from sessionrun.client.reading.selection import STATES, Chosen, choose_sessions
+from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
-label_option = click.option(
-    "--label",
-    "labels",
-    type=Label(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only sessions with this label; repeatable.",
+label_option = valued("--label labels", Label(), "Only sessions with this label; repeatable.", multiple=True)
+
+state_option = valued(
+    "--state states",
+    Words(STATES),
+    "Only sessions in one of these states, such as running or failed (with failed tasks).",
 )
-"""`--label`, which chooses sessions."""
 
-state_option = click.option(
-    "--state",
-    "states",
-    type=Words(STATES),
-    metavar="STATE,...",
-    help="Only sessions in one of these states, such as running or failed (with failed tasks).",
-)
-"""`--state`, which chooses sessions."""
-
-since_option = click.option(
-    "--since", type=Since(), metavar="DATE", help="Only sessions started since then: 2026-11-30, 7d, 12h."
-)
-"""`--since`, which chooses sessions."""
+since_option = valued("--since", Since(), "Only sessions started since then: 2026-11-30, 7d, 12h.")
 
 
-selector_options = add_options(label_option, state_option, since_option)
-"""`--label`, `--state` and `--since`."""
+def selector_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """`--label`, `--state` and `--since`: the verb gets them as `wanted`."""
+
+    @wraps(verb)
+    def run(labels: Any, states: Any, since: float | None, **options: Any) -> Any:
+        return verb(wanted=Wanted(labels, states or (), since), **options)
+
+    return add_options(label_option, state_option, since_option)(run)
 
 
 EXIT_FAILED: Final = 1
@@ -58,73 +50,59 @@ words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 """A session and tasks of it, or several sessions."""
 
 
-class Done(NamedTuple):
-    """What became of one session: for `--json`, in a line for people (none: it was shown), and as exit code."""
+def session_verb(
+    name: str, *lone: str, reads: bool = True, headed: bool = True, words: Decorator = words_argument
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb about one session and tasks of it, which does several sessions one by one.
 
-    record: dict[str, Any] | None
-    line: str
-    code: int
-
-
-def each_session(
-    *lone: str, reads: bool = True, headed: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., int]]:
-    """Make a verb about one session and tasks of it one that takes `words_argument`: several sessions one by one.
-
-    Args:
-        lone: the names of its options that make sense for one session alone.
-        reads: see `choose_sessions`.
-        headed: what it prints begins with its session; else a line on standard error says which.
+    `lone` names its options that make sense for one session alone.  What a `headed` one prints begins with its
+    session; else a line on standard error says which.  `reads` is that of `choose_sessions`.
     """
 
-    def decorate(verb: Callable[..., Any]) -> Callable[..., int]:
-        @wraps(verb)
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
         def run(words: tuple[str, ...], as_json: bool, results_dir: Path | None, **options: Any) -> int:
             chosen = choose_sessions(results_dir, words, reads=reads)
             if not chosen.several:
-                return verb(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
+                return function(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
             context = click.get_current_context()
             for param in context.command.params:
                 if param.name in lone and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-                    raise InputError(f"{context.command.name}: {param.opts[-1]} is about one session: name one")
+                    raise InputError(f"{name}: {param.opts[-1]} is about one session: name one")
 
-            def act(session: SessionDir) -> Done:
+            def act(session: SessionDir) -> Answer:
                 if not as_json:
                     if not headed:
                         click.echo(f"{session_head(load_summary_view(session))}:", err=True)
                     elif session is not chosen.sessions[0]:
                         click.echo()
-                    return Done(None, "", verb(session, (), as_json=False, **options) or 0)
+                    return Answer(None, (), function(session, (), as_json=False, **options) or 0)
                 with redirect_stdout(TextIOWrapper(BytesIO())) as page:
-                    code = verb(session, (), as_json=True, **options) or 0
+                    code = function(session, (), as_json=True, **options) or 0
                 page.flush()
-                return Done(json.loads(page.buffer.getvalue()), "", code)
+                return Answer(json.loads(page.buffer.getvalue()), (), code)
 
             return act_on_each(chosen, act, as_json=as_json)
 
-        return run
+        command = verb(name)(run)
+        command.params[:0] = list_params(words)
+        return command
 
     return decorate
 
 
-def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: bool) -> int:
+def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json: bool) -> int:
     """Do something to each session and print what became of it; the exit code.
 
     An error of one of several sessions is told with it, and the others go on.
     """
     if not chosen.several:
-        done = act(chosen.sessions[0])
-        if as_json and done.record is not None:
-            print_json(done.record)
-        elif done.line and not as_json:
-            click.echo(done.line)
-        return done.code
+        return act(chosen.sessions[0]).print(as_json=as_json)
     ends = []
     for session in chosen.sessions:
-        end = _act(session, act)
-        ends.append(end)
-        if end.line and not as_json:
-            click.echo(end.line, err="error" in (end.record or ()))
+        ends.append(_act(session, act))
+        if not as_json:
+            ends[-1].print(as_json=False)
     if as_json:
         print_json({"sessions": [unversioned(end.record or {}) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
@@ -134,7 +112,7 @@ _RANKS: Final = {EXIT_TIMEOUT: 1, EXIT_HELD: 1, EXIT_FAILED: 0.5}
 """Errors go before what is only unfinished, and that before a failed task."""
 
 
-def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
+def _act(session: SessionDir, act: Callable[[SessionDir], Answer]) -> Answer:
     try:
         return act(session)
     except SessionrunError as error:
@@ -144,4 +122,4 @@ def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
         }
         whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
         line = f"sessionrun: error: {whose}{escape_line(str(error))}"
-        return Done(record, line, error.exit_code)
+        return Answer(record, (), error.exit_code, [line])

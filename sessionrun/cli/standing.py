@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.facts import proof_lines, whereabouts_lines
+from sessionrun.cli.facts import fact_lines, indented
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
 from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
@@ -160,17 +160,12 @@ def tell_left(view: View, now: float) -> str:
     # while a task is held, the time that is left is not known
     if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:
         return ""
-    elapsed = elapsed_of(tasks, now)
+    elapsed = {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
     left = estimate_left(tasks, elapsed, view["max_parallel"])
     if left is None:
         return ""
     guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
     return f"about {tell_span(left)} left{guess}"
-
-
-def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
-    """For how many seconds each running task has run, by id."""
-    return {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
 
 
 def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *, waits: bool) -> list[str]:
@@ -265,7 +260,7 @@ def row_lines(
     """
     more = [_tell_cost] if width >= WIDE else []
     more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
-    more += [] if tell_last else [_tell_last]
+    more += [] if tell_last else [lambda task: tell_doing(task) if _runs(task) else tell_changes(task)]
     cells = [
         [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
         for task in tasks
@@ -322,10 +317,10 @@ def group_lines(group: Group, width: int) -> list[str]:
 
 def remark_lines(task: Task, indent: str) -> list[str]:
     """What is to be known of a task besides its reason: node, proof, and work that is not on its branch."""
-    node = [indent + escape_line(f"on node {task['node']}")] if task.get("node") and _runs(task) else []
     mend = (task.get("landing") or {}).get("mend")
-    mends = [indent + escape_line(f"mend: {mend}")] if mend else []
-    return [*node, *mends, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
+    first = [f"on node {task['node']}"] if task.get("node") and _runs(task) else []
+    first += [f"mend: {mend}"] if mend else []
+    return [*indented(first, indent), *fact_lines(task, indent, tests=False)]
 
 
 def _runs(task: Task) -> bool:
@@ -338,11 +333,6 @@ def tell_doing(task: Task) -> str:
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
 
 
-def _tell_last(task: Task) -> str:
-    """The last cell of a row: what a task does, or what it changed."""
-    return tell_doing(task) if _runs(task) else tell_changes(task)
-
-
 # --- what to do next ---
 
 
@@ -353,10 +343,8 @@ def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: 
 
     name = name_for_command(view)
     steps = list_steps(view, tasks, find_unlanded(session, view, tasks))
-    lines = [
-        "  "
-        + " ".join(["sessionrun", step.verb, name, *step.words])
-        + (f"    # {escape_line(step.why)}" if step.why else "")
-        for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]
-    ]
+    lines = []
+    for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]:
+        why = f"    # {escape_line(step.why)}" if step.why else ""
+        lines.append(f"  {' '.join(['sessionrun', step.verb, name, *step.words])}{why}")
     return ["", "Next:", *lines] if lines else []

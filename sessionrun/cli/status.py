@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, Fields, json_option, results_dir_option
+from sessionrun.cli.options import Count, Fields, flag, valued
 from sessionrun.cli.render import (
     escape,
     escape_line,
@@ -17,12 +17,12 @@ from sessionrun.cli.render import (
     local_time,
     print_json,
     print_stored,
-    print_table,
     sign,
+    table_lines,
     tell_value,
     terminal_width,
 )
-from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.view import load_view, read_view
 from sessionrun.model.errors import InputError
@@ -32,17 +32,13 @@ from sessionrun.store.session import SessionDir
 View = Mapping[str, Any]
 
 
-@click.command("status")
-@words_argument
+@session_verb("status", "since")
 @click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
-@click.option("--all", "show_all", is_flag=True, help="A row for each task, also of more than 20.")
-@click.option("--failed", is_flag=True, help="Only tasks that failed, with a row for each.")
-@click.option("--since", type=Count(), metavar="CURSOR", help="Only tasks that changed since this cursor.")
-@click.option("--brief", is_flag=True, help="Only counts and tasks that need attention; in JSON no nulls.")
-@click.option("--fields", type=Fields(), metavar="NAME,...", help="Only these keys of the session and its tasks.")
-@json_option
-@results_dir_option
-@each_session("since")
+@flag("--all show_all", "A row for each task, also of more than 20.")
+@flag("--failed", "Only tasks that failed, with a row for each.")
+@valued("--since", "CURSOR", "Only tasks that changed since this cursor.", Count())
+@flag("--brief", "Only counts and tasks that need attention; in JSON no nulls.")
+@valued("--fields", Fields(), "Only these keys of the session and its tasks.")
 def command(
     session: SessionDir,
     tasks: tuple[str, ...],
@@ -148,7 +144,6 @@ def status_lines(
 
 
 def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
-    """Print only the given keys: as JSON, or as lines of the session and a table of its tasks."""
     from sessionrun.client.reading.terse import choose_fields
 
     record = choose_fields(view, tasks, fields)
@@ -160,9 +155,8 @@ def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, a
             click.echo(escape_line(f"{key}: {tell_value(value)}"))
     columns = [key for key in fields if any(key in task for task in view["tasks"])]
     if columns and tasks:
-        print_table(
-            [key.upper() for key in columns], [[tell_value(task.get(key)) for key in columns] for task in tasks]
-        )
+        rows = [[tell_value(task.get(key)) for key in columns] for task in tasks]
+        click.echo("\n".join(table_lines([key.upper() for key in columns], rows)))
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

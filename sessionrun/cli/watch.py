@@ -1,26 +1,26 @@
-"""`watch`: a session on the whole screen, as it goes."""
+"""`watch`: a session on the whole screen, as it goes, and single keys.
+
+The library `rich` draws; the alternate screen keeps what stood in the terminal before.
+"""
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import click
 
-from sessionrun.cli.board import (
-    ALL_KEYS,
-    ARROWS,
-    Choice,
-    Line,
-    choose_tasks,
-    draw,
-    find_place,
-    step,
-)
+from sessionrun.cli.board import ALL_KEYS, ARROWS, Choice, Line, choose_tasks, draw, find_place, step
 from sessionrun.cli.options import results_dir_option, session_argument
 from sessionrun.client.lookup import name_for_command, open_session
 from sessionrun.client.reading.outputs import OutputReader, open_outputs
@@ -31,7 +31,101 @@ from sessionrun.model.wording import short_id
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.cli.screen import Screen
+    from rich.live import Live
+
+TICK_S: Final = 0.5
+SEEN_S: Final = 1.0
+"""What ended sooner than this, no person has read."""
+
+_ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Screen:
+    """The screen while it is shown; see `open_screen`."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False)
+        self._live = self._open()
+        self._modes: list[Any] = []
+        self._typed = b""
+
+    def _open(self) -> Live:
+        from rich.live import Live
+
+        return Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows, as they are now."""
+        return self._console.size.width, self._console.size.height
+
+    def show(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Draw lines, each with its style."""
+        from rich.text import Text
+
+        text = Text(no_wrap=True, overflow="crop")
+        for number, (line, style) in enumerate(lines):
+            text.append(("\n" if number else "") + line, style=style or None)
+        self._live.update(text, refresh=True)
+
+    def read_key(self) -> str | None:
+        """The next key: a character, `up` or `down`; None if none is pressed in time."""
+        if not self._typed:
+            ready, _, _ = select.select([sys.stdin], [], [], TICK_S)
+            if not ready:
+                return None
+            self._typed = os.read(sys.stdin.fileno(), 1024)
+            if not self._typed:
+                return "q"  # the terminal is gone
+        key = next((key for key in _ARROWS if self._typed.startswith(key)), self._typed[:1])
+        self._typed = self._typed[len(key) :]
+        return _ARROWS.get(key, key.decode("ascii", "ignore"))
+
+    def begin(self) -> None:
+        """Take the screen, and keys one by one and unseen."""
+        self._modes = termios.tcgetattr(sys.stdin)
+        tty.setcbreak(sys.stdin)
+        self._live.start()
+
+    def end(self) -> None:
+        """Give back the terminal as it was."""
+        self._live.stop()
+        if self._modes:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
+
+    def leave_for(self, work: Callable[[], None]) -> None:
+        """Do something that uses the terminal itself."""
+        self.end()
+        began = time.monotonic()
+        try:
+            work()
+            if time.monotonic() - began < SEEN_S:  # it was only printed, not paged
+                click.pause("-- any key goes back --")
+        finally:
+            self._live = self._open()
+            self.begin()
+
+
+@contextmanager
+def open_screen() -> Iterator[Screen]:
+    """The screen; SIGTERM and SIGHUP end the block as Ctrl+C does."""
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    screen = Screen()
+    before = {number: signal.signal(number, leave) for number in _ENDS}
+    try:
+        screen.begin()
+        yield screen
+    finally:
+        screen.end()
+        for number, old in before.items():
+            signal.signal(number, old)
+
 
 ASK_TIMEOUT_S: Final = 5.0
 """How long a key waits for the session to do what it asks."""
@@ -41,7 +135,7 @@ LOG_LINES: Final = "2000"
 PAGES: Final = {"l": "logs", "d": "diff", "\n": "explain", "\r": "explain"}
 """Keys, and the verbs whose output they show in a pager."""
 
-Work: TypeAlias = "Callable[[Screen], None]"
+Work: TypeAlias = Callable[[Screen], None]
 """What a key asks for that needs the screen itself."""
 
 
@@ -64,19 +158,16 @@ def command(session_id: str, results_dir: Path | None) -> None:
         view = load_view(session)
         click.echo("\n".join(status_lines(session, view, view["tasks"])))
         return
-    from sessionrun.cli.screen import open_screen
-
     with open_screen() as screen:
         watcher = Watcher(session)
-        while (key := _ask_key(screen, watcher)) != "q":
+        while True:
+            screen.show(watcher.draw(screen.size))
+            key = screen.read_key()
+            if key == "q":
+                break
             work = watcher.press(key) if key is not None else None
             if work is not None:
                 work(screen)
-
-
-def _ask_key(screen: Screen, watcher: Watcher) -> str | None:
-    screen.show(watcher.draw(screen.size))
-    return screen.read_key()
 
 
 class Watcher:
@@ -163,7 +254,6 @@ class Watcher:
             self._choice.message = " ".join(str(error).split())
 
     def _page(self, verb: str) -> None:
-        """Show more of the selected task in the user's pager."""
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", LOG_LINES] if verb == "logs" else []
@@ -174,7 +264,6 @@ class Watcher:
         click.echo_via_pager(escape(text) or "nothing\n")
 
     def _read(self, task: dict[str, Any]) -> None:
-        """The last line that the task's agent printed."""
         key = (task["id"], task["attempt"])
         try:
             if key not in self._readers:

@@ -119,7 +119,10 @@ def draw_timeline(
             for task, bars in tasks
         ]
         drawn_kinds = {bar.kind for bar in every}
-    held = [_make_pause(pause, began) for pause in pauses if pause.end > began]
+    held = []
+    for pause in (pause for pause in pauses if pause.end > began):
+        label = f"held: {pause.resource}{f': {pause.reason}' if pause.reason else ''}"
+        held.append(Bar(max(began, pause.begin), pause.end, "pause", label))
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
     legend = [
@@ -142,12 +145,6 @@ def draw_timeline(
 def _tell_why(task: Task, by_id: Mapping[str, Task], now: float) -> str:
     reason = tell_reason(task, by_id, now)
     return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
-
-
-def _make_pause(pause: Pause, began: float) -> Bar:
-    """A hold as far as it lies behind the first start."""
-    reason = f": {pause.reason}" if pause.reason else ""
-    return Bar(max(began, pause.begin), pause.end, "pause", f"held: {pause.resource}{reason}")
 
 
 def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:

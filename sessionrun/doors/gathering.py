@@ -151,7 +151,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
 
 def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:
-    """What the agent's own stream says that it did last."""
     steps = read_steps(path, format_, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
     return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
 

@@ -84,7 +84,6 @@ def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Part]]]:
 
 
 def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
-    """A share with its interval, drawn from `least` to 1."""
 
     def at(share: float) -> float:
         return 100 * (min(1.0, max(least, share)) - least) / (1 - least)

@@ -100,7 +100,10 @@ class Tools:
         if bool(prompts) == (plan is not None):
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
         given = _read_plan(plan)
-        timeout_s = _read_seconds("timeout", timeout)
+        try:
+            timeout_s = None if timeout is None else parse_duration(timeout)
+        except ValueError as error:
+            raise InputError(f"timeout: {error}, not {timeout!r:.80}") from None
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
         limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
         planned = api.plan(given, {**asked, **limits, "worktree": worktree})
@@ -213,7 +216,6 @@ class Tools:
 
 
 def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
-    """A plan as a value, or the name of a file; a caller may also write the JSON into a text."""
     if not isinstance(plan, str) or plan.lstrip()[:1] not in ("{", "["):
         return plan
     try:
@@ -224,30 +226,20 @@ def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str,
     return value
 
 
-def _read_seconds(name: str, text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{name}: {error}, not {text!r:.80}") from None
-
-
 def _bound(max_bytes: int) -> int:
     return min(max(max_bytes, LEAST_BYTES), MOST_BYTES)
 
 
 def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Record]:
-    """The tasks with the words of the steps that failed."""
     return add_tellings(session, tasks, BRIEF_BYTES // 2)  # an answer fills the context of an agent
 
 
 def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """Tasks in the short form, those that need attention first."""
     ordered = sorted(tasks, key=needs_look, reverse=True)
     return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
 
 
 def _tell(reply: api.Reply) -> Record:
-    """What became of a request: the counts, and how the tasks that it was about stand."""
     keys = ("id", "status", "outcome", "word")
     states = [{key: task[key] for key in keys} for task in reply.tasks]
     return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})

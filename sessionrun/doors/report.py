@@ -13,14 +13,17 @@ from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
 from sessionrun.doors.task import (
+    has_costs,
+    list_counts,
     make_block,
     make_link,
     make_sign,
     name_apart,
     tell_facts,
+    tell_needed,
     tell_task,
+    tell_verdict,
 )
-from sessionrun.doors.verdict import has_costs, list_counts, tell_needed, tell_verdict
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
     name_agent,
@@ -230,7 +233,6 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
 
 
 def _tell_landed(view: View, group: Sequence[Task]) -> Iterator[str]:
-    """How long after the start of the session a step landed, and what it changed."""
     at = group[0]["landing"]["at"]
     if at and view["started_at"]:
         yield f"after {tell_span(max(0.0, parse_time(at) - parse_time(view['started_at'])))}"

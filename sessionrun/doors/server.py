@@ -1,4 +1,4 @@
-"""Who may ask `serve`, and the program that serves: its address, its token, and its end.
+"""Who may ask `serve`; the requests and what answers each, in threads; the program: its address, token, and end.
 
 A page of another site can make a browser ask a server on this machine.  Such a request has the other site's name
 as its origin or, if that site's name was made to lead here (DNS rebinding), as the name of the host.
@@ -6,25 +6,280 @@ as its origin or, if that site's name was made to lead here (DNS rebinding), as 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
+import os
+import re
 import secrets
 import socket
-from collections.abc import Callable, Collection
-from http.cookies import CookieError, SimpleCookie
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlencode
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import uvicorn
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sessionrun.doors.app import Desk
-from sessionrun.doors.markup import policy
-from sessionrun.model.errors import InputError
+from sessionrun import api
+from sessionrun.client.reading.selection import load_summaries
+from sessionrun.doors import pages
+from sessionrun.doors.gathering import Matter, gather
+from sessionrun.doors.markup import Markup, policy
+from sessionrun.doors.report import make_page
+from sessionrun.house import describe_lack
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.wording import name_session
+from sessionrun.store.session import SessionDir
+
+LOOK_S: Final = 0.4
+ALIVE_S: Final = 15.0
+"""How long a stream says nothing before it says that it is there still."""
+
+
+def stamp(*paths: str | os.PathLike[str]) -> Hashable:
+    """What changes when one of these files or directories does."""
+    found: list[Hashable] = []
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((seen.st_ino, seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
+
+
+class Watch:
+    """Tells all who follow a name when its stamp changes; a name that is followed is looked at once for all.
+
+    `look` gives the stamp of a name, `pause` how many seconds to wait between two looks, at least `LOOK_S`.
+    """
+
+    def __init__(self, look: Callable[[str], Hashable], pause: Callable[[str], float] = lambda name: 0.0) -> None:
+        self._look, self._pause = look, pause
+        self._seen: dict[str, tuple[float, int, Hashable]] = {}
+
+    def version(self, name: str) -> int:
+        """A number that grows when the name's stamp changes."""
+        at, number, seen = self._seen.get(name, (0.0, 0, None))
+        now = time.monotonic()
+        if now - at >= max(LOOK_S, self._pause(name)):
+            found = self._look(name)
+            number += found != seen
+            self._seen[name] = now, number, found
+        return number
+
+    async def follow(self, name: str, is_over: Callable[[], Any]) -> AsyncIterator[bytes]:
+        """Server-sent events: a message for each change, from the first on, until `is_over`."""
+        sent, at = -1, time.monotonic()
+        while not is_over():
+            number = self.version(name)
+            if number != sent:
+                sent, at = number, time.monotonic()
+                yield b"data: %d\n\n" % number
+            elif time.monotonic() - at >= ALIVE_S:
+                at = time.monotonic()
+                yield b": here\n\n"
+            await asyncio.sleep(LOOK_S)
+
+
+ALL = ""
+"""The name of the list of all sessions, among the ids of sessions."""
+
+SHARE: Final = 5.0
+"""The news of a page come no sooner than this many times what it takes to make it."""
+
+LIVES_S: Final = 10.0
+"""So often the list is made anew to see which sessions live: no file says that."""
+
+
+_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_NUM: Final = re.compile(r"[0-9]{1,9}")
+
+
+class Page(NamedTuple):
+    """A page: its title, what it shows, and how one comes to it from the list (see `pages.make_document`)."""
+
+    title: str
+    main: Markup
+    way: Sequence[tuple[str, str]] = ()
+
+
+class Desk:
+    """Answers all requests of one server."""
+
+    def __init__(self, results_dir: Path, *, control: bool) -> None:
+        self._results_dir, self._control = results_dir, control
+        self._over = False
+        self._outputs: dict[str, tuple[Path, ...]] = {}
+        self._cost_s: dict[str, float] = {}
+        self._watch = Watch(self._look, lambda name: SHARE * self._cost_s.get(name, 0.0))
+
+    def make_app(self) -> Starlette:
+        """What a server runs: of each page the whole, the part of it that changes, and the news of that."""
+        get, session = ["GET"], "/sessions/{session}"
+        routes = [
+            Route("/live.js", give_script, methods=get),
+            Route(f"{session}/report", self.show_report, methods=get),
+        ]
+        for address in ("", session, f"{session}/tasks/{{num}}"):
+            routes += [
+                Route(address or "/", self.show_page, methods=get),
+                Route(f"{address}/part", self.show_part, methods=get),
+                Route(f"{address}/events", self.follow, methods=get),
+            ]
+            routes += [Route(f"{address}/{{action}}", self.act, methods=["POST"])] if address else []
+        return Starlette(routes=routes, exception_handlers={SessionrunError: _tell_error, OSError: _tell_error})
+
+    def close(self) -> None:
+        """End the streams, so that the server can leave."""
+        self._over = True
+
+    # --- pages ---
+
+    async def show_page(self, request: Request) -> Response:
+        page = await asyncio.to_thread(self._make, *self._read(request))
+        address = request.url.path.removesuffix("/")
+        return _answer(pages.make_document(page.title, page.main, address, page.way))
+
+    async def show_part(self, request: Request) -> Response:
+        """What changes of a page."""
+        return _answer((await asyncio.to_thread(self._make, *self._read(request))).main)
+
+    async def show_report(self, request: Request) -> Response:
+        """`/sessions/ID/report`: what `sessionrun report` makes."""
+        session, _ = self._read(request)
+        assert session is not None
+        return _answer(await asyncio.to_thread(lambda: make_page(gather(session))))
+
+    async def follow(self, request: Request) -> Response:
+        """Server-sent events: one for each change of a page."""
+        session, num = self._read(request)
+        if num is not None:  # which says what has to be looked at
+            await asyncio.to_thread(self._make, session, num)
+        return StreamingResponse(
+            self._watch.follow(_name(session, num), lambda: self._over), media_type="text/event-stream"
+        )
+
+    # --- changes ---
+
+    async def act(self, request: Request) -> Response:
+        """A button was pressed."""
+        session, num = self._read(request)
+        assert session is not None
+        action = request.path_params["action"]
+        if action not in ("cancel", "hold", "release", "retry", "land"):
+            raise InputError("there is no such action")
+        address = request.url.path.rpartition("/")[0]
+        try:
+            problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),))
+        except (SessionrunError, OSError) as error:
+            problem = str(error)
+        if problem:
+            return _answer(pages.make_notice(problem, address), 409)
+        return RedirectResponse(address, status_code=303)
+
+    # --- what they are made of ---
+
+    def _read(self, request: Request) -> tuple[SessionDir | None, int | None]:
+        """The session that the address names by its whole id, and the number of the task; None: it names none."""
+        named, num = request.path_params.get("session", ALL), request.path_params.get("num")
+        session = self._open(named) if named else None
+        if session is not None and not (_ID.fullmatch(named) and session.spec_path.is_file()):
+            raise InputError(f"there is no session {named[:80]!r} in {self._results_dir}")
+        if num is not None and not _NUM.fullmatch(num):
+            raise InputError(f"there is no task {num[:80]!r}")
+        return session, num and int(num)
+
+    def _open(self, session_id: str) -> SessionDir:
+        return SessionDir(self._results_dir / f"session-{session_id}")
+
+    def _look(self, name: str) -> Hashable:
+        if name == ALL:
+            names = sorted(os.listdir(self._results_dir)) if self._results_dir.is_dir() else []
+            summaries = [self._results_dir / one / "summary" for one in names if one.startswith("session-")]
+            return stamp(self._results_dir, *summaries), int(time.monotonic() / LIVES_S)
+        session = self._open(name.partition("/")[0])
+        folder = session.path / LANDING_FOLDER
+        logs = [folder / one / "log" for one in os.listdir(folder)] if folder.is_dir() else []
+        return stamp(session.status_path, *logs, *self._outputs.get(name, ())), session.is_alive()
+
+    def _make(self, session: SessionDir | None, num: int | None) -> Page:
+        began = time.monotonic()
+        if session is None:
+            page = Page("Sessions", pages.make_list(load_summaries(self._results_dir), time.time()))
+        else:
+            page = self._make_session(session, num)
+        self._cost_s[_name(session, num)] = time.monotonic() - began
+        return page
+
+    def _make_session(self, session: SessionDir, num: int | None) -> Page:
+        """The page of a session, or of a task of it; what has to be looked at for its news is what it prints."""
+        matter: Matter = gather(session, lambda task: task["num"] == num)
+        name = name_session(matter.view)
+        chosen = [shown for shown in matter.tasks if shown.task["num"] == num]
+        if num is not None and not chosen:
+            raise InputError(f"session {session.session_id} has no task {num}")
+        live = [shown for shown in matter.tasks if shown.sections and shown.task["word"] == "running"]
+        self._outputs[_name(session, num)] = tuple(
+            session.path / str(shown.task[key]) for shown in chosen or live for key in ("output", "stderr")
+        )
+        if not chosen:
+            return Page(name, pages.make_session(matter, time.time(), control=self._control), [(name, "")])
+        (shown,) = chosen
+        way = [(name, f"/sessions/{session.session_id}"), (matter.names[shown.task["id"]], "")]
+        return Page(str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way)
+
+
+async def give_script(request: Request) -> Response:
+    """The script of all pages."""
+    return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
+
+
+def _name(session: SessionDir | None, num: int | None) -> str:
+    return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
+
+
+def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    report = api.merge(session, tasks)
+    if any(task["status"] == "landed" for task in report["tasks"]):
+        return None
+    hold = report["hold"] or {}
+    reasons = [f"task {task['id']}: {task['reason']}" for task in report["tasks"] if task["reason"]]
+    return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
+
+
+def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    if action == "land":
+        return describe_lack("landing") or _land(session, tasks)
+    if action == "retry":
+        return None if api.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
+    if action == "cancel":
+        api.cancel(session, tasks, timeout_s=10.0)
+    else:
+        (api.hold if action == "hold" else api.release)(session, tasks)
+    return None
+
+
+def _answer(page: str, code: int = 200) -> Response:
+    return HTMLResponse(page.encode("utf-8", "backslashreplace"), status_code=code)
+
+
+async def _tell_error(request: Request, error: Exception) -> Response:
+    words: Any = error.strerror if isinstance(error, OSError) else error
+    code = 404 if isinstance(error, InputError) else 500
+    return PlainTextResponse(f"sessionrun: {words}\n", status_code=code)
+
 
 HEADERS: Final = {
     "Content-Security-Policy": f"{policy(served=True)}; frame-ancestors 'none'",
@@ -38,11 +293,7 @@ HEADERS: Final = {
 class Guard:
     """Lets through to `app` what has the token; a token in the address becomes a cookie.
 
-    Args:
-        app: what answers.
-        token: the secret of this server.
-        hosts: by which names and ports it is asked, such as ``127.0.0.1:8000``.
-        control: whether requests may change anything.
+    `hosts` are the names and ports by which it is asked, such as ``127.0.0.1:8000``.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], *, control: bool) -> None:
@@ -60,58 +311,43 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in given)]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        answer = self._answer(scope)
-        await (answer or self._app)(scope, receive, send_with_headers)
+        await (self._answer(Request(scope)) or self._app)(scope, receive, send_with_headers)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    def _answer(self, request: Request) -> Response | None:
         """The refusal, or the way to the page without a token in its address; None: the request may pass."""
-        headers = Headers(scope=scope)
+        headers = request.headers
         if headers.get("host", "").lower() not in self._hosts:
             return _refuse(421, "this server does not go by that name")
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
             return _refuse(403, "a page of another site may not ask")
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = query.pop("token", [None])[-1]
-        if given is not None and scope["method"] == "GET":
-            return (
-                self._let_in(scope, query)
-                if _is_same(given, self._token)
-                else _refuse(401, "that is not the token")
-            )
+        given = request.query_params.get("token")
+        if given is not None and request.method == "GET":
+            return self._let_in(request) if _is_same(given, self._token) else _refuse(401, "that is not the token")
         has_token = _is_same(headers.get("authorization", "").removeprefix("Bearer "), self._token)
-        if not has_token and not _is_same(_read_cookie(headers, self._cookie), self._cookie_value):
+        if not has_token and not _is_same(request.cookies.get(self._cookie), self._cookie_value):
             return _refuse(401, "open the address that sessionrun serve printed: it has the token")
-        if scope["method"] not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             if not self._control:
                 return _refuse(403, "this server only shows: start it with --control")
             if origin is None and not has_token:
                 return _refuse(403, "a browser has to say from which page it asks")
         return None
 
-    def _let_in(self, scope: Scope, query: dict[str, list[str]]) -> Response:
-        rest = urlencode(query, doseq=True)
-        answer = RedirectResponse(quote(scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
+    def _let_in(self, request: Request) -> Response:
+        rest = request.url.remove_query_params("token").query
+        answer = RedirectResponse(quote(request.scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
         answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
         return answer
 
 
 def _is_same(given: str | None, secret: str) -> bool:
     return hmac.compare_digest((given or "").encode("utf-8", "replace"), secret.encode())
-
-
-def _read_cookie(headers: Headers, name: str) -> str | None:
-    jar = SimpleCookie()
-    try:
-        jar.load(headers.get("cookie", ""))
-    except CookieError:
-        return None
-    return jar[name].value if name in jar else None
 
 
 def _refuse(code: int, why: str) -> Response:
@@ -121,12 +357,7 @@ def _refuse(code: int, why: str) -> Response:
 def serve(results_dir: Path, host: str, port: int, *, control: bool, tell: Callable[[str, bool], None]) -> None:
     """Show the sessions of a directory until SIGINT or SIGTERM.
 
-    Args:
-        results_dir: where they are kept, absolute.
-        host: an address of this machine.
-        port: 0: one that is free.
-        control: whether the pages may change anything.
-        tell: is given the address with the token, and whether others than this machine can ask there.
+    Port 0 is one that is free.  `tell` is given the address with the token, and whether others can ask there.
 
     Raises:
         InputError: that address cannot be used.

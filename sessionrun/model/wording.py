@@ -139,13 +139,13 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
         until = task.get("held_until")
         # else it is why an attempt failed
         waits = task["word"] == HELD or task["reason_class"] == "paced" or until
-        words = [_clean(task["reason"], task["reason_class"])] if waits else []
+        words = [clean_reason(task["reason"], task["reason_class"])] if waits else []
         return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
     if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
-        return _clean(landing["reason"], landing.get("reason_class"))
+        return clean_reason(landing["reason"], landing.get("reason_class"))
     cause = find_cause(task, tasks)
     if cause is None:
-        return _clean(task["reason"], task["reason_class"])
+        return clean_reason(task["reason"], task["reason_class"])
     return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
 
 
@@ -174,7 +174,7 @@ def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     return f"{was}{word}{f': {reason}' if reason else ''}"
 
 
-def _clean(reason: str | None, reason_class: str | None) -> str:
+def clean_reason(reason: str | None, reason_class: str | None) -> str:
     """A reason on one line, without the name of its class or with that as words."""
     text = " ".join((reason or "").split()).removeprefix(f"{reason_class}: ")
     if reason_class == HELD and (met := text.partition(":")[0]) in REASONS:  # by a job of this or another task

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shown import check_golden, with_state, with_word
 
+from sessionrun.cli.facts import fact_lines
 from sessionrun.cli.list import _count, _tell_totals, name_all
-from sessionrun.cli.render import _choose_sign, _says_dumb, mark
+from sessionrun.cli.render import mark
 from sessionrun.cli.standing import (
     brief_lines,
     draw_bar,
@@ -198,7 +199,6 @@ def make_batch(total: int = 300) -> dict[str, Any]:
 def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `status` prints of each."""
     monkeypatch.setenv("LC_ALL", "C" if name == "ascii" else "C.UTF-8")
-    _choose_sign.cache_clear()
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     blocks = []
@@ -209,7 +209,6 @@ def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: py
     text = "\n".join(blocks)
     assert name not in ("ascii", "brief") or text.isascii()
     check_golden(f"status-{name}", text)
-    _choose_sign.cache_clear()
 
 
 @pytest.mark.parametrize("name", load_recorded())
@@ -292,7 +291,6 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
         def isatty(self) -> bool:
             return True
 
-    _says_dumb.cache_clear()
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
@@ -301,7 +299,13 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_COLOR", "1")
     assert ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
     assert mark("landed", "landed", io.StringIO()).endswith(" landed")
-    _says_dumb.cache_clear()
+
+
+def test_of_an_audit_alarms_are_shown_and_notes_where_all_is() -> None:
+    notes = [{"level": level, "where": "a.py", "text": "why"} for level in ("note", "alarm")]
+    task = {"status": "completed", "outcome": "succeeded", "audit": notes}
+    assert fact_lines(task, "  ", tests=False) == ["  audit: alarm: a.py: why"]
+    assert len(fact_lines(task, "", tests=False, notes=True)) == 2
 
 
 def test_a_bar_is_as_long_as_its_parts() -> None:

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_looks import BEGAN, make_task, make_view
 
-from sessionrun.cli.failures import digest_lines
 from sessionrun.cli.formats import FORMATS
-from sessionrun.cli.results import make_digest_json
+from sessionrun.cli.results import digest_lines, make_digest_json
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir

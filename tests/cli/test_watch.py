@@ -15,7 +15,6 @@ from shown import check_golden
 from terminal import Terminal
 from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
-from sessionrun.cli import render
 from sessionrun.cli.board import ALL_KEYS, Choice, choose_tasks, draw, tell_keys
 from sessionrun.cli.watch import Watcher
 from sessionrun.model.wording import columns
@@ -81,7 +80,6 @@ def shown_of(view: dict[str, Any], size: tuple[int, int], **choice: Any) -> list
 def test_what_is_drawn(size: str, monkeypatch: pytest.MonkeyPatch, utc: None) -> None:
     """What runs stands first, then what needs a person; a matrix stands on top of a screen that is high enough."""
     monkeypatch.setenv("LC_ALL", "C" if size.endswith("-c") else "C.UTF-8")
-    render._choose_sign.cache_clear()
     width, height = map(int, size.removesuffix("-c").split("x"))
     text = ""
     for name, view in BOARDS.items():
@@ -90,7 +88,6 @@ def test_what_is_drawn(size: str, monkeypatch: pytest.MonkeyPatch, utc: None) ->
         text += "".join([f"== {name}\n", *(f"{style[:4]:4}|{line.rstrip()}\n" for line, style in lines)])
     assert text.isascii() or not size.endswith("-c")
     check_golden(f"board-{size}", text)
-    render._choose_sign.cache_clear()
 
 
 @pytest.mark.parametrize(("running", "bad", "rows"), [(300, 9, (9, 8)), (2, 300, (2, 15)), (300, 0, (17, 0))])

@@ -15,7 +15,8 @@ from shown import with_state
 from simulation import make_session
 from stages import git
 
-from sessionrun.cli.selecting import Done, act_on_each
+from sessionrun.cli.options import Answer
+from sessionrun.cli.selecting import act_on_each
 from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_state
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
@@ -148,10 +149,10 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
 def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     sessions = [SessionDir(Path(f"session-{name}")) for name in "ab"]
 
-    def act(session: SessionDir) -> Done:
+    def act(session: SessionDir) -> Answer:
         if session.session_id == "a":
             raise SessionGone("it is\ngone")
-        return Done({"schema_version": 1, "session_id": "b"}, "Session: b: fine", 1)
+        return Answer({"schema_version": 1, "session_id": "b"}, ["Session: b: fine"], 1)
 
     assert act_on_each(Chosen(sessions, (), True), act, as_json=False) == 4
     assert capsys.readouterr() == ("Session: b: fine\n", "sessionrun: error: session a: it is gone\n")

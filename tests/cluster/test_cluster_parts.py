@@ -30,7 +30,7 @@ from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
 from walled import IS_INSIDE, need_walls
 
-from sessionrun.cli.facts import whereabouts_lines
+from sessionrun.cli.facts import fact_lines
 from sessionrun.client.reading.view import show_as_it_lies
 from sessionrun.model.asked import Sandbox
 
@@ -299,7 +299,7 @@ def test_a_worktree_that_a_node_kept_is_shown_though_it_is_not_on_this_machine(
     assert (shown["worktree"] is not None, shown["worktree_kept"] is not None) == (is_shown, is_shown)
     here = {**task, "worktree": str(tmp_path)}
     assert show_as_it_lies(here) == here
-    lines = whereabouts_lines(here, "")
+    lines = fact_lines(here, "", tests=False)
     assert lines[0] == "worktree kept: why" and (f"on node {node}:" in lines[1]) == is_shown
 
 

@@ -25,7 +25,7 @@ from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
-from sessionrun.doors.overview import make_overview_page, sort_tasks
+from sessionrun.doors.pages import make_overview_page, sort_tasks
 from sessionrun.doors.report import make_page
 from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey

@@ -25,8 +25,7 @@ from conftest import Command, eventually
 from stages import begin_repository, git
 from test_report import CONTRAST, HOSTILE, Reader
 
-from sessionrun.doors.app import Desk, Watch
-from sessionrun.doors.server import Guard
+from sessionrun.doors.server import Desk, Guard, Watch
 from sessionrun.store.session import SessionDir
 
 HOST = "127.0.0.1:8000"

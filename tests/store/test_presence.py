@@ -14,7 +14,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, slow
 
-from sessionrun.cli.sync import PlainProgress
+from sessionrun.cli.wait import PlainProgress
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes

@@ -35,7 +35,7 @@ TITLES: Final[dict[State, str]] = {
 
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
-    """Find the verdict; done again after a crash, begin again with what is known."""
+    """Find the verdict; done again after a crash, begin again."""
     try:
         notes = _audit(request, folder)
         if request.prove.hidden is None:

@@ -6,7 +6,6 @@ what the next round is given, and a slow disk never holds up the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -107,9 +106,7 @@ class ProveRequest:
         setup: shell commands that prepare a room, in one shell.
         check: the task's; its commands have a shell of their own each.
         prove: what of it is to be proved, or the tests that take its place.
-        env: variables that the task's jobs are given; checks with others are not the same.
         setup_timeout_s: how long the setup may take (seconds); None: any time.
-        known: the session's directory for results of checks, by what they were done on.
         environment: what each room gets, if the task has one.
         walls: of the task, around the rooms.
     """
@@ -119,8 +116,6 @@ class ProveRequest:
     setup: tuple[str, ...]
     check: Check
     prove: Prove
-    env: Mapping[str, str]
     setup_timeout_s: float | None
-    known: str
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None

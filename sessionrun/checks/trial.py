@@ -1,7 +1,4 @@
-"""A check in a clean room: its files and environment, then the setup, then the commands; what is known of it.
-
-A result counts for all tasks of a session whose check is the same, on the same files, with the same environment.
-"""
+"""A check in a clean room: its files and environment, then the setup, then the commands."""
 
 from __future__ import annotations
 
@@ -10,11 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from functools import reduce
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
-
-import orjson
 
 from sessionrun.checks.canary import find_seen, plant
 from sessionrun.checks.requests import OBJECTS, ProveRequest
@@ -29,13 +23,12 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
-from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import load_usable, read_tail
-from sessionrun.store.locks import hold_lock
+from sessionrun.store.files import make_directories
+from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.env_make import find_digest, provide_environment
+from sessionrun.worktrees.env_make import provide_environment
 from sessionrun.worktrees.env_request import clear
 
 _TOLD_BYTES: Final = 4096
@@ -47,9 +40,6 @@ NAMES_IN_GO: Final = 'if command -v go >/dev/null; then GOFLAGS="$(go env GOFLAG
 
 JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
 JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
-
-LONGEST_CHECK_S: Final = 7 * 86400.0
-"""How long another task that does the same check on the same files is waited for."""
 
 
 @contextmanager
@@ -75,7 +65,7 @@ class Trials:
         objects: a directory of objects that holds the commits.
         umask: the user's.
         walls, build: those around the rooms, and around the making of an environment.
-        made: the files of results of this proof.
+        done: how checks ended, by commit and time: trees may be equal.
     """
 
     fence: Fence
@@ -85,7 +75,7 @@ class Trials:
     umask: int
     walls: Enclosure | None
     build: Enclosure | None
-    made: set[Path] = field(default_factory=set)
+    done: dict[tuple[str, int], Ran] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -98,7 +88,7 @@ class Trials:
         return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
 
     def find(self, state: str, commit: str, time: int) -> Ran:
-        """How the check ends on a commit: what is known of it, or what it comes to now.
+        """How the check ends on a commit.
 
         Args:
             state: what the files are called.
@@ -108,27 +98,13 @@ class Trials:
             EnvironmentProblem: the environment cannot be made.
             SessionrunError, OSError: the room cannot be made.
         """
-        request = self.request
-        folder, stem = Path(request.known), _digest(request, commit, time, self.walls)
-        make_directories(folder, 0o700)
-        with ExitStack() as stack:
-            stack.enter_context(hold_lock(folder / f"{stem}.lock", 0o600, LONGEST_CHECK_S))
-            room, known = None, folder / f"{stem}.json"
-            if request.environment is not None:  # what it is made of is known from the files alone
-                room = stack.enter_context(self._open(commit))
-                digest = find_digest(request.environment, self.folder, self.build)
-                known = folder / f"{stem}-{digest}.json"
-            ran = load_usable(known, Ran) if self._holds(known) else None
-            if ran is None:
-                ran = self._try(
-                    f"{state}{'' if time == 1 else f'-{time}'}", room or stack.enter_context(self._open(commit))
-                )
-                replace_file(known, orjson.dumps(ran), durable=False)
-                self.made.add(known)
-        return ran
+        if (commit, time) not in self.done:
+            with self._open(commit) as room:
+                self.done[commit, time] = self._try(f"{state}{'' if time == 1 else f'-{time}'}", room)
+        return self.done[commit, time]
 
     def plant(self, state: str, commit: str, found: RanTests) -> Ran:
-        """How the check ends with tests in place that have to fail; see `canary`.  No other proof is told.
+        """How the check ends with tests in place that have to fail; see `canary`.
 
         Raises:
             EnvironmentProblem: the environment cannot be made.
@@ -137,15 +113,6 @@ class Trials:
         with self._open(commit) as room:
             planted = plant(room / self.request.directory, found, self.request.prove.test_files)
             return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
-
-    def _holds(self, known: Path) -> bool:
-        """Whether a result still holds that is from before the work.
-
-        A task without walls could have changed the programs of the machine by which the check would end otherwise
-        now; an environment is made anew for each room.
-        """
-        guarded = self.request.walls is not None or self.request.environment is not None
-        return guarded or known in self.made
 
     @contextmanager
     def _open(self, commit: str) -> Iterator[Path]:
@@ -221,14 +188,6 @@ class Trials:
 def tell_end(output: Path) -> None:
     """Print the end of what a check printed."""
     print(read_tail(output)[-_TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
-
-
-def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
-    """What a result depends on, beside its environment: files, commands and where they run."""
-    parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
-    limits = (request.setup_timeout_s, request.check.timeout_s)
-    walled = None if walls is None else walls.wrap()
-    return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
 
 
 def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:

@@ -220,7 +220,11 @@ HOUSE: Final[tuple[Business, ...]] = (
         "landing",
         phases=(
             Phase(
-                "land", "landing.phases", "landing.records:LandRequest", "landing.land:land", damaged="land_failed"
+                "land",
+                "landing.phases",
+                "landing.records:LandRequest",
+                "landing.turn:carry_out",
+                damaged="land_failed",
             ),
         ),
         rules="landing.rules:RULES",

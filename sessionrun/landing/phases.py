@@ -10,7 +10,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.landing.lanes import find_first
+from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import (
     Entry,
     Fate,

@@ -16,16 +16,21 @@ from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
-from sessionrun.landing.lanes import (
+from sessionrun.landing.mends import (
     LandQueue,
+    give_up_mends,
     is_mending,
     land_of,
     leave_queue,
+    next_mend,
+    note_bounced,
+    note_end,
+    note_landed,
+    note_mend,
     requeue,
     requeue_waiting,
     sort_out,
 )
-from sessionrun.landing.mends import give_up_mends, next_mend, note_bounced, note_end, note_landed, note_mend
 from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded

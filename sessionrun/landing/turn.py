@@ -3,12 +3,13 @@
     choose a batch -> chain of merges -> gates -> land the longest green prefix -> judge the entry after it
 
 Before the target moves a record says so (see `target`), and after a crash the next turn mends by it (see
-`recovery`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
+`moving`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,11 +19,10 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.landing.chain import Chain, build_chain, choose_size, find_green_prefix, make_candidate
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
-from sessionrun.landing.history import LandingLog, open_log
-from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left
-from sessionrun.landing.queue import Queue
+from sessionrun.landing.history import LandingLog, load_history, open_log
+from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left, recover
+from sessionrun.landing.queue import Chain, Queue, build_chain, choose_size, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
     RED,
@@ -38,9 +38,9 @@ from sessionrun.landing.records import (
     is_ancestor,
     shorten,
 )
-from sessionrun.landing.recovery import recover
 from sessionrun.landing.target import Slot
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
 
@@ -361,3 +361,43 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, st
             found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
             taken_back[landed.new] = (found or tip)[:12]
     return taken_back
+
+
+MEND_LIMIT_S: Final = 600.0
+"""So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
+
+
+def carry_out(request: LandRequest, folder: Path) -> Report:
+    """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
+
+    If something fails on the way, what landed before that counts, and all else is held.
+    """
+    unwanted = tuple(replace(entry, wanted=False) for entry in request.entries)
+    asked = replace(request, entries=unwanted) if request.only_mend else request
+    limit_s = MEND_LIMIT_S if request.only_mend else None
+    try:
+        report = land(asked, lambda line: print(line, flush=True), limit_s=limit_s)
+    except (SessionrunError, OSError) as error:
+        if getattr(error, "signal", None) == signal.SIGKILL:
+            raise
+        hold = Hold(LAND_FAILED, " ".join(str(error).split()))
+        landed = _find_landed(request)
+        done = {fate.task for fate in landed}
+        left = [entry.task for entry in request.entries if entry.wanted and entry.task not in done]
+        held = (Fate(task, "held", hold.reason_class, hold.reason) for task in left)
+        return Report("", "", (*landed, *held), hold)  # where the target stands is not known
+    for remark in report.remarks:
+        print(remark, flush=True)
+    return replace(report, fates=tuple(_find_landed(request))) if request.only_mend else report
+
+
+def _find_landed(request: LandRequest) -> list[Fate]:
+    """What the log of the landing knows to have landed, of what is wanted."""
+    try:
+        history = load_history(Path(request.folder))[0]
+        with open_fence(request.repository) as fence:
+            entries = Queue(request, fence.main(), history).entries
+    except (SessionrunError, OSError):
+        return []
+    known = [(entry, history.landed.get(entry.task)) for entry in entries if entry.wanted]
+    return [Fate(entry.task, "landed", commit=one[1]) for entry, one in known if one and one[0] == entry.tip]

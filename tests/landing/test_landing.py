@@ -16,8 +16,7 @@ from conftest import eventually
 from landings import CHECK, MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.client.reading.comparison import rank_attempts
-from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
-from sessionrun.landing.queue import forecast
+from sessionrun.landing.queue import LARGEST, choose_size, find_green_prefix, forecast, sort_entries
 from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land

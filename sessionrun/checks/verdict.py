@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from sessionrun.checks.runners import find_missing, merge
+from sessionrun.checks.runners import REPORTING, find_missing, merge
 from sessionrun.model.reports import ProveReport, Ran, RanTests
 from sessionrun.model.spec import ProofVerdict
 
@@ -124,11 +124,11 @@ def _try_canary(done: dict[str, Ran], plant: Plant) -> None:
     """
     state = _name_kept(done)
     plain, before = done[state].tests or RanTests(), done["base"].tests or RanTests()
-    found = merge(before, [plain])
-    if not found.numbers:
+    found = merge((), [before, plain])
+    if not found.runners:
         return  # no test runner is known
     work = plant(state, found)
-    silent = before.numbers.keys() - plain.numbers.keys()
+    silent = before.runners - plain.runners
     if silent and not any(work.canaries.values()):
         raise _Ended("unproved", f"{min(silent)} reports nothing with the work")
     if not work.canaries:
@@ -139,13 +139,14 @@ def _try_canary(done: dict[str, Ran], plant: Plant) -> None:
         raise _Ended(
             "unproved", f"the check passes although a test fails that was planted in {next(iter(work.canaries))}"
         )
-    if not unseen or not (work.passed or "go" in found.numbers):
+    if not unseen or not (work.passed or "go" in found.runners):
         return
     base = plant("base", found)
     lost = next((file for file in unseen if base.canaries.get(file)), None)
     if lost is not None:
         raise _Ended("unproved", f"with the work a test does not run that was planted in {lost}, and has to fail")
-    if work.passed and plain.is_empty and (base.tests is None or base.tests.is_empty):
+    is_empty = plain.is_empty and (base.tests is None or base.tests.is_empty)
+    if work.passed and is_empty and found.runners <= REPORTING:
         raise _Ended(
             "unproved", f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
         )

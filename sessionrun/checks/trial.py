@@ -59,12 +59,8 @@ def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
 class Trials:
     """Where the checks of one proof are done.
 
-    Attributes:
-        folder: the job's.
-        objects: a directory of objects that holds the commits.
-        umask: the user's.
-        walls, build: those around the rooms, and around the making of an environment.
-        done: how checks ended, by commit and time: trees may be equal.
+    `objects` holds the commits; `umask` is the user's; `build` are the walls around the making of an environment.
+    `done` is how checks ended, by commit and time: trees may be equal.
     """
 
     fence: Fence
@@ -87,11 +83,7 @@ class Trials:
         return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
 
     def find(self, state: str, commit: str, time: int) -> Ran:
-        """How the check ends on a commit.
-
-        Args:
-            state: what the files are called.
-            time: which repetition it is, from 1.
+        """How the check ends on a commit, whose files are called `state`, for the time of that number, from 1.
 
         Raises:
             EnvironmentProblem: the environment cannot be made.

@@ -51,13 +51,9 @@ def find_verdict(
     set_up: Sequence[str] = (),
     plant: Plant | None = None,
 ) -> ProveReport:
-    """Do the checks that are needed for a verdict.
+    """Do the checks that are needed for a verdict; one that ends as it has to is done `repeat` times.
 
-    Args:
-        red: whether it has to fail without the work.
-        repeat: how often a check that passes with the work, or fails without it, is done.
-        reads_report: whether the tests that ran have to be those of the base.
-        set_up: the files of test set-up that the work changes.
+    With `reads_report` the tests that ran have to be those of the base.
     """
     done: dict[str, Ran] = {}
 

@@ -34,7 +34,9 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 @click.option(
     "--gate-timeout", type=Duration(), metavar="TIME", default="1h", help="For each gate.  [default: 1h]"
 )
-@click.option("--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: as many as pays]")
+@click.option(
+    "--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: 8, without gates all]"
+)
 @click.option(
     "--choose",
     type=click.Choice(["best"]),

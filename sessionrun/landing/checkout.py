@@ -299,12 +299,8 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
     """Make the files between two commits those of `old`; return the paths that hold something else than either.
 
     A file is put back only if we know that the landing wrote it: what it holds is what the new commit has there,
-    or a beginning of that, or it is gone.  Anything else is the user's, and stays.
-
-    Args:
-        git: in the work tree, with the index that belongs to `old`.
-        old: the commit that is checked out.
-        new: the commit whose files may have been written.
+    or a beginning of that, or it is gone.  Anything else is the user's, and stays.  The index of
+    `git` is that of `old`.
     """
     foreign, missing = [], []
     tracked = set(git.names("ls-files", "-z"))

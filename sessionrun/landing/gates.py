@@ -1,7 +1,5 @@
 """The gates: the commands that have to pass on a candidate before it may land; setups are taken off the work.
 
-What setups left is taken off the work: it does not land, the work alone does.
-
 They run in a room of the target's own (see `git.clone`): a repository that borrows the objects of the real
 one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
 counts, and if the candidate changes it, its own version has to pass as well.
@@ -207,14 +205,7 @@ class Taken(NamedTuple):
 
 
 def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]) -> Taken:
-    """The work of `tip` without what these commits of setups brought.
-
-    Args:
-        room: where is merged; None if there are no setups.
-        tip: the commit that holds work.
-        old: the target; its commits stay what they are.
-        setups: commits that setups left.
-    """
+    """The work of `tip` without what these commits of setups brought; the commits of `old`, the target, stay."""
     if not setups:
         return Taken(tip, [])
     listed = git.line("rev-list", "--topo-order", "--reverse", "--parents", tip, "--not", old)

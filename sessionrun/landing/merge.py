@@ -47,12 +47,11 @@ class AskedLanding(NamedTuple):
 
     Attributes:
         into: the branch; None: the one from which the session's worktrees began.
-        gates: shell commands that must pass before anything lands.
-        gate_timeout_s: how long each of them may take (seconds); None: any time.
-        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        gates: shell commands that must pass before anything lands, each in its time (seconds).
+        batch: how many tasks are merged and gated together at most; None: 8, without gates all.
         trailers: whether the merge of a task says whose work it is.
         dry_run: only forecast what would land; nothing changes, and no gate runs.
-        choose: which of several attempts at the same task lands: `best`; None: each of them.
+        choose: which of several attempts at the same task lands; None: each of them.
         sandbox: the walls around the gates; None: those of the session.
         take: what lands of a task whose branch was amended or reset; None: it is held.
     """

@@ -21,6 +21,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ from typing import Final
 from sessionrun.git.git import GitError
 from sessionrun.git.private import Fence
 from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out, mend
-from sessionrun.landing.history import open_log
+from sessionrun.landing.history import LandingLog
 from sessionrun.landing.places import (
     LOCK,
     LOCK_WAIT_S,
@@ -246,7 +247,7 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     if has_landed:  # it may have been killed before it looked for late switches
         remarks += look_after(slot, fence, record.old, record.new, 0.0, begin_record(slot, record))
         if Path(record.folder).parent.parent.is_dir():
-            with open_log(Path(record.folder)) as log:
+            with closing(LandingLog(Path(record.folder))) as log:
                 log.note_moved(record.entries, record.old, record.new, record.target)
     return remarks
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import log
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -84,11 +83,7 @@ class Queue:
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 
     def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
-        """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything.
-
-        Args:
-            taken_back: by commits of landings, that which took it back.
-        """
+        """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [
             entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
         ]
@@ -128,11 +123,12 @@ class Queue:
                 self.decide(Fate(entry.task, "bounced", INSIDE, reason, files=tuple(inside)))
         batch: dict[str, Entry] = {}
         later = self._pass_over()
-        for entry in sort_entries(self.open, self._history.bounced):
-            unmet, is_lost = find_unmet(entry, self.landed, self._settled())
-            if is_lost:
-                self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {', '.join(unmet)}, not landed"))
-            elif entry.task not in later and len(batch) != size and set(unmet) <= set(batch):
+        for entry in self.open:
+            unmet, opened = set(entry.needs) - self.landed, {one.task for one in self.open}
+            if not unmet <= opened:
+                named = ", ".join(need for need in entry.needs if need in unmet)
+                self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {named}, not landed"))
+            elif entry.task not in later and len(batch) != size and unmet <= batch.keys():
                 batch[entry.task] = entry
         if not batch and self._pass_over() != later:
             return self.choose(size)  # what was the best of its group waits: the others of it are decided with it
@@ -177,12 +173,6 @@ class Queue:
             elif fate is not None and fate.reason:
                 fates.append(fate)
         return tuple(fates)
-
-    def _settled(self) -> dict[str, object]:
-        """The tasks that have not landed and will not in this turn."""
-        opened = {entry.task for entry in self.open}
-        needed = {need for entry in self.entries for need in entry.needs}
-        return {task: None for task in needed if task not in self.landed and task not in opened}
 
     def _follow_branches(self) -> list[Entry]:
         """The entries, each with the tip of its branch where that went on: a conflict is mended there.
@@ -305,13 +295,7 @@ class Chain(NamedTuple):
 def build_chain(
     git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Callable[[Entry], str]
 ) -> Chain:
-    """Merge entries, each on top of those before it.
-
-    Args:
-        room: where is merged, with the attributes of `old`.
-        old: the commit of the target.
-        tips: the commit to merge for an entry.
-    """
+    """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`, the target."""
     chain = Chain(old, [], [], [])
     head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
     left_out: set[str] = set()
@@ -353,43 +337,8 @@ def _word_merge(entry: Entry) -> str:
     return "\n".join([*lines, *entry.trailers, ""] if entry.trailers else lines)
 
 
-LARGEST: Final = 16
-_BEFORE_BOUNCED, _BEFORE_DECIDED = 1, 8
-"""What is supposed before anything is known: one of eight is red."""
-
-
-def choose_size(decided: int, bounced: int) -> int:
-    """The size with which a batch is green every other time, if the share of red entries stays as it was.
-
-    Args:
-        decided: how many entries the gates let land, or bounced.
-        bounced: how many of them they bounced.
-    """
-    share = (_BEFORE_BOUNCED + bounced) / (_BEFORE_DECIDED + decided)
-    if share >= 1:
-        return 1
-    return min(max(round(log(0.5) / log(1 - share)), 1), LARGEST)
-
-
-def sort_entries(entries: Sequence[Entry], bounced: Collection[str]) -> list[Entry]:
-    """The entries in the order in which they are tried: those that were bounced before go last.
-
-    An entry never goes before one that it needs.
-    """
-    late: set[str] = set()
-    for entry in entries:  # needs stand before what needs them
-        if entry.task in bounced or late.intersection(entry.needs):
-            late.add(entry.task)
-    return sorted(entries, key=lambda entry: entry.task in late)
-
-
 def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
-    """How many of the first `count` entries pass together; the next one does not.
-
-    Args:
-        count: at least 1.
-        passes: runs the gates on the first so many entries.
-    """
+    """How many of the first `count` entries, at least 1, pass together; the next one does not."""
     if passes(count):
         return count
     good, bad = 0, count
@@ -400,14 +349,3 @@ def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
         else:
             bad = middle
     return good
-
-
-def find_unmet(entry: Entry, landed: Collection[str], settled: Mapping[str, object]) -> tuple[list[str], bool]:
-    """The needs of an entry that have not landed, and whether one of them will not land now.
-
-    Args:
-        landed: tasks whose work is in the target.
-        settled: tasks that are not tried any more.
-    """
-    unmet = [need for need in entry.needs if need not in landed]
-    return unmet, any(need in settled for need in unmet)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,9 +20,9 @@ from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
-from sessionrun.landing.history import LandingLog, load_history, open_log
+from sessionrun.landing.history import LandingLog, load_history
 from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left, recover
-from sessionrun.landing.queue import Chain, Queue, build_chain, choose_size, find_green_prefix, make_candidate
+from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
     RED,
@@ -74,6 +74,9 @@ def find_filtered(fence: Fence, work: Path, old: str, new: str) -> Filtered | No
 MOVES: Final = 50
 """So often the target may move under our hands before it is held."""
 
+BATCH: Final = 8
+"""So many tasks are gated together, if the request does not say: what is red among them costs few runs to find."""
+
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
 
@@ -109,7 +112,7 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
         try:
             with open_fence(request.repository, work, limit_s=GIT_LIMIT_S) as fence:
                 remarks = recover(slot, fence)
-                with open_log(folder) as log:
+                with closing(LandingLog(folder)) as log:
                     report = Turn(request, slot, fence, log, tell).run()
         finally:
             remove_tree(work)
@@ -143,11 +146,12 @@ class Turn:
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)
         for commit, by in taken_back.items():
             self._tell(f"what landed with {commit[:12]} was taken back by {by}")
+        size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
             with open_merge_room(self._fence, old, self._work) if self._request.setups else nullcontext() as room:
                 self._queue.settle(old, room, taken_back)
-            batch = [] if self._hold else self._queue.choose(self._size())
+            batch = [] if self._hold else self._queue.choose(size)
             if not batch:
                 break
             chain = self._build(old, batch)
@@ -172,11 +176,6 @@ class Turn:
         if commit is None:
             raise InputError(f"there is no branch {self._short}")
         return commit
-
-    def _size(self) -> int | None:
-        if self._request.batch is not None or not self._request.gates.commands:
-            return self._request.batch
-        return choose_size(self._log.history.decided, self._log.history.red)
 
     def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
         """Merge a batch; what conflicts with the target itself is bounced."""

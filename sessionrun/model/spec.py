@@ -176,7 +176,7 @@ class Landing:
         target: the full name of the branch.
         gates: shell commands that all have to exit 0.
         gate_timeout_s: how long each of them may take (seconds); None: any time.
-        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        batch: how many tasks are merged and gated together at most; None: 8, without gates all.
         mends: how many tasks in a row may mend the work of a task that is bounced.
         sandbox: the walls around the gates.
     """

@@ -295,7 +295,7 @@ class Chain(NamedTuple):
 def build_chain(
     git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Callable[[Entry], str]
 ) -> Chain:
-    """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`, the target."""
+    """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`."""
     chain = Chain(old, [], [], [])
     head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
     left_out: set[str] = set()

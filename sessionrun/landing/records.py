@@ -59,8 +59,8 @@ def digest_target(target: str) -> str:
 class Entry:
     """The work of a task that may land: the commit `tip` above `base`, behind the tasks that it needs.
 
-    Unless it is `wanted` it is only looked whether it has landed.  `branch` holds the work, and may have gone on from
-    it; empty: the commit itself lands.  `title` and `trailers` are for the message of its merge.
+    Unless it is `wanted` it is only looked whether it has landed.  `branch` holds it, and may have gone on from it;
+    empty: the commit itself lands.  `title` and `trailers` are for the message of its merge.
     """
 
     task: str
@@ -134,7 +134,7 @@ class Hold:
 class Fate:
     """What became of a task: of one that landed, `commit` is the first-parent commit of the target that holds it.
 
-    `reason` says why it has not landed, or what is remarkable; `files`, `against` and `output` as of `WorkBounced`.
+    `reason` says why it has not landed, or what is remarkable; `files`, `against`, `output` as of `WorkBounced`.
     """
 
     task: str

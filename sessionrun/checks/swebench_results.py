@@ -67,7 +67,6 @@ class InstanceResults(OwnedFile):
         self._folder, self._runs = self.places["outputs_dir"], self.places["runs_dir"]
         self._kept: list[dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}
-        self._contents: dict[str, bytes] = {}
 
     def find_fault(self, document: Any) -> str | None:
         """See `ExportFile`."""
@@ -135,11 +134,8 @@ class InstanceResults(OwnedFile):
             documents = [*self._kept, *ended]
             predictions = _list_predictions(documents)
             lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in predictions)
-            contents = {_PREDICTION_LINES: lines, _PREDICTIONS: dump(predictions)}
-            for name, content in contents.items():
-                if self._contents.get(name) != content or outside.identify(folder, name) is None:
-                    outside.replace_below(folder, name, content, durable=durable)
-            self._contents = contents
+            for name, content in ((_PREDICTION_LINES, lines), (_PREDICTIONS, dump(predictions))):
+                outside.replace_below(folder, name, content, durable=durable)
             # last: what says that the run has ended must not be newer than what it came to
             self.replace(folder, dump(self._summarise(shown, documents)), durable=durable)
 

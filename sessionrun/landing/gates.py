@@ -138,7 +138,7 @@ class GateRoom:
         return None
 
 
-def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
+def open_gates(fence: Fence, request: LandRequest, old: str) -> GateRoom:
     """The gates of a target that is at the commit `old`, with the walls that they wish for."""
     gates = request.gates
     walls = raise_if_any(gates.walls)
@@ -149,7 +149,7 @@ def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> Gat
     parts += "" if gates.sandbox is None else f" walls {gates.sandbox}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return GateRoom(fence, target, gates, walls, build_walls, Path(request.folder), files, digest)
+    return GateRoom(fence, request.target, gates, walls, build_walls, Path(request.folder), files, digest)
 
 
 def list_gate_files(commands: Sequence[str]) -> list[str]:

@@ -59,8 +59,8 @@ def digest_target(target: str) -> str:
 class Entry:
     """The work of a task that may land: the commit `tip` above `base`, behind the tasks that it needs.
 
-    Unless it is `wanted` it is only looked whether it has landed.  `branch` holds it, and may have gone on from it;
-    empty: the commit itself lands.  `title` and `trailers` are for the message of its merge.
+    Unless it is `wanted` it is only looked whether it has landed.  `branch` holds it, or more than it; if it is
+    empty, the commit itself lands.  `title` and `trailers` are for the message of its merge.
     """
 
     task: str

@@ -193,7 +193,7 @@ class Turn:
         count = len(chain.links)
         green = count
         if self._request.gates.commands:
-            self._gates = self._open_gates(chain.old)
+            self._gates = open_gates(self._fence, self._request, chain.old)
             self._tell(f"gates: {count} task{'s' if count > 1 else ''} on {self._short}")
             is_green = self._passes(chain, count)
             could_not_run = self._verdict(chain.links[-1].tree).could_not_run
@@ -205,9 +205,6 @@ class Turn:
             return
         if green < count:
             self._judge(chain.links[green].entry)
-
-    def _open_gates(self, old: str) -> GateRoom:
-        return open_gates(self._fence, self._request, self._slot.target, old)
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree
@@ -235,7 +232,9 @@ class Turn:
         chain = self._build(old, [entry])
         if not chain.links:
             return
-        self._gates = self._open_gates(old)  # what landed before it may have changed what they run
+        self._gates = open_gates(
+            self._fence, self._request, old
+        )  # what landed before it may have changed what they run
         tree = chain.links[0].tree
         candidate = self._candidate(chain, 1)
         if self._is_red(tree, candidate, chain):

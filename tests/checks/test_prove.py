@@ -16,8 +16,8 @@ from conftest import eventually
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
+from sessionrun.checks.prove import find_verdict
 from sessionrun.checks.runners import find_missing, find_runners
-from sessionrun.checks.verdict import find_verdict
 from sessionrun.model.reports import Ran, RanTests
 from sessionrun.worktrees.testing import (
     SET_UP,

@@ -14,7 +14,7 @@ those of the work.  A check that passes on the result, or fails where it should,
 otherwise, all of it is `flaky`.  It is `unproved`, too, if a test that ran on the base does not run with the work.
 
 Hidden tests take the place of all that: they run in one room, on the base, the work's source and their patch.  All
-files that they are in run first, with JUnit XML for how each test ended, then each test by its id that the XML lacks.
+files that they are in run first, with JUnit XML for how each test ended, then each test whose id that lacks.
 """
 
 from __future__ import annotations

@@ -45,10 +45,7 @@ class Edit(NamedTuple):
 
 
 def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
-    """The files of an answer in whole, by path.
-
-    Args:
-        outputs: where blocks without a path go, in order.
+    """The files of an answer in whole, by path; blocks without a path go to the outputs, in order.
 
     Raises:
         Unclear: the answer is empty, or nothing says to which file a block belongs.
@@ -107,10 +104,7 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
 
 
 def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> dict[str, str]:
-    """The new content of each file that is edited, all edits made.
-
-    Args:
-        contents: what the files hold now; None for a file that does not exist.
+    """The new content of each file that is edited; `contents` has None for a file that does not exist.
 
     Raises:
         Unclear: the text that an edit quotes is missing, or is there more than once.
@@ -167,7 +161,6 @@ def _edit(path: str | None, find: list[str], replace: list[str], near: int | Non
 
 
 def _until(lines: Iterator[str], wanted: str, pattern: re.Pattern[str] | None = None) -> list[str]:
-    """The lines up to the one that is wanted, or that matches."""
     taken: list[str] = []
     for line in lines:
         if pattern.match(line) if pattern else line.rstrip(" \t") == wanted:
@@ -221,7 +214,6 @@ def _marked(text: str) -> list[tuple[str | None, str]]:
 
 
 def _unfenced(content: str) -> str:
-    """The content of a block that the agent fenced once more."""
     inner = content.strip("\n").split("\n")
     first = _FENCE.match(inner[0])
     if first and len(inner) > 1 and inner[-1].strip() == first[1]:

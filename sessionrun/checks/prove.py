@@ -339,7 +339,6 @@ def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[She
 def _run_tests(
     shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]
 ) -> tuple[dict[str, Word], Ended | None]:
-    """How each test ended, by its id, and how the last command that ran some."""
     ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
     files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
     there = [name for name in files if (shell.directory / name).exists()]

@@ -215,8 +215,6 @@ REPORTING: Final = frozenset(("pytest", "surefire"))
 """These leave a report beside what they print."""
 
 _COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
-_VARIANT: Final = re.compile(r"\[.*|^((?:Test|Fuzz|Example)\w*)/.*", re.DOTALL)
-"""Of a test's name: what says with which values it ran."""
 
 
 def find_runners(output: str) -> frozenset[str]:
@@ -241,8 +239,9 @@ def find_missing(base: RanTests, work: RanTests) -> str | None:
 
 
 def _strip(name: str) -> str:
+    """The name of a test without the values with which it ran."""
     place, mark, rest = name.partition("::")
-    return place + mark + _VARIANT.sub(r"\1", rest)
+    return place + mark + rest.partition("[")[0]
 
 
 def merge(runners: Iterable[str], reports: Sequence[RanTests]) -> RanTests:

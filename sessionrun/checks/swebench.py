@@ -214,7 +214,6 @@ def _check_template(template: str, name: str) -> str:
 
 
 def _fill_template(template: str, instance: Instance) -> str:
-    """The template with the instance's texts in place of their names in braces; all in one pass, as text."""
     return _TOKEN.sub(lambda token: getattr(instance, token[1]).strip(), template)
 
 

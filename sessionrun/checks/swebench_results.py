@@ -140,7 +140,6 @@ class InstanceResults(OwnedFile):
             self.replace(folder, dump(self._summarise(shown, documents)), durable=durable)
 
     def _summarise(self, shown: Shown, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The object of the summary; `documents` are of all instances of the run that have ended."""
         status, settings = shown.status, self.export.settings
         waiting = [task for task in status["tasks"] if task["status"] != "completed"]
         successful = sum(document["success"] for document in documents)
@@ -235,7 +234,6 @@ def _list_predictions(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def _find_proof(session: SessionDir, task: Mapping[str, Any]) -> tuple[Path | None, ProveReport | None]:
-    """The folder of the task's last PROVE and what it found."""
     for round_ in range(task["round"] or 1, 0, -1):
         key = JobKey(task["id"], task["attempt"], round_, "prove", 1)
         for folder in session.find_starts(key):
@@ -258,7 +256,6 @@ def _read_prediction(session: SessionDir, task: Mapping[str, Any], proof: Path |
 
 
 def _load_others(folder: int, spec: SessionSpec) -> list[dict[str, Any]]:
-    """The files of instances that are not this session's."""
     own = {task.id for task in spec.tasks}
     return [document for name, document in _load_documents(folder).items() if name not in own]
 

@@ -182,7 +182,6 @@ def tell_end(output: Path) -> None:
 
 
 def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:
-    """Run the commands of the check until one does not pass."""
     found: list[tuple[str, Tests]] = []
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     for number, command in enumerate(request.check.commands, 1):

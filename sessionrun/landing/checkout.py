@@ -365,14 +365,12 @@ def _read(path: Path) -> bytes:
 
 
 def _content(git: Git, commit: str, name: str, mode: str) -> bytes:
-    """What the file of a commit is in the work tree."""
     if mode == _LINK:
         return git("cat-file", "blob", f"{commit}:{name}")
     return git("cat-file", "--filters", f"{commit}:{name}")
 
 
 def _remove(top: Path, name: str) -> None:
-    """Remove a file that was added, and the directories that were made for it."""
     path = top / name
     if os.path.lexists(path):
         path.unlink()

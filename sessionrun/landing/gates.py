@@ -90,7 +90,6 @@ class GateRoom:
         return Ran(None, "")
 
     def _make_room(self, commit: str) -> Git:
-        """The room with a commit, and with what worktrees are given beside it; git in it."""
         git = keep_room(self.fence, self.path, commit)
         given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
         ignore = ignore_words(self.fence.repository, self.folder / WORK)
@@ -98,7 +97,6 @@ class GateRoom:
         return git
 
     def _lay_over(self, git: Git, names: Sequence[str]) -> None:
-        """Put the target's version of files into the room."""
         entries = "".join(f"{self.files[name]}\t{name}\0" for name in names)
         git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
         git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in names)))
@@ -184,7 +182,6 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _print_into(stream: IO[bytes]) -> Iterator[None]:
-    """What this process prints comes into the file of what the gates print."""
     text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", write_through=True)
     try:
         with redirect_stdout(text):

@@ -50,11 +50,8 @@ class End(Fate):
 class History:
     """What the log says.
 
-    Attributes:
-        verdicts: by tree and digest of the gates; red runs count until the landing that made them ends.
-        landed: by task, the tip that landed and the commit of the target.
-        ends: by task, what became of its work at last.
-        moves: the last landings: the commits of the target before and after, and when that was.
+    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.  By task has
+    `landed` the tip that landed and the commit of the target; `moves` are the last landings.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)

@@ -281,7 +281,6 @@ def sort_out(state: State, names: Iterable[str]) -> None:
 
 
 def _find_lacking(state: State, task: TaskState) -> str | None:
-    """A task whose work has to land first, and is neither in the branch nor ready."""
     return next(
         (name for name, landing in find_first(task, state.tasks) if landing not in ("landed", "ready")), None
     )

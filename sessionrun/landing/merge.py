@@ -75,10 +75,7 @@ def merge(
 ) -> dict[str, Any]:
     """Land the work of tasks that succeeded; the object of ``merge --json``.
 
-    Args:
-        wanted: their ids or numbers; none: all.
-        asked: where to, and how; None: all as it is usual.
-        tell: is given a line when something takes long.
+    `wanted` are their ids or numbers; none: all.  `tell` is given a line when something takes long.
 
     Raises:
         InputError: the session has no worktrees, there is no such branch or task.
@@ -167,7 +164,6 @@ def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 
 def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
-    """Why the work of a task cannot land; None: it can."""
     if task["status"] != "completed":
         return Fate(task["id"], "waiting", "not_ended", "it has not ended")
     if task["outcome"] != "succeeded":

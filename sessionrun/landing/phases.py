@@ -102,7 +102,6 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
 
 
 def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
-    """An event for each task of a LAND that has ended; none if it did not come so far."""
     asked = site.spec.landing
     if answer is None or asked is None:
         return ()

@@ -190,7 +190,6 @@ def _hold_unfinished(state: State, task: TaskState) -> None:
 
 
 def _has_landed_whole(task: TaskState) -> bool:
-    """Whether the follow-up has added nothing to work that has landed."""
     before, place = task.handed_place, task.place
     has_landed = task.landing is not None and task.landing.status == "landed"
     return has_landed and before is not None and place is not None and before.commit == place.commit
@@ -235,7 +234,6 @@ def _find_stage(state: State, task: TaskState) -> LandWord | None:
 
 
 def _show(state: State, task: TaskState) -> Mapping[str, Landing] | None:
-    """The key `landing` of a task whose work is to land."""
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None

@@ -94,10 +94,6 @@ Tell = Callable[[str], None]
 def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
     """Land what is wanted, as far as it goes.
 
-    Args:
-        tell: is given a line for a person when something takes long.
-        limit_s: how long to wait for another landing at most (seconds); None: until it ends.
-
     Raises:
         InputError: there is no such branch.
         SessionrunError, OSError: git failed, or the disk, or another landing took longer than `limit_s`; a later
@@ -178,7 +174,6 @@ class Turn:
         return commit
 
     def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
-        """Merge a batch; what conflicts with the target itself is bounced."""
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
@@ -189,7 +184,6 @@ class Turn:
         return chain
 
     def _land_prefix(self, chain: Chain) -> None:
-        """Land the longest green prefix of a batch, then decide on the entry after it."""
         count = len(chain.links)
         green = count
         if self._request.gates.commands:

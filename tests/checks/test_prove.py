@@ -106,7 +106,6 @@ def test_what_runners_print(output: str, runners: set[str]) -> None:
             {"t::a[3]": "passed"},
             "1 of 2 tests did not run with the work: t::a[2]",
         ),
-        ({"p/q::TestA/x": "failed"}, {"p/q::TestA/y": "passed"}, None),
     ],
 )
 def test_what_ran_on_the_base_has_to_run_with_the_work(

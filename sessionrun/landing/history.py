@@ -50,8 +50,8 @@ class End(Fate):
 class History:
     """What the log says.
 
-    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.  By task has
-    `landed` the tip that landed and the commit of the target; `moves` are the last landings.
+    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.
+    `landed` has by task the tip that landed and the commit of the target, `moves` the last landings.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)

@@ -359,7 +359,7 @@ MEND_LIMIT_S: Final = 600.0
 """So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
 
 
-def carry_out(request: LandRequest, folder: Path) -> Report:
+def run(request: LandRequest, folder: Path) -> Report:
     """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
 
     If something fails on the way, what landed before that counts, and all else is held.

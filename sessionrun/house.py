@@ -215,7 +215,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         "landing",
         phases=(
             Phase(
-                "land", "landing.phases", "landing.records:LandRequest", "landing.land:land", damaged="land_failed"
+                "land", "landing.phases", "landing.records:LandRequest", "landing.turn:run", damaged="land_failed"
             ),
         ),
         rules="landing.rules:RULES",

@@ -45,10 +45,7 @@ class Edit(NamedTuple):
 
 
 def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
-    """The files of an answer in whole, by path.
-
-    Args:
-        outputs: where blocks without a path go, in order.
+    """The files of an answer in whole, by path; blocks without a path go to the outputs, in order.
 
     Raises:
         Unclear: the answer is empty, or nothing says to which file a block belongs.
@@ -56,7 +53,10 @@ def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
     text = strip_thoughts(answer)
     blocks = _marked(text)
     if not blocks:
-        blocks = [(None, content) for content in _fenced(text)] or [(None, text)]
+        fences = _find_fences(text)
+        if not all(fence.is_closed for fence in fences):
+            raise Unclear("the answer breaks off: its last fenced block has no end")
+        blocks = [(None, fence.content) for fence in fences] or [(None, text)]
     nameless = [content for path, content in blocks if path is None]
     if len(nameless) > len(outputs) or (nameless and len(nameless) != len(blocks)):
         count = f"{len(nameless)} blocks without a path"
@@ -104,10 +104,7 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
 
 
 def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> dict[str, str]:
-    """The new content of each file that is edited, all edits made.
-
-    Args:
-        contents: what the files hold now; None for a file that does not exist.
+    """The new content of each file that is edited; `contents` has None for a file that does not exist.
 
     Raises:
         Unclear: the text that an edit quotes is missing, or is there more than once.
@@ -164,7 +161,6 @@ def _edit(path: str | None, find: list[str], replace: list[str], near: int | Non
 
 
 def _until(lines: Iterator[str], wanted: str, pattern: re.Pattern[str] | None = None) -> list[str]:
-    """The lines up to the one that is wanted, or that matches."""
     taken: list[str] = []
     for line in lines:
         if pattern.match(line) if pattern else line.rstrip(" \t") == wanted:
@@ -218,7 +214,6 @@ def _marked(text: str) -> list[tuple[str | None, str]]:
 
 
 def _unfenced(content: str) -> str:
-    """The content of a block that the agent fenced once more."""
     inner = content.strip("\n").split("\n")
     first = _FENCE.match(inner[0])
     if first and len(inner) > 1 and inner[-1].strip() == first[1]:
@@ -226,32 +221,38 @@ def _unfenced(content: str) -> str:
     return content
 
 
-def _fenced(text: str) -> list[str]:
+class _Block(NamedTuple):
+    """A fenced block: the first word of its opening line in small letters, and whether it has an end."""
+
+    language: str
+    content: str
+    is_closed: bool
+
+
+def _find_fences(text: str) -> list[_Block]:
     """The fenced blocks of the top level; inside of one, a fence that names a language opens another."""
-    blocks: list[str] = []
+    blocks: list[_Block] = []
     open_fences: list[str] = []
     lines: list[str] = []
+    language = ""
     for line in text.split("\n"):
         fence = _FENCE.match(line)
         if fence and not open_fences:
-            open_fences, lines = [fence[1]], []
+            language, open_fences, lines = fence[2].partition(" ")[0].lower(), [fence[1]], []
             continue
         if fence and not fence[2] and fence[1][0] == open_fences[-1][0] and len(fence[1]) >= len(open_fences[-1]):
             open_fences.pop()
             if not open_fences:
-                blocks.append("\n".join(lines))
+                blocks.append(_Block(language, "\n".join(lines), True))
                 continue
         elif fence and fence[2] and len(fence[1]) <= len(open_fences[0]):
             open_fences.append(fence[1])
         if open_fences:
             lines.append(line)
-    if open_fences:
-        raise Unclear("the answer breaks off: its last fenced block has no end")
-    return blocks
+    return [*blocks, _Block(language, "\n".join(lines), False)] if open_fences else blocks
 
 
 _TAG: Final = ("<FINAL_DIFF>", "</FINAL_DIFF>")
-_FENCED: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LANGUAGES: Final = ("diff", "patch", "udiff", "git-diff")
 _SPACES: Final = str.maketrans(
     {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", None)}
@@ -262,15 +263,13 @@ _LINE_ENDS: Final = re.compile(r"\r+\n?|\u2028|\u2029|\x85")
 def find_patch(answer: str) -> str | None:
     """The patch in an answer as it stands there, with a line feed at its end; None: there is none."""
     tagged = _find_tagged(answer)
+    fences = _find_fences(answer if tagged is None else tagged)
     if tagged is not None:
-        blocks = [content for _, content in _find_fences(tagged)] or [tagged]
+        blocks = [fence.content for fence in fences] or [tagged]
     else:
-        fences = list(_find_fences(answer))
-        blocks = [
-            content for language, content in fences if language in _LANGUAGES and _begin(content) is not None
-        ]
-        blocks = blocks or [content for _, content in fences if _begin(content) == 0]
-        blocks = blocks or [answer]
+        named = [one for one in fences if one.language in _LANGUAGES and _begin(one.content) is not None]
+        chosen = named or [one for one in fences if _begin(one.content) == 0]
+        blocks = [one.content for one in chosen] or [answer]
     patches = [patch for block in blocks if (patch := _cut(block)) is not None]
     return "".join(patches) or None
 
@@ -303,32 +302,6 @@ def _find_tagged(answer: str) -> str | None:
     end = answer.rfind(_TAG[1])
     begin = answer.rfind(_TAG[0], 0, end) if end >= 0 else -1
     return answer[begin + len(_TAG[0]) : end] if begin >= 0 else None
-
-
-def _read_fence(line: str) -> tuple[str, str] | None:
-    """The marks of a line that opens or closes a fenced block, and what stands behind them."""
-    found = _FENCED.match(line)
-    rest = line[found.end() :].strip() if found else ""
-    return (found[1], rest) if found and "`" not in rest else None
-
-
-def _find_fences(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of each fenced block; one that is not closed goes to the end."""
-    opened: tuple[str, str] | None = None
-    content: list[str] = []
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        found = _read_fence(line)
-        if opened is None:
-            if found:
-                words = found[1].split()
-                opened, content = (found[0], words[0].lower() if words else ""), []
-        elif found and not found[1] and found[0][0] == opened[0][0] and len(found[0]) >= len(opened[0]):
-            yield opened[1], "".join(content)
-            opened = None
-        else:
-            content.append(line)
-    if opened is not None:
-        yield opened[1], "".join(content)
 
 
 def _begin(text: str) -> int | None:

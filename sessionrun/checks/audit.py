@@ -87,7 +87,6 @@ def find_notes(git: Git, repository: Repository, place: Place, test_files: Seque
 
 
 def _list_changed(git: Git, base: str, commit: str) -> Iterator[tuple[str, str]]:
-    """The files that the work added or changed, each with the name of its content."""
     blobs = iter(
         git.names(
             "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM", base, commit
@@ -136,7 +135,6 @@ def _find_answers(git: Git, base: str, files: Sequence[_File], tests: re.Pattern
 
 
 def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
-    """The lines of a commit that have a text, each with its file."""
     printed = git.attempt("grep", "-I", "-F", "-z", "--no-color", "--full-name", "-e", text, commit).stdout
     rows = (line.partition("\0") for line in printed.decode("utf-8", "replace").splitlines())
     return [(name.partition(":")[2], line) for name, _, line in rows]

@@ -155,7 +155,6 @@ def _apply(request: CheckRequest) -> dict[str, int]:
 
 
 def _apply_patch(request: CheckRequest, folder: Path) -> None:
-    """Change the worktree as the patch in the answer says."""
     assert request.workspace is not None
     patch = find_patch(strip_thoughts(_read_text(request.answer)))
     if patch is None:
@@ -209,7 +208,6 @@ def _find_written(brief: Brief, directory: str) -> dict[str, int]:
 
 
 def _count_lines(directory: str, path: str) -> int | None:
-    """How many lines a file has; None if there is no file."""
     try:
         real = resolve_inside(directory, path)
         if not os.path.isfile(real):

@@ -83,7 +83,6 @@ def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
 
 
 def _find_setup(site: Site, key: JobKey) -> str | None:
-    """The folder of the attempt's SETUP, if there was one."""
     starts = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
     return next((str(folder) for folder in starts), None)
 
@@ -114,13 +113,11 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
 
 
 def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
-    """The walls of a check, if the task has any; see `wish_walls`."""
     env = {**site.agent_of(state).env, **site.environment_of(state.spec, key, state.place)}
     return wish_walls(site, state.spec, key, state.place, env, agent)
 
 
 def _list_shown(whole: State, task: TaskSpec, directory: str) -> tuple[str, ...]:
-    """The files that the agent was shown because other tasks wrote them."""
     if task.brief is None:
         return ()
     try:

@@ -39,20 +39,6 @@ class Instance:
     test_cmd: str | None = None
 
 
-@frozen
-class Choice:
-    """Which instances are to run: of those with `ids` and in whose id `pattern` is found, `count` from `start` on.
-
-    With a `seed` they are shuffled first.
-    """
-
-    ids: tuple[str, ...] = ()
-    pattern: str | None = None
-    seed: int | None = None
-    start: int = 0
-    count: int | None = None
-
-
 def as_text(value: Any) -> str:
     """Any text, also none."""
     if not isinstance(value, str):
@@ -199,27 +185,28 @@ def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
     return Instance(**values)
 
 
-def choose_instances(instances: Sequence[Instance], choice: Choice, name: str) -> list[Instance]:
-    """Those that are to run, in the order in which they are.
+def choose_instances(instances: Sequence[Instance], own: Mapping[str, Any], name: str) -> list[Instance]:
+    """Those that are to run by the options, in their order, which a seed `shuffle` changes.
 
     Raises:
         InputError: an id that there is not, a pattern that is not one, or nothing is left.
     """
     by_id = {instance.instance_id: instance for instance in instances}
-    for wanted in choice.ids:
+    ids = own.get("instance", ())
+    for wanted in ids:
         if wanted not in by_id:
             raise InputError(f"{plain(name)}: no instance {quote(wanted)}{suggest(wanted, by_id)}")
-    pattern = _compile(choice.pattern)
+    pattern = _compile(own.get("filter"))
     chosen = [
         instance
         for instance in instances
-        if (not choice.ids or instance.instance_id in choice.ids) and pattern.search(instance.instance_id)
+        if (not ids or instance.instance_id in ids) and pattern.search(instance.instance_id)
     ]
-    if choice.seed is not None:
+    if own.get("shuffle") is not None:
         from random import Random
 
-        Random(choice.seed).shuffle(chosen)
-    chosen = chosen[choice.start :][: choice.count]
+        Random(own["shuffle"]).shuffle(chosen)
+    chosen = chosen[own.get("start") or 0 :][: own.get("sample")]
     if not chosen:
         what = "--start, --sample, --instance and --filter leave none" if instances else "there is none"
         raise InputError(f"{plain(name)}: no instance to run: {what} of {len(instances)}")

@@ -1,26 +1,182 @@
-"""The steps of a PROVE: make the trees, do the check on each that matters, in a room of its own."""
+"""The steps of a PROVE: make the trees, do the check on each that matters, in a room of its own, find the verdict.
+
+| result | old tests | base | new tests | verdict |
+|---|---|---|---|---|
+| fails | | | | `unproved`: nothing but the work was there, and the check does not pass |
+| passes | passes | fails | | `proved` |
+| passes | passes | passes | fails | `proved`: the tests of the task show what it mends |
+| passes | passes | passes | passes | `not_red` |
+| passes | fails | | fails | `proved` if it passes with the old tests and those the task added, else `weakened` |
+| passes | fails | | passes | `weakened` |
+
+*Old tests*: the work's source with the tests and the test set-up of the base.  *New tests*: the base's source with
+those of the work.  A check that passes on the result, or fails where it should, is done again; if it then ends
+otherwise, all of it is `flaky`.  It is `unproved`, too, if a test that ran on the base does not run with the work.
+
+Hidden tests take the place of all that: they run in one room, on the base, the work's source and their patch.  All
+files that they are in run first, with JUnit XML for how each test ended, then each test whose id that lacks.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, Literal, TypeAlias
 
 from sessionrun.checks.audit import CHANCE, find_notes
-from sessionrun.checks.requests import OBJECTS, ProveRequest
-from sessionrun.checks.running import word_counts
-from sessionrun.checks.trial import Trials, open_trials
-from sessionrun.checks.verdict import State, find_verdict
+from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
+from sessionrun.checks.runners import REPORTING, Case, Word, find_missing, list_test_files, match_ids, merge
+from sessionrun.checks.running import ALL_FILES, Shell, word_counts
+from sessionrun.checks.trial import Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
-from sessionrun.model.checks import Note
+from sessionrun.model.checks import HiddenTests, Note
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.reports import ProveReport, Ran, RanTests
+from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
+from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
-from sessionrun.worktrees.crossing import NotApplicable, Trees, cross
+from sessionrun.walls.shell import Ended
+from sessionrun.worktrees.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.worktrees.env_request import EnvironmentProblem
-from sessionrun.worktrees.testing import Rules
+from sessionrun.worktrees.park import write_patch
+from sessionrun.worktrees.testing import Rules, list_files
+
+State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
+"""On which files a check is done; see `worktrees.crossing.Trees`."""
+
+Check: TypeAlias = Callable[[State, int], Ran]
+"""Does the check on a state, for the time of that number, from 1."""
+
+Plant: TypeAlias = Callable[[State, RanTests], Ran]
+"""Does the check on a state with tests in place that have to fail, for runners that were seen."""
+
+
+class _Ended(Exception):
+    """The proof is over before its table is, with this verdict, for this reason."""
+
+    def __init__(self, verdict: ProofVerdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict: ProofVerdict = verdict
+
+
+def find_verdict(
+    check: Check,
+    *,
+    red: bool,
+    repeat: int,
+    reads_report: bool = True,
+    set_up: Sequence[str] = (),
+    plant: Plant | None = None,
+) -> ProveReport:
+    """Do the checks that are needed for a verdict; one that ends as it has to is done `repeat` times.
+
+    With `reads_report` the tests that ran have to be those of the base.
+    """
+    done: dict[str, Ran] = {}
+
+    def ends(state: State, *, passing: bool) -> bool:
+        """Whether it ends so each time."""
+        done[state] = check(state, 1)
+        if done[state].passed != passing:
+            return False
+        for time in range(2, repeat + 1):
+            if check(state, time).passed != passing:
+                why, first, then = ("with", "passed", "failed") if passing else ("without", "failed", "passed")
+                raise _Ended("flaky", f"{why} the work the check {first}, and then {then} on the same files")
+        return True
+
+    def passes(state: State) -> bool:
+        done[state] = check(state, 1)
+        return done[state].passed
+
+    try:
+        verdict = _find(ends, passes)
+        good = verdict == "proved" or (verdict == "not_red" and not red)
+        if good and reads_report:
+            _compare_tests(done, passes)
+            if plant is not None:
+                _try_canary(done, plant)
+        problem = None if good else _explain(verdict, done, set_up)
+    except _Ended as ended:
+        verdict, problem = ended.verdict, str(ended)
+    return ProveReport(verdict, problem, {state: replace(ran, tests=None) for state, ran in done.items()})
+
+
+def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVerdict:
+    if not ends("result", passing=True):
+        return "unproved"
+    if passes("old_tests"):
+        return "proved" if ends("base", passing=False) or ends("new_tests", passing=False) else "not_red"
+    return "proved" if passes("kept_tests") and ends("new_tests", passing=False) else "weakened"
+
+
+def _name_kept(done: Mapping[str, Ran]) -> State:
+    """The state that has the work's source and tests that it could not bend."""
+    return "old_tests" if done["old_tests"].passed else "kept_tests"
+
+
+def _compare_tests(done: dict[str, Ran], passes: Callable[[State], bool]) -> None:
+    """Each test that ran on the base has to run with the work and the tests of the base.
+
+    Raises:
+        _Ended: one did not.
+    """
+    if "base" not in done:
+        passes("base")
+    base, work = done["base"].tests, done[_name_kept(done)].tests
+    missing = find_missing(base or RanTests(), work or RanTests())
+    if missing is not None:
+        raise _Ended("unproved", missing)
+
+
+def _try_canary(done: dict[str, Ran], plant: Plant) -> None:
+    """A test that has to fail has to fail the check with the work, if the check runs it on the base.
+
+    Raises:
+        _Ended: it does not.
+    """
+    state = _name_kept(done)
+    plain, before = done[state].tests or RanTests(), done["base"].tests or RanTests()
+    found = merge((), [before, plain])
+    if not found.runners:
+        return  # no test runner is known
+    work = plant(state, found)
+    silent = before.runners - plain.runners
+    if silent and not any(work.canaries.values()):
+        raise _Ended("unproved", f"{min(silent)} reports nothing with the work")
+    if not work.canaries:
+        return
+    unseen = [file for file, seen in work.canaries.items() if not seen]
+    # go runs the tests of each package in a process of its own, which the package can end
+    if work.passed and len(unseen) < len(work.canaries):
+        raise _Ended(
+            "unproved", f"the check passes although a test fails that was planted in {next(iter(work.canaries))}"
+        )
+    if not unseen or not (work.passed or "go" in found.runners):
+        return
+    base = plant("base", found)
+    lost = next((file for file in unseen if base.canaries.get(file)), None)
+    if lost is not None:
+        raise _Ended("unproved", f"with the work a test does not run that was planted in {lost}, and has to fail")
+    is_empty = plain.is_empty and (base.tests is None or base.tests.is_empty)
+    if work.passed and is_empty and found.runners <= REPORTING:
+        raise _Ended(
+            "unproved", f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
+        )
+
+
+def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str]) -> str:
+    if verdict == "unproved":
+        return f"in a clean room with nothing but the work the check fails: {done['result'].why}"
+    if verdict == "weakened":
+        names = f"{', '.join(set_up[:3])}{' and others' if len(set_up) > 3 else ''}"
+        note = f'; the work changes {names}, which "own" of "prove" can leave to it' if set_up else ""
+        return f"with the tests and test set-up of the base the check fails: {done['old_tests'].why}{note}"
+    return "the check passes without the work too: there was nothing to fix, or no test shows it"
+
 
 OF_CHANCE: Final = 8
 """How often a check is done, in the place of twice, on work that draws lots and could pass by luck."""
@@ -35,7 +191,7 @@ TITLES: Final[dict[State, str]] = {
 
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
-    """Find the verdict; done again after a crash, begin again with what is known."""
+    """Find the verdict; done again after a crash, begin again."""
     try:
         notes = _audit(request, folder)
         if request.prove.hidden is None:
@@ -44,7 +200,7 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
                 often = max(often, OF_CHANCE)
             report = _prove(request, often, folder)
         else:
-            from sessionrun.checks.hidden import judge_by_hidden_tests
+            from sessionrun.checks.prove import judge_by_hidden_tests
 
             report = judge_by_hidden_tests(request, request.prove.hidden, folder)
         return replace(report, audit=notes)
@@ -108,3 +264,143 @@ def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:
     end = "passes" if ran.passed else f"fails: {ran.why}"
     print(f"{TITLES[state]}: {end}{'' if ran.counts is None else f' ({word_counts(ran.counts)})'}", flush=True)
     return ran
+
+
+OUTPUT: Final = "hidden-tests.txt"
+BEFORE: Final = "before"
+"""The directory in the job's folder of what tests came to without the work."""
+MAX_ALONE: Final = 50
+"""So many tests are run by their ids, one after the other; others that no file brought count as missing."""
+
+
+def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
+    """Run the tests on the base and the work's source; done again after a crash, begin again."""
+    with open_trials(request, folder) as trials:
+        git, base = trials.open_git(), str(trials.place.base_commit)
+        try:
+            source = take_source(git, trials.place, request.prove.test_files, folder)
+        except NotApplicable as error:
+            return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
+        write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
+        if not hidden.fail_to_pass and not hidden.pass_to_pass:
+            return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
+        patch = hidden.patch.encode("utf-8", "surrogateescape")
+        try:
+            with_work, without = (add_tests(git, commit, base, patch, folder) for commit in (source, base))
+        except NotApplicable as error:
+            return ProveReport("unproved", str(error), reason_class="tests_not_run")
+        report = _judge_in_room(trials, hidden, with_work)
+        if report.tests is not None and report.tests.broken:
+            report = _compare(trials, hidden, without, report, report.tests)
+    print(f"verdict: {report.verdict}", flush=True)
+    return report
+
+
+def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:
+    with _open_shell(trials, commit, trials.folder) as (shell, why, stream):
+        if shell is None:
+            return ProveReport("unproved", why, reason_class="tests_not_run")
+        words, last = _run_tests(shell, hidden, trials.folder, stream)
+        if not words and (why := _find_fault(shell, hidden, stream, last)) is not None:
+            return ProveReport("unproved", why, reason_class="tests_not_run")
+        report = _judge(words, hidden)
+    if report.problem is not None:
+        tell_end(trials.folder / OUTPUT)
+    return report
+
+
+def _compare(
+    trials: Trials, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
+) -> ProveReport:
+    """Say which tests that the work seems to have broken do not pass without it either: those of this machine."""
+    known = replace(hidden, fail_to_pass=(), pass_to_pass=tests.broken)
+    folder = trials.folder / BEFORE
+    folder.mkdir(exist_ok=True)
+    with _open_shell(trials, commit, folder) as (shell, _, stream):
+        if shell is None:
+            return report
+        words, _ = _run_tests(shell, known, folder, stream)
+    red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
+    remark = f"; {len(red)} of these do not pass here without the work either" if red else ""
+    return replace(report, problem=f"{report.problem}{remark}", tests=replace(tests, red_before=red))
+
+
+@contextmanager
+def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
+    """A clean room, and the file for what is printed in it; without a shell, why there is none."""
+    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
+        try:
+            shell, why = trials.begin(room, folder, stream)
+        except EnvironmentProblem as error:
+            shell, why = None, f"its environment: {error}"
+        yield shell, why, stream
+
+
+def _run_tests(
+    shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]
+) -> tuple[dict[str, Word], Ended | None]:
+    ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
+    files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
+    there = [name for name in files if (shell.directory / name).exists()]
+    last, cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else (None, None)
+    words = match_ids(ids, cases or ())
+    left = [test_id for test_id in ids if test_id not in words and _may_be_there(test_id, files, there)]
+    for number, test_id in enumerate(left if cases is None else left[:MAX_ALONE]):
+        if there and last is not None and last.code is None:
+            break  # its time was up
+        last, alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
+        if alone is None:
+            words[test_id] = "passed" if last.code == 0 else "failed"
+        else:
+            words.update(match_ids([test_id], alone))
+    return words, last
+
+
+def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes], last: Ended | None) -> str | None:
+    """Why the command cannot run tests at all, whatever the work is; None: it can, as far as is known."""
+    if "pytest" not in hidden.command:
+        lack = None if last is None else last.no_program
+        return None if lack is None else f"the program is {lack}: {hidden.command}"
+    ended = shell.run(f"{hidden.command} --version", stream, hidden.timeout_s)
+    return None if ended.why is None else f"{ended.why} of: {hidden.command} --version"
+
+
+def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> bool:
+    file = test_id.partition("::")[0]
+    return file in there or file not in files
+
+
+def _run(
+    shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
+) -> tuple[Ended, Sequence[Case] | None]:
+    script = " ".join([hidden.command, *map(shlex.quote, words)])
+    stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
+    stream.flush()
+    ended, tests = shell.run_counted(script, stream, hidden.timeout_s, junit, ALL_FILES)
+    return ended, None if tests is None else tests.cases
+
+
+def _count_none(hidden: HiddenTests) -> JudgedTests:
+    """No test passes on a patch that does not apply to the base."""
+    total = len(hidden.fail_to_pass) + len(hidden.pass_to_pass)
+    return JudgedTests(total=total, failed=hidden.fail_to_pass, broken=hidden.pass_to_pass)
+
+
+def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
+    failed = tuple(test_id for test_id in hidden.fail_to_pass if words.get(test_id) != "passed")
+    broken = tuple(test_id for test_id in hidden.pass_to_pass if words.get(test_id) != "passed")
+    errors = sum(words.get(test_id) == "error" for test_id in (*failed, *broken))
+    found = JudgedTests(
+        total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
+    )
+    if not failed and not broken:
+        return ProveReport("proved", None, tests=found)
+    parts = [
+        f"{len(names)} of {len(all_of)} {word}: {names[0]}"
+        for names, all_of, word in (
+            (failed, hidden.fail_to_pass, "tests still fail"),
+            (broken, hidden.pass_to_pass, "tests no longer pass"),
+        )
+        if names
+    ]
+    return ProveReport("unproved", "; ".join(parts), reason_class="unresolved", tests=found)

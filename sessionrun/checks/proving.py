@@ -23,9 +23,6 @@ from sessionrun.worktrees.env_request import EnvironmentRequest
 from sessionrun.worktrees.phases import find_cwd, make_request
 from sessionrun.worktrees.setup import wish_environment
 
-KNOWN_DIR = "proofs"
-"""In the session's directory: how checks ended, by the files that they were done on."""
-
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a PROVE."""
@@ -42,9 +39,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         setup=task.setup,
         check=task.check or Check(()),
         prove=task.prove,
-        env=task.env,
         setup_timeout_s=task.setup_timeout_s,
-        known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
         walls=wish_walls(
             *(site, task, key, place, env),

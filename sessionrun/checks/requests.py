@@ -6,7 +6,6 @@ what the next round is given, and a slow disk never holds up the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -37,13 +36,9 @@ class CheckRequest:
     """What a CHECK is to do in `directory`.
 
     Attributes:
-        prompt: what the task asks for.
         applied: the file that holds what was written of the answer, once it was: a check that is done again does
             not make the same edits twice.
-        brief: what the agent was to write, if the task has a brief.
         answer: the file with the agent's answer; None for an agent that edits files itself.
-        check: of the task: shell commands that must pass, and what is asked for a verdict.
-        verification: how the agent is asked for its verdict, if it is.
         earlier: files that the agent was shown because other tasks wrote them.
         workspace: as RELEASE is asked, with the round, if git is needed in its worktree.
         keeps: what the round came to is kept, because there may be another one.
@@ -51,7 +46,6 @@ class CheckRequest:
         tells: the next round is told what failed in words of ours, not by the end of the output.
         known: tests that passed before, of which those that are there still have to pass.
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
-        walls: of the task; its commands run inside.
         resets: the next round begins with the files with which WORK began.
     """
 
@@ -99,19 +93,10 @@ OBJECTS: Final = "objects"
 
 @frozen
 class ProveRequest:
-    """What is to be proved.
+    """What is to be proved: the work, `commit` of the workspace's place, above its `work_base`.
 
-    Attributes:
-        workspace: the task's; its place has the work, `commit`, above `work_base`.
-        directory: where the commands run, from the top of the repository.
-        setup: shell commands that prepare a room, in one shell.
-        check: the task's; its commands have a shell of their own each.
-        prove: what of it is to be proved, or the tests that take its place.
-        env: variables that the task's jobs are given; checks with others are not the same.
-        setup_timeout_s: how long the setup may take (seconds); None: any time.
-        known: the session's directory for results of checks, by what they were done on.
-        environment: what each room gets, if the task has one.
-        walls: of the task, around the rooms.
+    The commands run in `directory`, from the top of the repository; each room gets an environment if the task
+    has one.
     """
 
     workspace: WorkspaceRequest
@@ -119,8 +104,6 @@ class ProveRequest:
     setup: tuple[str, ...]
     check: Check
     prove: Prove
-    env: Mapping[str, str]
     setup_timeout_s: float | None
-    known: str
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None

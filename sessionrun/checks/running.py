@@ -78,9 +78,7 @@ class Ran(NamedTuple):
 def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
     """Run the commands of a check, each in a shell of its own, until one fails; they print where we do.
 
-    Args:
-        check: if it reads reports, a command fails whose report says that a test failed, or that there is none.
-        folder: the job's; what this process prints is its file ``stdout``.
+    If it reads reports, a command fails whose report says that a test failed, or that there is none.
     """
     counts: Counts | None = None
     reads_report = check.report == "read"
@@ -108,12 +106,9 @@ def run_known(
     red: frozenset[str] | None = frozenset(),
     walls: Enclosure | None = None,
 ) -> Ran:
-    """Run the files of tests that passed before; of what else is in them nothing counts.
+    """Run the files of tests that passed before; what else is in them does not count, nor an id that is not there.
 
-    Args:
-        known: their ids and the command; an id that is not there, for it comes with the patch, does not count.
-        folder: the job's; what this process prints is its file ``stdout``.
-        red: those that did not pass before the work either, and do not count; None: no test could be run then.
+    `red` did not pass before the work either, and do not count; None: no test could be run then.
     """
     command = word_known(known, directory)
     if command is None or red is None:
@@ -273,14 +268,9 @@ def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
 def word_failure(
     command: str, code: int, counts: Counts | None, failed: Sequence[Case], output: bytes, size: int
 ) -> str:
-    """Describe a command that failed, for the agent.
+    """Describe a command that failed, for the agent: the first tests that did not pass and the end of its output.
 
-    Args:
-        code: how it ended, as `Popen.returncode` has it.
-        counts: how its tests came out, if it counted any.
-        failed: the first of those that did not pass.
-        output: the end of what it printed.
-        size: how much it printed in all (bytes).
+    `size` is how much it printed in all (bytes).
     """
     how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
     lines = [f"This command {how}: {_shorten(command, 1000)}"]
@@ -307,11 +297,7 @@ def word_counts(counts: Counts) -> str:
 
 
 def word_stat(files: list[tuple[str, str, str]]) -> str:
-    """What the round had changed, file by file, before it was taken back.
-
-    Args:
-        files: path, lines added and lines deleted ("-" for a binary file) of each.
-    """
+    """What the round had changed before it was taken back: of each file the lines added and deleted."""
     if not files:
         return "\nYou had changed nothing.\n"
     lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]

@@ -11,9 +11,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from sessionrun.checks.instances import HEAD, Choice, Instance, choose_instances, read_instances
+from sessionrun.checks.instances import HEAD, Instance, choose_instances, read_instances
 from sessionrun.input.kinds import as_repo, resolve, resolve_repo
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
 from sessionrun.input.limits import plain, quote
@@ -88,7 +88,7 @@ def load(source: Source, options: Options) -> Plan:
     document = source.document
     reading = Reading(source.name)
     instances = read_instances(reading, document)
-    chosen = choose_instances(instances, _choice(options.given), source.name)
+    chosen = choose_instances(instances, options.given, source.name)
     started_in = source.started_in or source.directory
     name = _check_name(options.given.get("name")) or f"run-{options.stamp}"
     settings = _Settings(options)
@@ -214,26 +214,7 @@ def _check_template(template: str, name: str) -> str:
 
 
 def _fill_template(template: str, instance: Instance) -> str:
-    """The template with the instance's texts in place of their names in braces; all in one pass, as text."""
-    texts: Mapping[str, str] = {
-        "instance_id": instance.instance_id,
-        "repo": instance.repo,
-        "base_commit": instance.base_commit,
-        "problem_statement": instance.problem_statement.strip(),
-        "hints_text": instance.hints_text.strip(),
-        "version": instance.version,
-    }
-    return _TOKEN.sub(lambda found: texts[found[1]], template)
-
-
-def _choice(own: Mapping[str, Any]) -> Choice:
-    return Choice(
-        ids=tuple(own.get("instance", ())),
-        pattern=own.get("filter"),
-        seed=own.get("shuffle"),
-        start=own.get("start") or 0,
-        count=own.get("sample"),
-    )
+    return _TOKEN.sub(lambda token: getattr(instance, token[1]).strip(), template)
 
 
 def _export(

@@ -67,7 +67,6 @@ class InstanceResults(OwnedFile):
         self._folder, self._runs = self.places["outputs_dir"], self.places["runs_dir"]
         self._kept: list[dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}
-        self._contents: dict[str, bytes] = {}
 
     def find_fault(self, document: Any) -> str | None:
         """See `ExportFile`."""
@@ -135,17 +134,13 @@ class InstanceResults(OwnedFile):
             documents = [*self._kept, *ended]
             predictions = _list_predictions(documents)
             lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in predictions)
-            contents = {_PREDICTION_LINES: lines, _PREDICTIONS: dump(predictions)}
-            for name, content in contents.items():
-                if self._contents.get(name) != content or outside.identify(folder, name) is None:
-                    outside.replace_below(folder, name, content, durable=durable)
-            self._contents = contents
+            for name, content in ((_PREDICTION_LINES, lines), (_PREDICTIONS, dump(predictions))):
+                outside.replace_below(folder, name, content, durable=durable)
             # last: what says that the run has ended must not be newer than what it came to
             summary = dump(self._summarise(shown, documents))
             outside.replace_below(folder, self.path.name, summary, durable=durable)
 
     def _summarise(self, shown: Shown, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The object of the summary; `documents` are of all instances of the run that have ended."""
         status, settings = shown.status, self.export.settings
         waiting = [task for task in status["tasks"] if task["status"] != "completed"]
         successful = sum(document["success"] for document in documents)
@@ -239,7 +234,6 @@ def _list_predictions(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def _find_proof(session: SessionDir, task: Mapping[str, Any]) -> tuple[Path | None, ProveReport | None]:
-    """The folder of the task's last PROVE and what it found."""
     for round_ in range(task["round"] or 1, 0, -1):
         key = JobKey(task["id"], task["attempt"], round_, "prove", 1)
         for folder in session.find_starts(key):
@@ -262,7 +256,6 @@ def _read_prediction(session: SessionDir, task: Mapping[str, Any], proof: Path |
 
 
 def _load_others(folder: int, spec: SessionSpec) -> list[dict[str, Any]]:
-    """The files of instances that are not this session's."""
     own = {task.id for task in spec.tasks}
     return [document for name, document in _load_documents(folder).items() if name not in own]
 

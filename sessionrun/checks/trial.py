@@ -1,24 +1,19 @@
-"""A check in a clean room: its files and environment, then the setup, then the commands; what is known of it.
-
-A result counts for all tasks of a session whose check is the same, on the same files, with the same environment.
-"""
+"""A check in a clean room: its files and environment, then the setup, then the commands."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+import secrets
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from functools import reduce
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
-import orjson
-
-from sessionrun.checks.canary import find_seen, plant
 from sessionrun.checks.requests import OBJECTS, ProveRequest
-from sessionrun.checks.runners import Tests, merge, parse_output, read_junit
+from sessionrun.checks.runners import Tests, find_runners, merge, read_junit
 from sessionrun.checks.running import Shell
 from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
@@ -29,27 +24,21 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
-from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import load_usable, read_tail
-from sessionrun.store.locks import hold_lock
+from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.env_make import find_digest, provide_environment
+from sessionrun.worktrees.env_make import provide_environment
 from sessionrun.worktrees.env_request import clear
+from sessionrun.worktrees.testing import TEST_FILES, compile_patterns
 
 _TOLD_BYTES: Final = 4096
 MAX_OUTPUT: Final = 32 * 1024 * 1024
-"""Of the output of a check, so much is searched for names of tests."""
-
-NAMES_IN_GO: Final = 'if command -v go >/dev/null; then GOFLAGS="$(go env GOFLAGS || :) -v"; export GOFLAGS; fi\n'
-"""Has go print the names of tests that pass, too.  The variable hides what ``go env -w`` has set."""
+"""Of the output of a check, so much is searched for the words of runners."""
 
 JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
 JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
-
-LONGEST_CHECK_S: Final = 7 * 86400.0
-"""How long another task that does the same check on the same files is waited for."""
 
 
 @contextmanager
@@ -70,12 +59,8 @@ def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
 class Trials:
     """Where the checks of one proof are done.
 
-    Attributes:
-        folder: the job's.
-        objects: a directory of objects that holds the commits.
-        umask: the user's.
-        walls, build: those around the rooms, and around the making of an environment.
-        made: the files of results of this proof.
+    `objects` holds the commits; `umask` is the user's; `build` are the walls around the making of an environment.
+    `done` is how checks ended, by commit and time: trees may be equal.
     """
 
     fence: Fence
@@ -85,7 +70,7 @@ class Trials:
     umask: int
     walls: Enclosure | None
     build: Enclosure | None
-    made: set[Path] = field(default_factory=set)
+    done: dict[tuple[str, int], Ran] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -98,37 +83,19 @@ class Trials:
         return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
 
     def find(self, state: str, commit: str, time: int) -> Ran:
-        """How the check ends on a commit: what is known of it, or what it comes to now.
-
-        Args:
-            state: what the files are called.
-            time: which repetition it is, from 1.
+        """How the check ends on a commit, whose files are called `state`, for the time of that number, from 1.
 
         Raises:
             EnvironmentProblem: the environment cannot be made.
             SessionrunError, OSError: the room cannot be made.
         """
-        request = self.request
-        folder, stem = Path(request.known), _digest(request, commit, time, self.walls)
-        make_directories(folder, 0o700)
-        with ExitStack() as stack:
-            stack.enter_context(hold_lock(folder / f"{stem}.lock", 0o600, LONGEST_CHECK_S))
-            room, known = None, folder / f"{stem}.json"
-            if request.environment is not None:  # what it is made of is known from the files alone
-                room = stack.enter_context(self._open(commit))
-                digest = find_digest(request.environment, self.folder, self.build)
-                known = folder / f"{stem}-{digest}.json"
-            ran = load_usable(known, Ran) if self._holds(known) else None
-            if ran is None:
-                ran = self._try(
-                    f"{state}{'' if time == 1 else f'-{time}'}", room or stack.enter_context(self._open(commit))
-                )
-                replace_file(known, orjson.dumps(ran), durable=False)
-                self.made.add(known)
-        return ran
+        if (commit, time) not in self.done:
+            with self._open(commit) as room:
+                self.done[commit, time] = self._try(f"{state}{'' if time == 1 else f'-{time}'}", room)
+        return self.done[commit, time]
 
     def plant(self, state: str, commit: str, found: RanTests) -> Ran:
-        """How the check ends with tests in place that have to fail; see `canary`.  No other proof is told.
+        """How the check ends with tests in place that have to fail; see `word_canary`.
 
         Raises:
             EnvironmentProblem: the environment cannot be made.
@@ -137,15 +104,6 @@ class Trials:
         with self._open(commit) as room:
             planted = plant(room / self.request.directory, found, self.request.prove.test_files)
             return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
-
-    def _holds(self, known: Path) -> bool:
-        """Whether a result still holds that is from before the work.
-
-        A task without walls could have changed the programs of the machine by which the check would end otherwise
-        now; an environment is made anew for each room.
-        """
-        guarded = self.request.walls is not None or self.request.environment is not None
-        return guarded or known in self.made
 
     @contextmanager
     def _open(self, commit: str) -> Iterator[Path]:
@@ -223,22 +181,12 @@ def tell_end(output: Path) -> None:
     print(read_tail(output)[-_TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
 
 
-def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
-    """What a result depends on, beside its environment: files, commands and where they run."""
-    parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
-    limits = (request.setup_timeout_s, request.check.timeout_s)
-    walled = None if walls is None else walls.wrap()
-    return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
-
-
 def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:
-    """Run the commands of the check until one does not pass."""
     found: list[tuple[str, Tests]] = []
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
-    prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
     for number, command in enumerate(request.check.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
-        (_, why), own_tests = shell.run_counted(prefix + command, stream, request.check.timeout_s, place)
+        (_, why), own_tests = shell.run_counted(command, stream, request.check.timeout_s, place)
         now = _date_reports(shell.directory)
         java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
         reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]
@@ -250,7 +198,7 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
         if why is not None:
             why = f"{why} of: {' '.join(command.split())}"[:200]
             break
-    ran = merge(parse_output(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
+    ran = merge(find_runners(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
     counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
     return Ran(why is None, why, counts, ran)
 
@@ -274,7 +222,7 @@ def _name(runner: str, report: Tests, directory: Path) -> RanTests:
     """The tests of a report by ids as pytest prints them; that a module could not be loaded is no test."""
     places = {case.place: _find_file(case.place, directory) for case in report.cases if case.place}
     words = {f"{places[case.place]}::{case.name}": case.word for case in report.cases if case.place}
-    return RanTests(words, {runner: len(RanTests(words).list_ran())})
+    return RanTests(words, frozenset((runner,)))
 
 
 def _find_file(place: str, directory: Path) -> str:
@@ -284,3 +232,101 @@ def _find_file(place: str, directory: Path) -> str:
         if (directory / (name := "/".join(parts[:end]) + ".py")).is_file():
             return "::".join([name, *parts[end:]])
     return place
+
+
+MOST: Final = 40
+"""So many files get one."""
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_LEFT_OUT: Final = frozenset(
+    (".git", "node_modules", "target", "build", "dist", "vendor", ".venv", "venv", ".tox")
+)
+_SUFFIXES: Final[Mapping[str, Collection[str]]] = {
+    **dict.fromkeys(("pytest", "unittest"), (".py",)),
+    **dict.fromkeys(("jest", "vitest", "node"), (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")),
+    "cargo": (".rs",),
+    "go": (".go",),
+    "surefire": (".java",),
+}
+"""By runner, the files that its tests are in."""
+
+_PYTHON: Final = '\n\ndef test_{0}():\n    raise AssertionError("canary")\n'
+_UNITTEST: Final = (
+    "\n\nimport unittest as _{0}\n\n\nclass Test_{0}(_{0}.TestCase):\n"
+    '    def test_{0}(self):\n        self.fail("canary")\n'
+)
+_RUST: Final = (
+    '\n#[cfg(test)]\nmod test_{0} {{\n    #[test]\n    fn fails() {{\n        panic!("canary");\n    }}\n}}\n'
+)
+_GO: Final = '\nfunc Test_{0}(t *testing.T) {{\n\tt.Fatal("canary")\n}}\n'
+_SCRIPT: Final = '\n;{1}("test_{0}", () => {{\n  throw new Error("canary");\n}});\n'
+_JAVA: Final = (
+    '\n    @{1}.Test\n    public void test_{0}() {{\n        throw new AssertionError("canary");\n    }}\n'
+)
+_CALL: Final = re.compile(r"^\s*(test|it)\s*\(", re.MULTILINE)
+
+
+def plant(directory: Path, found: RanTests, test_files: Collection[str]) -> dict[str, str]:
+    """Write tests that fail into test files of the runners that were found; their names, by file."""
+    suffixes = {suffix for runner in found.runners for suffix in _SUFFIXES.get(runner, ())}
+    known = {name.partition("::")[0] for name in found.words}
+    files = sorted(_list_files(directory, suffixes, test_files), key=lambda name: name not in known)
+    planted: dict[str, str] = {}
+    for name in files:
+        path, token = directory / name, secrets.token_hex(8)
+        text = read_regular(path, _MAX_BYTES).decode("utf-8", "surrogateescape")
+        worded = word_canary(path.suffix, text, token)
+        if worded is not None and not (
+            path.suffix == ".go" and os.path.dirname(name) in map(os.path.dirname, planted)
+        ):
+            path.write_text(worded, encoding="utf-8", errors="surrogateescape", newline="")
+            planted[name] = token
+        if len(planted) == MOST:
+            break
+    return planted
+
+
+def _list_files(directory: Path, suffixes: Collection[str], test_files: Collection[str]) -> Iterator[str]:
+    tests = compile_patterns(test_files or TEST_FILES)
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(set(folders) - _LEFT_OUT)
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), directory)
+            suffix = os.path.splitext(name)[1]
+            if (
+                suffix in suffixes
+                and (tests.match(path) or suffix == ".rs")
+                and not os.path.islink(directory / path)
+            ):
+                yield path
+
+
+def word_canary(suffix: str, text: str, token: str) -> str | None:
+    """The text of a test file with one more test, which fails; None: it has no tests of a known kind."""
+    if suffix == ".py":
+        return (
+            None if "def test" not in text else text + (_UNITTEST if "TestCase" in text else _PYTHON).format(token)
+        )
+    if suffix == ".rs":
+        return text + _RUST.format(token) if "#[test]" in text or "#[cfg(test)]" in text else None
+    if suffix == ".go":
+        return text + _GO.format(token) if '"testing"' in text and "func Test" in text else None
+    if suffix == ".java":
+        package = next(
+            (name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text), None
+        )
+        end = text.rfind("}")
+        return None if package is None else text[:end] + _JAVA.format(token, package) + text[end:]
+    call = _CALL.search(text)
+    return None if call is None else text + _SCRIPT.format(token, call[1])
+
+
+def find_seen(planted: Mapping[str, str], output: str, ran: RanTests) -> dict[str, bool]:
+    """Whether each test that was planted ran and failed, by its file."""
+    words = {name: word for name, word in ran.words.items() if any(token in name for token in planted.values())}
+    failed = [name for name, word in words.items() if word in ("failed", "error")]
+    named = {token for token in planted.values() if any(token in name for name in words)}
+    return {
+        file: any(token in name for name in failed) if token in named else token in output
+        for file, token in planted.items()
+    }

@@ -178,14 +178,12 @@ def _write_all(changes: Sequence[_Change], folders: _Folders, record: Path, line
 
 
 def _rename_all(moves: Iterable[Sequence[str]], folders: _Folders) -> None:
-    """Rename each new file, named with its directory, to its place."""
     for folder, new, name in moves:
         fd = folders.find(folder)
         os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
 
 
 def _write_new(change: _Change, folders: _Folders) -> None:
-    """Write the new file beside the old one, with its mode."""
     try:
         fd = folders.find(change.folder, create=True)
     except NotADirectoryError:

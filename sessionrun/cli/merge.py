@@ -34,7 +34,7 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 @valued("--into", "BRANCH", "Where to.  [default: the branch the session began at]")
 @valued("--gate gates", ShellCommand(), "Must exit 0 before it lands.", multiple=True)
 @valued("--gate-timeout", Duration(), "For each gate.  [default: 1h]", default="1h")
-@valued("--batch", Count(1), "At most N tasks at a time.  [default: as many as pays]")
+@valued("--batch", Count(1), "At most N tasks at a time.  [default: 8, without gates all]")
 @valued(
     "--choose",
     "WHICH",

@@ -7,7 +7,6 @@ our own jobs are about the node's replica:
     NODE/repositories/DIGEST/replica      the repository
                              worktrees    of its tasks
                              walls        what these have inside of walls
-                             proofs       what proofs have found out
 
 With the orders of a task's jobs goes what the replica of their node lacks.
 """
@@ -189,8 +188,6 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
             placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
         if record["mirror"] is not None:
             placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
-    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
-        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
     for name in ("workspace", "environment", "verification", "walls"):
         if isinstance(record.get(name), dict):
             placed[name] = _place_record(record[name], here, there, place)

@@ -299,12 +299,8 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
     """Make the files between two commits those of `old`; return the paths that hold something else than either.
 
     A file is put back only if we know that the landing wrote it: what it holds is what the new commit has there,
-    or a beginning of that, or it is gone.  Anything else is the user's, and stays.
-
-    Args:
-        git: in the work tree, with the index that belongs to `old`.
-        old: the commit that is checked out.
-        new: the commit whose files may have been written.
+    or a beginning of that, or it is gone.  Anything else is the user's, and stays.  The index of
+    `git` is that of `old`.
     """
     foreign, missing = [], []
     tracked = set(git.names("ls-files", "-z"))
@@ -369,14 +365,12 @@ def _read(path: Path) -> bytes:
 
 
 def _content(git: Git, commit: str, name: str, mode: str) -> bytes:
-    """What the file of a commit is in the work tree."""
     if mode == _LINK:
         return git("cat-file", "blob", f"{commit}:{name}")
     return git("cat-file", "--filters", f"{commit}:{name}")
 
 
 def _remove(top: Path, name: str) -> None:
-    """Remove a file that was added, and the directories that were made for it."""
     path = top / name
     if os.path.lexists(path):
         path.unlink()

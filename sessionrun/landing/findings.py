@@ -14,7 +14,7 @@ from sessionrun.client.notices import notify
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.landed import find_killed_landings
-from sessionrun.landing.lanes import land_of
+from sessionrun.landing.mends import land_of
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.places import Repository

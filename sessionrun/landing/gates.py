@@ -1,7 +1,5 @@
 """The gates: the commands that have to pass on a candidate before it may land; setups are taken off the work.
 
-What setups left is taken off the work: it does not land, the work alone does.
-
 They run in a room of the target's own (see `git.clone`): a repository that borrows the objects of the real
 one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
 counts, and if the candidate changes it, its own version has to pass as well.
@@ -92,7 +90,6 @@ class GateRoom:
         return Ran(None, "")
 
     def _make_room(self, commit: str) -> Git:
-        """The room with a commit, and with what worktrees are given beside it; git in it."""
         git = keep_room(self.fence, self.path, commit)
         given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
         ignore = ignore_words(self.fence.repository, self.folder / WORK)
@@ -100,7 +97,6 @@ class GateRoom:
         return git
 
     def _lay_over(self, git: Git, names: Sequence[str]) -> None:
-        """Put the target's version of files into the room."""
         entries = "".join(f"{self.files[name]}\t{name}\0" for name in names)
         git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
         git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in names)))
@@ -140,7 +136,7 @@ class GateRoom:
         return None
 
 
-def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
+def open_gates(fence: Fence, request: LandRequest, old: str) -> GateRoom:
     """The gates of a target that is at the commit `old`, with the walls that they wish for."""
     gates = request.gates
     walls = raise_if_any(gates.walls)
@@ -151,7 +147,7 @@ def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> Gat
     parts += "" if gates.sandbox is None else f" walls {gates.sandbox}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return GateRoom(fence, target, gates, walls, build_walls, Path(request.folder), files, digest)
+    return GateRoom(fence, request.target, gates, walls, build_walls, Path(request.folder), files, digest)
 
 
 def list_gate_files(commands: Sequence[str]) -> list[str]:
@@ -186,7 +182,6 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _print_into(stream: IO[bytes]) -> Iterator[None]:
-    """What this process prints comes into the file of what the gates print."""
     text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", write_through=True)
     try:
         with redirect_stdout(text):
@@ -207,14 +202,7 @@ class Taken(NamedTuple):
 
 
 def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]) -> Taken:
-    """The work of `tip` without what these commits of setups brought.
-
-    Args:
-        room: where is merged; None if there are no setups.
-        tip: the commit that holds work.
-        old: the target; its commits stay what they are.
-        setups: commits that setups left.
-    """
+    """The work of `tip` without what these commits of setups brought; the commits of `old`, the target, stay."""
     if not setups:
         return Taken(tip, [])
     listed = git.line("rev-list", "--topo-order", "--reverse", "--parents", tip, "--not", old)

@@ -10,8 +10,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.landing.records import RED, Fate, Landed, Verdict
+from sessionrun.landing.records import Fate, Landed, Verdict
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.store.codec import build
@@ -51,21 +50,12 @@ class End(Fate):
 class History:
     """What the log says.
 
-    Attributes:
-        verdicts: by tree and digest of the gates; red runs count until the landing that made them ends.
-        landed: by task, the tip that landed and the commit of the target.
-        bounced: tasks that were bounced, whatever became of them later.
-        decided: how many tasks the gates let land or bounced.
-        red: how many of them they bounced.
-        ends: by task, what became of its work at last.
-        moves: the last landings: the commits of the target before and after, and when that was.
+    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.
+    `landed` has by task the tip that landed and the commit of the target, `moves` the last landings.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
     landed: dict[str, tuple[str, str]] = field(default_factory=dict)
-    bounced: set[str] = field(default_factory=set)
-    decided: int = 0
-    red: int = 0
     ends: dict[str, End] = field(default_factory=dict)
     moves: list[Landed] = field(default_factory=list)
 
@@ -91,18 +81,18 @@ class History:
     def _apply_fate(self, record: dict[str, Any]) -> None:
         end = self.ends[record["task"]] = build(End, record)
         if end.status == "landed" and end.tip and end.commit:
-            self.decided += self.landed.get(end.task, ("",))[0] != end.tip
             self.landed[end.task] = end.tip, end.commit
-        elif end.status == "bounced":
-            self.bounced.add(end.task)
-            self.decided += end.reason_class == RED
-            self.red += end.reason_class == RED
 
 
 class LandingLog:
     """The writing end of the log, and what it says."""
 
     def __init__(self, folder: Path) -> None:
+        """Open the log of a folder, for the holder of the slot.
+
+        Raises:
+            StoreError, OSError: it is damaged, or cannot be written.
+        """
         make_directories(folder, 0o700)
         self.history, end = load_history(folder)
         self._log = AppendLog(folder / LOG)
@@ -149,20 +139,6 @@ class LandingLog:
         record = {**record, "at": datetime.now(timezone.utc).isoformat()}
         self._log.append([orjson.dumps(record)])
         self.history.apply(record)
-
-
-@contextmanager
-def open_log(folder: Path) -> Iterator[LandingLog]:
-    """The log of a folder, for the holder of the slot.
-
-    Raises:
-        StoreError, OSError: it is damaged, or cannot be written.
-    """
-    log = LandingLog(folder)
-    try:
-        yield log
-    finally:
-        log.close()
 
 
 def load_history(folder: Path, limit: int | None = None) -> tuple[History, int]:

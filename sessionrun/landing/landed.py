@@ -50,7 +50,7 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
     begun = [name for name in list_folders(folder) if os.path.lexists(folder / name / WORK)]
     if not begun:
         return []
-    from sessionrun.landing.recovery import find_killed
+    from sessionrun.landing.moving import find_killed
     from sessionrun.session.history import load_spec_now
 
     repository = load_spec_now(session).repository

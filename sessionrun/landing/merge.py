@@ -47,12 +47,11 @@ class AskedLanding(NamedTuple):
 
     Attributes:
         into: the branch; None: the one from which the session's worktrees began.
-        gates: shell commands that must pass before anything lands.
-        gate_timeout_s: how long each of them may take (seconds); None: any time.
-        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        gates: shell commands that must pass before anything lands, each in its time (seconds).
+        batch: how many tasks are merged and gated together at most; None: 8, without gates all.
         trailers: whether the merge of a task says whose work it is.
         dry_run: only forecast what would land; nothing changes, and no gate runs.
-        choose: which of several attempts at the same task lands: `best`; None: each of them.
+        choose: which of several attempts at the same task lands; None: each of them.
         sandbox: the walls around the gates; None: those of the session.
         take: what lands of a task whose branch was amended or reset; None: it is held.
     """
@@ -76,10 +75,7 @@ def merge(
 ) -> dict[str, Any]:
     """Land the work of tasks that succeeded; the object of ``merge --json``.
 
-    Args:
-        wanted: their ids or numbers; none: all.
-        asked: where to, and how; None: all as it is usual.
-        tell: is given a line when something takes long.
+    `wanted` are their ids or numbers; none: all.  `tell` is given a line when something takes long.
 
     Raises:
         InputError: the session has no worktrees, there is no such branch or task.
@@ -168,7 +164,6 @@ def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 
 def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
-    """Why the work of a task cannot land; None: it can."""
     if task["status"] != "completed":
         return Fate(task["id"], "waiting", "not_ended", "it has not ended")
     if task["outcome"] != "succeeded":

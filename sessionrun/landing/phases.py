@@ -10,7 +10,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.landing.lanes import find_first
+from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import (
     Entry,
     Fate,
@@ -102,7 +102,6 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
 
 
 def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
-    """An event for each task of a LAND that has ended; none if it did not come so far."""
     asked = site.spec.landing
     if answer is None or asked is None:
         return ()

@@ -6,15 +6,14 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom, open_merge_room
+from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
 from sessionrun.git.private import open_fence
-from sessionrun.landing.chain import Chain, build_chain, find_unmet, sort_entries
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
@@ -84,11 +83,7 @@ class Queue:
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 
     def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
-        """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything.
-
-        Args:
-            taken_back: by commits of landings, that which took it back.
-        """
+        """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [
             entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
         ]
@@ -128,11 +123,12 @@ class Queue:
                 self.decide(Fate(entry.task, "bounced", INSIDE, reason, files=tuple(inside)))
         batch: dict[str, Entry] = {}
         later = self._pass_over()
-        for entry in sort_entries(self.open, self._history.bounced):
-            unmet, is_lost = find_unmet(entry, self.landed, self._settled())
-            if is_lost:
-                self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {', '.join(unmet)}, not landed"))
-            elif entry.task not in later and len(batch) != size and set(unmet) <= set(batch):
+        for entry in self.open:
+            unmet, opened = set(entry.needs) - self.landed, {one.task for one in self.open}
+            if not unmet <= opened:
+                named = ", ".join(need for need in entry.needs if need in unmet)
+                self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {named}, not landed"))
+            elif entry.task not in later and len(batch) != size and unmet <= batch.keys():
                 batch[entry.task] = entry
         if not batch and self._pass_over() != later:
             return self.choose(size)  # what was the best of its group waits: the others of it are decided with it
@@ -177,12 +173,6 @@ class Queue:
             elif fate is not None and fate.reason:
                 fates.append(fate)
         return tuple(fates)
-
-    def _settled(self) -> dict[str, object]:
-        """The tasks that have not landed and will not in this turn."""
-        opened = {entry.task for entry in self.open}
-        needed = {need for entry in self.entries for need in entry.needs}
-        return {task: None for task in needed if task not in self.landed and task not in opened}
 
     def _follow_branches(self) -> list[Entry]:
         """The entries, each with the tip of its branch where that went on: a conflict is mended there.
@@ -279,3 +269,83 @@ def forecast(request: LandRequest) -> Report:
                     at = link.commit
     held = find_checkout(request.repository, request.target)
     return Report(old, old, queue.list_fates(None), held if isinstance(held, Hold) else None)
+
+
+class Link(NamedTuple):
+    """The merge of one task on top of those before it."""
+
+    entry: Entry
+    commit: str
+    tree: str
+
+
+class Chain(NamedTuple):
+    """A batch on top of `old`.
+
+    `conflicts` are entries, with files, that cannot be merged with `old` itself; it has all that is in those
+    `there`.  What cannot be merged with an entry before it in the batch is left out: it waits for the next batch.
+    """
+
+    old: str
+    links: list[Link]
+    conflicts: list[tuple[Entry, list[str]]]
+    there: list[Entry]
+
+
+def build_chain(
+    git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Callable[[Entry], str]
+) -> Chain:
+    """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`."""
+    chain = Chain(old, [], [], [])
+    head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
+    left_out: set[str] = set()
+    for entry in batch:
+        if left_out.intersection(entry.needs):
+            left_out.add(entry.task)
+            continue
+        tip = tips(entry)
+        merged = room.merge(head, tip)
+        is_first = not chain.links
+        if merged.tree is None:
+            left_out.add(entry.task)
+            alone = merged if is_first else room.merge(old, tip)
+            if alone.tree is None:
+                chain.conflicts.append((entry, alone.files))
+        elif merged.tree != tree:
+            head, tree = commit_tree(git, merged.tree, (head, tip), _word_merge(entry)), merged.tree
+            chain.links.append(Link(entry, head, tree))
+        elif is_first:
+            chain.there.append(entry)
+        else:
+            left_out.add(entry.task)
+    return chain
+
+
+def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
+    """The commit with which the first `count` entries land; its first parent is the old target."""
+    last = chain.links[count - 1]
+    if count == 1:
+        return last.commit
+    lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
+    message = "\n".join([f"Land {count} tasks of session {session_id[:8]}", "", *lines, ""])
+    return commit_tree(git, last.tree, (chain.old, last.commit), message)
+
+
+def _word_merge(entry: Entry) -> str:
+    subject = f"Merge task {entry.task}: {entry.title}" if entry.title else f"Merge task {entry.task}"
+    lines = [subject, ""]
+    return "\n".join([*lines, *entry.trailers, ""] if entry.trailers else lines)
+
+
+def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
+    """How many of the first `count` entries, at least 1, pass together; the next one does not."""
+    if passes(count):
+        return count
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if passes(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -57,18 +57,10 @@ def digest_target(target: str) -> str:
 
 @frozen
 class Entry:
-    """The work of a task that may land.
+    """The work of a task that may land: the commit `tip` above `base`, behind the tasks that it needs.
 
-    Attributes:
-        task: its id.
-        tip: the commit that holds the work.
-        base: the commit at which the work began.
-        title: one line for the message of its merge.
-        needs: the tasks that have to land before it.
-        wanted: whether it is to land now; else it is only looked whether it has landed.
-        trailers: lines for the end of the message.
-        branch: the branch that holds the work, and may have gone on from it; empty: the commit itself lands.
-        walled: whether its task worked inside of walls.
+    Unless it is `wanted` it is only looked whether it has landed.  `branch` holds it, or more than it; if it is
+    empty, the commit itself lands.  `title` and `trailers` are for the message of its merge.
     """
 
     task: str
@@ -101,18 +93,15 @@ class Gates:
 
 @frozen
 class LandRequest:
-    """Work that is to land on one branch.
+    """Work that is to land on one branch, `target` by its full name; each entry stands behind those that it needs.
 
     Attributes:
-        session_id: whose work it is.
         folder: where the landing keeps its log and what gates print; only the holder of the slot writes there.
-        target: the full name of the branch.
-        entries: in their order, each behind those that it needs.
-        batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
+        batch: how many tasks a batch has at most; None: as many as usual.
         setups: the commits of what setups left in the session: that does not land.
         late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).
         groups: attempts at the same thing, in the order of their worth: of each group one lands.
-        take: see `Take`; None: such work is held.
+        take: None: work whose branch was changed is held.
         only_mend: finish or put back what an earlier landing left, and land nothing new.
         by_person: whether a person asks for it now; else the session lands by itself.
     """
@@ -143,15 +132,9 @@ class Hold:
 
 @frozen
 class Fate:
-    """What became of a task.
+    """What became of a task: of one that landed, `commit` is the first-parent commit of the target that holds it.
 
-    Attributes:
-        task: its id.
-        status: see `Status`.
-        reason_class: why it has not landed.
-        reason: the same in one line; for a task that landed, what is remarkable.
-        commit: the first-parent commit of the target that holds it.
-        files, against, output: as of `WorkBounced`.
+    `reason` says why it has not landed, or what is remarkable; `files`, `against`, `output` as of `WorkBounced`.
     """
 
     task: str

@@ -16,16 +16,21 @@ from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
-from sessionrun.landing.lanes import (
+from sessionrun.landing.mends import (
     LandQueue,
+    give_up_mends,
     is_mending,
     land_of,
     leave_queue,
+    next_mend,
+    note_bounced,
+    note_end,
+    note_landed,
+    note_mend,
     requeue,
     requeue_waiting,
     sort_out,
 )
-from sessionrun.landing.mends import give_up_mends, next_mend, note_bounced, note_end, note_landed, note_mend
 from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
@@ -185,7 +190,6 @@ def _hold_unfinished(state: State, task: TaskState) -> None:
 
 
 def _has_landed_whole(task: TaskState) -> bool:
-    """Whether the follow-up has added nothing to work that has landed."""
     before, place = task.handed_place, task.place
     has_landed = task.landing is not None and task.landing.status == "landed"
     return has_landed and before is not None and place is not None and before.commit == place.commit
@@ -230,7 +234,6 @@ def _find_stage(state: State, task: TaskState) -> LandWord | None:
 
 
 def _show(state: State, task: TaskState) -> Mapping[str, Landing] | None:
-    """The key `landing` of a task whose work is to land."""
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None

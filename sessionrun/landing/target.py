@@ -68,10 +68,6 @@ class Slot:
     ) -> Iterator[None]:
         """Hold the slot.  The holder before runs gates, which may take hours: it is waited for without a limit.
 
-        Args:
-            tell: is given a line if another process holds it now.
-            limit_s: how long to wait at most (seconds); None: until it is free.
-
         Raises:
             SessionrunError: another process held it for so long.
         """

@@ -3,14 +3,15 @@
     choose a batch -> chain of merges -> gates -> land the longest green prefix -> judge the entry after it
 
 Before the target moves a record says so (see `target`), and after a crash the next turn mends by it (see
-`recovery`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
+`moving`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,11 +19,10 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.landing.chain import Chain, build_chain, choose_size, find_green_prefix, make_candidate
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
-from sessionrun.landing.history import LandingLog, open_log
-from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left
-from sessionrun.landing.queue import Queue
+from sessionrun.landing.history import LandingLog, load_history
+from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left, recover
+from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
     RED,
@@ -38,9 +38,9 @@ from sessionrun.landing.records import (
     is_ancestor,
     shorten,
 )
-from sessionrun.landing.recovery import recover
 from sessionrun.landing.target import Slot
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
 
@@ -74,6 +74,9 @@ def find_filtered(fence: Fence, work: Path, old: str, new: str) -> Filtered | No
 MOVES: Final = 50
 """So often the target may move under our hands before it is held."""
 
+BATCH: Final = 8
+"""So many tasks are gated together, if the request does not say: what is red among them costs few runs to find."""
+
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
 
@@ -91,10 +94,6 @@ Tell = Callable[[str], None]
 def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
     """Land what is wanted, as far as it goes.
 
-    Args:
-        tell: is given a line for a person when something takes long.
-        limit_s: how long to wait for another landing at most (seconds); None: until it ends.
-
     Raises:
         InputError: there is no such branch.
         SessionrunError, OSError: git failed, or the disk, or another landing took longer than `limit_s`; a later
@@ -109,7 +108,7 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
         try:
             with open_fence(request.repository, work, limit_s=GIT_LIMIT_S) as fence:
                 remarks = recover(slot, fence)
-                with open_log(folder) as log:
+                with closing(LandingLog(folder)) as log:
                     report = Turn(request, slot, fence, log, tell).run()
         finally:
             remove_tree(work)
@@ -143,11 +142,12 @@ class Turn:
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)
         for commit, by in taken_back.items():
             self._tell(f"what landed with {commit[:12]} was taken back by {by}")
+        size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
             with open_merge_room(self._fence, old, self._work) if self._request.setups else nullcontext() as room:
                 self._queue.settle(old, room, taken_back)
-            batch = [] if self._hold else self._queue.choose(self._size())
+            batch = [] if self._hold else self._queue.choose(size)
             if not batch:
                 break
             chain = self._build(old, batch)
@@ -173,13 +173,7 @@ class Turn:
             raise InputError(f"there is no branch {self._short}")
         return commit
 
-    def _size(self) -> int | None:
-        if self._request.batch is not None or not self._request.gates.commands:
-            return self._request.batch
-        return choose_size(self._log.history.decided, self._log.history.red)
-
     def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
-        """Merge a batch; what conflicts with the target itself is bounced."""
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
@@ -190,11 +184,10 @@ class Turn:
         return chain
 
     def _land_prefix(self, chain: Chain) -> None:
-        """Land the longest green prefix of a batch, then decide on the entry after it."""
         count = len(chain.links)
         green = count
         if self._request.gates.commands:
-            self._gates = self._open_gates(chain.old)
+            self._gates = open_gates(self._fence, self._request, chain.old)
             self._tell(f"gates: {count} task{'s' if count > 1 else ''} on {self._short}")
             is_green = self._passes(chain, count)
             could_not_run = self._verdict(chain.links[-1].tree).could_not_run
@@ -206,9 +199,6 @@ class Turn:
             return
         if green < count:
             self._judge(chain.links[green].entry)
-
-    def _open_gates(self, old: str) -> GateRoom:
-        return open_gates(self._fence, self._request, self._slot.target, old)
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree
@@ -236,7 +226,9 @@ class Turn:
         chain = self._build(old, [entry])
         if not chain.links:
             return
-        self._gates = self._open_gates(old)  # what landed before it may have changed what they run
+        self._gates = open_gates(
+            self._fence, self._request, old
+        )  # what landed before it may have changed what they run
         tree = chain.links[0].tree
         candidate = self._candidate(chain, 1)
         if self._is_red(tree, candidate, chain):
@@ -361,3 +353,43 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, st
             found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
             taken_back[landed.new] = (found or tip)[:12]
     return taken_back
+
+
+MEND_LIMIT_S: Final = 600.0
+"""So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
+
+
+def run(request: LandRequest, folder: Path) -> Report:
+    """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
+
+    If something fails on the way, what landed before that counts, and all else is held.
+    """
+    unwanted = tuple(replace(entry, wanted=False) for entry in request.entries)
+    asked = replace(request, entries=unwanted) if request.only_mend else request
+    limit_s = MEND_LIMIT_S if request.only_mend else None
+    try:
+        report = land(asked, lambda line: print(line, flush=True), limit_s=limit_s)
+    except (SessionrunError, OSError) as error:
+        if getattr(error, "signal", None) == signal.SIGKILL:
+            raise
+        hold = Hold(LAND_FAILED, " ".join(str(error).split()))
+        landed = _find_landed(request)
+        done = {fate.task for fate in landed}
+        left = [entry.task for entry in request.entries if entry.wanted and entry.task not in done]
+        held = (Fate(task, "held", hold.reason_class, hold.reason) for task in left)
+        return Report("", "", (*landed, *held), hold)  # where the target stands is not known
+    for remark in report.remarks:
+        print(remark, flush=True)
+    return replace(report, fates=tuple(_find_landed(request))) if request.only_mend else report
+
+
+def _find_landed(request: LandRequest) -> list[Fate]:
+    """What the log of the landing knows to have landed, of what is wanted."""
+    try:
+        history = load_history(Path(request.folder))[0]
+        with open_fence(request.repository) as fence:
+            entries = Queue(request, fence.main(), history).entries
+    except (SessionrunError, OSError):
+        return []
+    known = [(entry, history.landed.get(entry.task)) for entry in entries if entry.wanted]
+    return [Fate(entry.task, "landed", commit=one[1]) for entry, one in known if one and one[0] == entry.tip]

@@ -27,15 +27,15 @@ class CheckReport:
 
 @frozen
 class RanTests:
-    """The tests of a check: how each ended, by its name, and how many ran by the last lines of each runner."""
+    """The tests of a check: how each ended, by its name, as far as there are reports; and the runners that ran."""
 
     words: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    runners: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
-        """Whether no test ran, as far as is known."""
-        return not self.list_ran() and not any(self.numbers.values())
+        """Whether no report names a test that ran."""
+        return not self.list_ran()
 
     def list_ran(self) -> list[str]:
         """The names of those that were not skipped."""

@@ -301,11 +301,11 @@ def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) ->
     assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
     wish = EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1")
-    prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
+    prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}}
     place = Place(branch="b", worktree="/node/worktrees/b")
     placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
     assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
-    assert placed["environment"]["top"].startswith(NODE_TOKEN) and placed["known"].startswith(NODE_TOKEN)
+    assert placed["environment"]["top"].startswith(NODE_TOKEN)
 
 
 def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> None:

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.landing.history import open_log
+from sessionrun.landing.history import LandingLog
 from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
@@ -175,7 +176,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str
     task.outcome, task.place, task.ended_at = "succeeded", AT, time.time()
     task.landing = LandEntry("held", "dirty", "a file is in the way")
     session = SessionDir(made.root / "session-s")
-    with open_log(session.path / LANDING_FOLDER / "main") as log:
+    with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
         log.note_moved({"t": tip}, "c8", "c9", "refs/heads/main")
     found = _judge(Gone(session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")

@@ -10,7 +10,7 @@ from simulation import AGENTS, Scripted, make_session
 from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.status import project
-from sessionrun.landing.lanes import land_of
+from sessionrun.landing.mends import land_of
 from sessionrun.model.events import JobFinished, JobStarted, RequestReceived
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, Upstream

@@ -24,7 +24,7 @@ from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end, project
 from sessionrun.landing import rules as landing_rules
-from sessionrun.landing.lanes import land_of
+from sessionrun.landing.mends import land_of
 from sessionrun.landing.rules import next_landing
 from sessionrun.model.asked import Cluster, SlotsOffered
 from sessionrun.model.events import (

@@ -16,8 +16,7 @@ from conftest import eventually
 from landings import CHECK, MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.client.reading.comparison import rank_attempts
-from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
-from sessionrun.landing.queue import forecast
+from sessionrun.landing.queue import find_green_prefix, forecast
 from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
@@ -361,19 +360,6 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
 
 
 # --- choosing, without git ---
-
-
-@pytest.mark.parametrize(
-    ("decided", "bounced", "size"),
-    [(0, 0, 5), (20, 0, 16), (100, 0, LARGEST), (8, 3, 2), (8, 8, 1), (1000, 1000, 1), (1000, 50, 13)],
-)
-def test_the_size_of_a_batch_follows_the_share_of_red_ones(decided: int, bounced: int, size: int) -> None:
-    assert choose_size(decided, bounced) == size
-
-
-def test_what_was_bounced_goes_last_and_with_it_what_needs_it() -> None:
-    entries = [Entry("a", "", ""), Entry("b", "", "", needs=("a",)), Entry("c", "", ""), Entry("d", "", "")]
-    assert [entry.task for entry in sort_entries(entries, {"a", "d"})] == ["c", "a", "b", "d"]
 
 
 @pytest.mark.parametrize("culprits", [set(), {1}, {5}, {8}, {3, 4}, {1, 8}, set(range(1, 9))])

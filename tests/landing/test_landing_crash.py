@@ -22,8 +22,8 @@ from landings import CHECK, MAIN, PROGRAM, Yard, make_yard, save_request
 from stages import Tree, refresh
 
 from sessionrun.landing.history import load_history
+from sessionrun.landing.moving import EMPTY_LOCK_S, find_killed
 from sessionrun.landing.records import digest_target
-from sessionrun.landing.recovery import EMPTY_LOCK_S, find_killed
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 

@@ -15,7 +15,7 @@ from stages import git, make_repository_of
 
 from sessionrun import api
 from sessionrun.client.again import choose_retried
-from sessionrun.landing.lanes import land_of
+from sessionrun.landing.mends import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded

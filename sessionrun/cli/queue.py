@@ -383,7 +383,7 @@ def take(
     Each line of suggested_tasks.txt is a task.  Taken are the file of the main checkout, and those of tasks of
     the queue that have ended.  A line that an open task says already is left out.
     """
-    found = ingest(files=files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
+    found = ingest(files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
     if as_json:
         print_json({"dry_run": dry_run, **found._asdict()})
         return

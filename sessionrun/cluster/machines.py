@@ -131,11 +131,7 @@ def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Ca
 
 
 def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
-    """The name of the node of this machine, and its slots.
-
-    Raises:
-        InputError: they cannot be used.
-    """
+    """The name of the node of this machine, and its slots.  InputError: they cannot be used."""
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)

@@ -86,11 +86,7 @@ OPTIONS: Final = frozenset(
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The options as words.
-
-    Raises:
-        InputError: one is none that a user may give, or has a value that is no word.
-    """
+    """The options as words.  InputError: one is none that a user may give, or has a value that is no word."""
     from sessionrun.cluster.slurm_programs import ARRAY_LIMIT  # few sessions are Slurm's
 
     checked: dict[str, str] = {}

@@ -414,11 +414,7 @@ def parse_actor(assignee: str) -> Worker | None:
 
 
 def format_priority(priority: int) -> int:
-    """Return a priority as Beads counts it.
-
-    Raises:
-        InputError: Beads has no such priority.
-    """
+    """Return a priority as Beads counts it.  InputError: Beads has no such priority."""
     if not 0 <= _USUAL - priority <= _LAST:
         raise InputError(
             f"Beads has priorities from {_USUAL - _LAST} to {_USUAL} (P{_LAST} to P0), not {priority}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -25,11 +25,8 @@ PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
-class Gone(NamedTuple):
-    """A session of which no process is left, and its state; None: that cannot be read."""
-
-    session: SessionDir
-    state: State | None
+Gone = tuple[SessionDir, State | None]
+"""A session of which no process is left, and its state; None: that cannot be read."""
 
 
 def reclaim(
@@ -76,9 +73,9 @@ def find_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None]
     if not os.path.exists(session.path) or session.is_alive():
         return None
     try:
-        return Gone(session, replay(session)[0])
+        return session, replay(session)[0]
     except (SessionrunError, OSError):
-        return Gone(session, None)
+        return session, None
 
 
 def _judge(gone: Gone, name: str) -> tuple[Kind, str]:

@@ -337,11 +337,7 @@ def _set(entry: Entry, key: str, value: object) -> None:
 
 
 def parse_contents(content: bytes, source: str) -> Contents:
-    """Read the file.
-
-    Raises:
-        InputError: it is damaged: one line with the place.
-    """
+    """Read the file.  InputError: it is damaged: one line with the place."""
     try:
         return _check(parse_json(content.decode("utf-8-sig")))
     except UnicodeDecodeError:

@@ -59,11 +59,7 @@ def find_circle(tasks: Tasks) -> list[str] | None:
 
 
 def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:
-    """Return the tasks that may be claimed, bigger priority first, then in the order of the queue.
-
-    Raises:
-        InputError: there is no such group.
-    """
+    """The tasks that may be claimed, bigger priority first, then in the order of the queue; see `choose_group`."""
     among = tasks.values() if group is None else choose_group(tasks, group)
     return sorted((task for task in among if task.is_ready), key=lambda task: -task.priority)
 
@@ -82,14 +78,7 @@ def find_settled(tasks: Tasks, name: str | None) -> Iterator[tuple[str, bool]]:
 
 
 def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
-    """Return a group and all in it and in its groups, in the order of the queue.
-
-    Args:
-        name: the id of a group, or the title of one if no task has that id.
-
-    Raises:
-        InputError: there is no such group.
-    """
+    """A group, by its id or else its title, and all in it and in its groups; InputError: there is none."""
     titles = {task.title: task.id for task in tasks.values() if task.is_group}
     group = name if name in tasks else titles.get(name)
     if group is None:
@@ -100,11 +89,7 @@ def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
 
 
 def check_removal(tasks: Tasks, task: QueueTask) -> None:
-    """Refuse to remove what other tasks name, or what a worker has.
-
-    Raises:
-        InputError: which tasks, and what to do.
-    """
+    """Refuse to remove what other tasks name, or what a worker has.  InputError: which tasks, and what to do."""
     dependents = [one.id for one in tasks.values() if task.id in one.depends]
     members = [one.id for one in tasks.values() if one.group == task.id]
     if dependents:
@@ -117,11 +102,7 @@ def check_removal(tasks: Tasks, task: QueueTask) -> None:
 
 
 def check_closing(tasks: Tasks, task: QueueTask) -> None:
-    """Refuse to close a group with open tasks.
-
-    Raises:
-        InputError: which tasks are open.
-    """
+    """Refuse to close a group with open tasks.  InputError: which tasks are open."""
     left = [one.id for one in tasks.values() if one.group == task.id and one.status != "closed"]
     if left:
         raise InputError(f"{task.id}: it is a group, which closes by itself; open in it: {', '.join(left)}")

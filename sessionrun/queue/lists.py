@@ -138,11 +138,7 @@ def write_prompt(goal: str, maximum: int, problem: str | None = None) -> str:
 
 
 def read_answer(text: str, maximum: int) -> list[str]:
-    """Return the tasks of an answer.
-
-    Raises:
-        ValueError: what is wrong with it.
-    """
+    """Return the tasks of an answer.  ValueError: what is wrong with it."""
     lines = [line.strip() for line in text.splitlines()]
     tasks = [strip_mark(line) for line in lines if line and not line.startswith(("```", "~~~"))]
     for task in tasks:

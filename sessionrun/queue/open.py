@@ -102,11 +102,7 @@ def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[lis
 
 
 def read_text(name: str) -> str:
-    """Read a file, or standard input if its name is ``-``.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8.
-    """
+    """Read a file, or standard input if its name is ``-``.  InputError: it cannot be read, or is not UTF-8."""
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return content.decode("utf-8")
@@ -117,20 +113,8 @@ def read_text(name: str) -> str:
     raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
 
 
-def ingest(
-    *,
-    files: Sequence[Path] = (),
-    maximum: int = MAX_TASKS,
-    group: str | None = None,
-    backend: str | None = None,
-    dry_run: bool = False,
-) -> Ingested:
-    """Take follow-ups into the queue of the repository around us, and empty the files that have them.
-
-    Args:
-        files: take these, and those of tasks that have ended; else also that of the main checkout.
-        maximum: make no more tasks than this; what is above waits for the next call.
-        group: put the tasks into this group, which is made if there is none.
+def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any) -> Ingested:
+    """Take follow-ups into the queue of the repository around us: see `ingest.take_follow_ups`, which knows `how`.
 
     Raises:
         InputError: a file is not there, or the queue refuses the tasks; no line is lost.
@@ -138,14 +122,11 @@ def ingest(
     """
     from sessionrun.queue.ingest import take_follow_ups
 
-    cwd = Path.cwd()
-    feed, wanted = open_queue(cwd, backend=backend), [Path(os.path.abspath(file)) for file in files]
-    for file in wanted:
+    for file in files:
         if not os.path.lexists(file):
-            raise InputError(f"{file}: No such file or directory")
-    return take_follow_ups(
-        feed, find_place(cwd), wanted, maximum=maximum, group=group, dry_run=dry_run, warn=notify
-    )
+            raise InputError(f"{file.absolute()}: No such file or directory")
+    feed, place = open_queue(backend=backend), find_place(Path.cwd())
+    return take_follow_ups(feed, place, [Path(os.path.abspath(file)) for file in files], warn=notify, **how)
 
 
 def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:

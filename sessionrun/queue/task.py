@@ -97,11 +97,7 @@ class Changes:
 
 
 def check_title(title: str) -> str:
-    """Return a title on one line.
-
-    Raises:
-        InputError: it is empty.
-    """
+    """Return a title on one line.  InputError: it is empty."""
     line = fold_spaces(title)
     if not line:
         raise InputError("a task needs a title")

@@ -195,7 +195,10 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     require_dask()
     from sessionrun.cluster.dask_carrier import ask
 
-    answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    answer: dict[str, Any] | None = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    if answer is None:
+        why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}")
     if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer

@@ -140,15 +140,9 @@ KILL_SLACK_S: Final = 15.0
 
 
 class Desk:
-    """See the module.
+    """See the module.  `options` are the user's for sbatch; jobs get `environ`, and Slurm's programs a part of it.
 
-    Args:
-        options: the user's, for sbatch.
-        environ: what jobs are given, and Slurm's programs a part of.
-        log: takes a line for the session's log.
-        poll_s: how often squeue is run while a job is open (seconds).
-        run: runs a program of Slurm's.
-        clock: monotonic time (seconds).
+    squeue is run each `poll_s` seconds while a job is open.  `clock` is monotonic (seconds).
     """
 
     def __init__(

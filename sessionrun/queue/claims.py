@@ -38,10 +38,8 @@ def reclaim(
 ) -> list[QueueTask]:
     """Settle the claims of sessions that are gone; return the tasks as they are then.
 
-    What a session has done counts, also if it was killed before it could say so.
-
-    Args:
-        results_dir: where sessions are looked for before the user's index.
+    What a session has done counts, also if it was killed before it could say so.  Sessions are looked for in
+    `results_dir` before the user's index.
     """
     probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
@@ -20,13 +17,11 @@ from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec
 from sessionrun.queue.dispatch_config import FILE as CONFIGURATION
-from sessionrun.queue.feed import Feed, open_feed
-from sessionrun.queue.file import NAME as FILE
-from sessionrun.queue.graph import by_id, choose_group
+from sessionrun.queue.feed import Feed
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.open import import_list, open_queue, read_text, take_back
 from sessionrun.queue.sync import choose_id, choose_next, make_task
-from sessionrun.queue.task import QueuePlace, QueueTask, find_place
+from sessionrun.queue.task import QueueTask, Tasks, by_id, choose_group, find_place, fold_spaces
 
 _OLLAMA: Final = AgentSpec("ollama", ("ollama",), ready=("ollama", "show", "{model}"))
 _PREFIXES: Final = ("ollama/", "ollama_chat/")
@@ -88,14 +83,23 @@ def prepare(
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
         settled = take_back(feed, results_dir, most=wanted.take_back_most)
         back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
-    if not (preview or wanted.watch) and _find_list(wanted, feed, listed) is None:
-        tasks, left = _choose(wanted, feed)
+    path = _find_list(wanted, feed, listed)
+    if not (preview or wanted.watch) and path is None:
+        tasks, left = _choose(wanted, by_id(feed.load()))
         if not tasks:
             return Prepared([], left, back)
     findings = _look_at_agent(spec, preview=preview) if ready else []
-    with _copy_queue(feed) if preview else nullcontext(feed) as queue:
-        drafted = _import(wanted, queue, listed, preview=preview)
-        tasks, left = _choose(wanted, queue)
+    drafted = ""
+    if path is not None and not preview:
+        added, present = import_list(feed, path, group=wanted.group)
+        known = f", {len(present)} were known" if present else ""
+        drafted = f"; {len(added)} were imported from {path}{known}"
+    queued = by_id(feed.load())
+    if path is not None and preview:
+        drafts = _draft(path, wanted.group, queued)
+        queued |= by_id(drafts)
+        drafted = f"; {sum(not task.is_group for task in drafts)} would be imported from {path}"
+    tasks, left = _choose(wanted, queued)
     finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
     return Prepared(tasks, left, [*back, finding, *findings])
 
@@ -146,29 +150,18 @@ def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
     return found
 
 
-def _import(wanted: FeedSpec, feed: Feed, listed: Path | None, *, preview: bool) -> str:
-    """Fill the queue from a list; what to say of that."""
-    path = _find_list(wanted, feed, listed)
-    if path is None:
-        return ""
-    if preview and feed.name != FILE:
-        return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
-    added, present = import_list(feed, path, group=wanted.group)
-    done = "would be" if preview else "were"
-    return f"; {len(added)} {done} imported from {path}" + (f", {len(present)} were known" if present else "")
-
-
-@contextmanager
-def _copy_queue(feed: Feed) -> Iterator[Feed]:
-    """A copy of the queue, to try an import with; a queue of another program is given as it is."""
-    if feed.name != FILE:
-        yield feed
-        return
-    with TemporaryDirectory(prefix="sessionrun-") as name:
-        place = QueuePlace(Path(name), Path(name, "lock"))
-        with suppress(FileNotFoundError):
-            shutil.copyfile(feed.place, place.top / feed.place.name)
-        yield open_feed(place, FILE)
+def _draft(path: str, group: str | None, queued: Tasks) -> list[QueueTask]:
+    """The tasks of a list that would be new, with ids that they might get, and their group if that is new, too."""
+    known = {task.title for task in queued.values()}
+    drafts = [draft for draft in parse_list(read_text(path)) if fold_spaces(draft.title) not in known]
+    ids = (
+        f"task-{number}" for number in range(1, len(drafts) + len(queued) + 1) if f"task-{number}" not in queued
+    )
+    made = [
+        QueueTask(name, draft.title, draft.body, group=group) for name, draft in zip(ids, drafts, strict=False)
+    ]
+    is_new = group is not None and group not in queued
+    return [*made, *([QueueTask(str(group), str(group), is_group=True)] if is_new else [])]
 
 
 def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
@@ -179,9 +172,8 @@ def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
     return str(listed or known)
 
 
-def _choose(wanted: FeedSpec, feed: Feed) -> tuple[list[QueueTask], int]:
+def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
-    tasks = by_id(feed.load())
     among = [*tasks.values()] if wanted.group is None else choose_group(tasks, wanted.group)
     chosen = frozenset(wanted.chosen)
     left = [

@@ -25,7 +25,6 @@ from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.queue.claims import reclaim
 from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
-from sessionrun.queue.graph import by_id
 from sessionrun.queue.ingest import take_for_session
 from sessionrun.queue.sync import (
     Snapshot,
@@ -39,7 +38,7 @@ from sessionrun.queue.sync import (
     find_news,
     make_task,
 )
-from sessionrun.queue.task import QueueTask, Signature, find_place, read_signature
+from sessionrun.queue.task import QueueTask, Signature, by_id, find_place, read_signature
 from sessionrun.queue.task import Worker as QueueWorker
 from sessionrun.session.worker import Worker
 from sessionrun.store.session import SessionDir

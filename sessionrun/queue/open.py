@@ -24,7 +24,6 @@ from sessionrun.model.times import parse_time
 from sessionrun.model.wording import needs_look
 from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed
-from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
 from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
@@ -32,7 +31,7 @@ from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask as QueueTask
-from sessionrun.queue.task import find_place
+from sessionrun.queue.task import by_id, choose_group, choose_ready, find_place
 from sessionrun.store.session import SessionDir
 
 BACKEND_NAMES: Final = tuple(BACKENDS)
@@ -62,12 +61,7 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None, rea
 def load_tasks(
     feed: Feed, *, ready: bool = False, closed: bool = False, group: str | None = None
 ) -> list[QueueTask]:
-    """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
-
-    Args:
-        closed: closed tasks, too.
-        group: only what is in this group: its id or its title.
-    """
+    """Tasks of a group, or all, in the order of the queue; those that can be claimed with `ready`."""
     tasks = by_id(feed.load())
     if ready:
         return choose_ready(tasks, group)
@@ -153,11 +147,7 @@ class AtWork(NamedTuple):
 
 
 def find_work(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None, since: float) -> AtWork:
-    """Look into the sessions that take tasks of this queue, here and in the user's index.
-
-    Args:
-        since: of what ended before, nothing counts (wall time).
-    """
+    """Look into the sessions that take tasks of this queue; of what ended before `since` nothing counts."""
     here = resolve_results_dir(results_dir)
     summaries = (*load_summaries(here), *load_summaries(here, everywhere=True))
     recent = [view for view in summaries if view["ended_at"] is None or parse_time(view["ended_at"]) >= since]

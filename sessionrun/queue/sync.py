@@ -22,8 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
-from sessionrun.queue.graph import Tasks, choose_ready
-from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import QueueTask, Tasks, choose_ready
 
 UNDONE: Final = "not done by session "
 """What the reason begins with for which a task of the queue was opened again."""
@@ -63,12 +62,8 @@ class Standing(NamedTuple):
 class Snapshot(NamedTuple):
     """How the session stands: what the supervisor's thread gives to the one that visits the queue.
 
-    Attributes:
-        number: counts the snapshots.
-        tasks: all tasks of the session by their ids; None: it is not from the queue.
-        free: for how many tasks more there are slots.
-        takes: whether it takes more tasks at all.
-        is_open: whether its feed is open.
+    `tasks` are all tasks of the session by their ids, None: one that is not from the queue.  There are slots for
+    `free` more, if it `takes` more at all; `is_open` is its feed.  `number` counts the snapshots.
     """
 
     number: int
@@ -231,13 +226,8 @@ def find_changes(
     """Return what the queue needs: its claims settled, and claims for what runs without one.
 
     Work that is held is done, and a retry of the session lands it.  So its task stays claimed, also at the end of
-    the session, or it would be done again.
-
-    Args:
-        tasks: of the queue.
-        known: how the tasks of the session stand.
-        landing: tasks whose work was asked to land again, and which time it had been bounced then.
-        ends: the session ends: what it still works on, or has not heard of, is given back.
+    the session, or it would be done again.  `landing` are tasks whose work was asked to land again, with the time
+    it had been bounced then.  If the session `ends`, what it still works on, or has not heard of, is given back.
     """
     claims, steps = find_claims(tasks, session_id), []
     for name, task in claims.items():
@@ -260,11 +250,8 @@ def find_news(
 ) -> list[Step]:
     """Return what the session has to do; to be asked when the queue needs nothing more.
 
-    Args:
-        tasks: of the queue.
-        known: how the tasks of the session stand.
-        landing: tasks whose work was asked to land again.
-        is_mended: whether the branch of work that was bounced has gone on since.
+    `landing` are tasks whose work was asked to land again; `is_mended` says whether the branch of work that was
+    bounced has gone on since.
     """
     claims = find_claims(tasks, session_id)
     steps = [Step("add", task.id, name) for name, task in claims.items() if name not in known]

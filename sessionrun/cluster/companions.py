@@ -36,12 +36,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def list_included(repository: Repository, folder: Path) -> list[str]:
-    """The files that `.worktreeinclude` names; `folder` is where git's rules may lie.
-
-    Raises:
-        SessionrunError: they are too big to travel.
-        OSError: one cannot be read.
-    """
+    """The files that `.worktreeinclude` names; git's rules may lie in `folder`.  SessionrunError: too big."""
     top = Path(repository.top)
     names = included_files(Git(top, limit_s=None), top, ignore_words(repository, folder))
     size = sum((top / name).lstat().st_size for name in names)
@@ -63,12 +58,7 @@ def pack_included(repository: Repository, folder: Path) -> bytes | None:
 
 
 def unpack_included(archive: Path, folder: Path) -> None:
-    """Put the files into a directory, in the place of those of an earlier start.
-
-    Raises:
-        SessionrunError: the archive is damaged.
-        OSError: they cannot be written.
-    """
+    """Put the files into a directory, in the place of earlier ones.  SessionrunError: the archive is damaged."""
     remove_tree(folder)
     make_directories(folder, 0o700)
     try:
@@ -103,9 +93,7 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
 def make_links(top: Path, links: Sequence[str], inside: Mapping[str, str]) -> None:
     """See that the node has what the links lead to; those inside of the checkout lead on from the replica.
 
-    Raises:
-        SessionrunError: it lacks something.
-        OSError: a link cannot be made.
+    SessionrunError: it lacks something.
     """
     for link in links:
         target = inside.get(link) or os.path.expanduser(link)

@@ -61,10 +61,8 @@ class Permits:
         """Take in what a node tells; False: it sent a later one before."""
         self.advance(now)
         node = self._find_node(tick["node"])
-        if (tick["boot"], tick["seq"]) <= (
-            node.boot,
-            node.seq,
-        ):  # the clock of a machine begins anew with each boot
+        # the clock of a machine begins anew with each boot
+        if (tick["boot"], tick["seq"]) <= (node.boot, node.seq):
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
         if (
@@ -135,14 +133,10 @@ class Permits:
     def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
         """Hand on output; what a session does not fetch now, its node sends again."""
         for chunk in chunks:
-            permit = node.permits.get(chunk["job"])
-            if (
-                permit is None
-                or now - self.sessions[session_of(chunk["job"])].called_at > self.timers.call_timeout
-            ):
-                continue
-            permit.chunks[chunk["name"]] = chunk
-            self._tell(permit)
+            permit, session = node.permits.get(chunk["job"]), self.sessions.get(session_of(chunk["job"]))
+            if permit and session and now - session.called_at <= self.timers.call_timeout:
+                permit.chunks[chunk["name"]] = chunk
+                self._tell(permit)
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -199,12 +193,10 @@ class Permits:
         strange = [job for job in node.held if job not in node.permits]
         void = [job for job in strange if self._knows(job)]
         ends = [job for job in node.ends if job not in node.permits and self._knows(job)]
-        dead = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
-        return (
-            void,
-            ends,
-            dead + ([job for job in strange if not self._knows(job)] if self._is_settled(now) else []),
-        )
+        killed = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
+        if self._is_settled(now):
+            killed += [job for job in strange if not self._knows(job)]
+        return void, ends, killed
 
     def _knows(self, job: str) -> bool:
         """Whether its session has told this epoch what it has open, or that it has ended."""

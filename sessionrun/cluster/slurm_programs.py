@@ -98,11 +98,7 @@ def submit_words(session: Path, batch: str, name: str, count: int, options: Mapp
 
 
 def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float) -> str:
-    """What a program of Slurm's prints.
-
-    Raises:
-        SlurmFault: it is not there, failed, or took longer than `limit_s` seconds; then it is killed.
-    """
+    """What a program of Slurm's prints.  SlurmFault: it failed, or was killed after `limit_s` seconds."""
     try:
         done = programs.run(words, cwd="/", environ=environ, limit_s=limit_s, umask=usual_umask())
     except OSError as error:

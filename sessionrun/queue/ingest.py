@@ -67,11 +67,7 @@ def find_shelf(place: QueuePlace) -> Path:
 
 
 def put_aside(place: QueuePlace, source: Path) -> Path:
-    """Move a file onto the shelf, without the lock; return its new place.
-
-    Raises:
-        NotRegular: a link or a directory lies there; OSError: it is too large, or not there.
-    """
+    """Move a file onto the shelf, without the lock.  OSError: it is too large, not there, or no regular file."""
     content, path = read_regular(source, LIMIT), find_shelf(place) / f"{uuid4()}.txt"
     make_directories(path.parent, 0o700)
     try:

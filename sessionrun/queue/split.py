@@ -57,18 +57,14 @@ def split(
     """Split a goal, or a task of the queue, into at most `maximum` tasks of a group.
 
     Args:
-        goal: what is to be done; None with `task_id`.
         task_id: a task of the queue: its title and text are the goal, and it becomes the group.
         agent: which agent is asked, else the usual one; if there is none, the goal is split by rule.
-        model: which model is asked.
-        by_rule: ask no agent.
         dry_run: ask, but put nothing into the queue.
         results_dir: where the session of the agent is kept, else in the results directory in use.
         on_start: called with each session that was started.
 
     Raises:
-        InputError: there is nothing to split, the task cannot become a group, or the agent that is named cannot be
-            asked.
+        InputError: there is nothing to split, the task cannot become a group, or the named agent not be asked.
     """
     feed = open_queue(backend=backend)
     task = None if task_id is None else _find_task(feed, task_id)

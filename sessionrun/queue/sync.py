@@ -207,11 +207,10 @@ What = Literal["close", "reopen", "claim", "bounce", "add", "claimed", "drop", "
 class Step(NamedTuple):
     """One thing to do for a task of the queue and the task of the session that works on it.
 
-    Attributes:
-        what: for the queue: close or reopen the claimed task; claim it (again) for a task that works on it; or
-            `bounce`: reopen it, though a person has closed it, for its work was bounced again.  For the session:
-            add a task for a claim; let a task go on that waited for its claim, and has it or needs none; drop a
-            task whose claim is gone; or land its work again, for a person has closed its task.
+    For the queue: close or reopen the claimed task; claim it (again) for a task that works on it; or `bounce`:
+    reopen it, though a person has closed it, for its work was bounced again.  For the session: add a task for a
+    claim; let a task go on that waited for its claim, and has it or needs none; drop a task whose claim is gone;
+    or land its work again, for a person has closed its task.
     """
 
     what: What

@@ -54,11 +54,7 @@ def find_certs_dir(environ: Mapping[str, str]) -> Path:
 
 
 def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
-    """How to reach a cluster's scheduler.
-
-    Raises:
-        InputError: it is no address, or there are no certificates.
-    """
+    """How to reach a cluster's scheduler.  InputError: it is no address, or there are no certificates."""
     if address == SLURM:
         raise InputError(
             "slurm: that is no cluster of sessionrun's own; Slurm's squeue and sinfo show its jobs and nodes"
@@ -68,11 +64,7 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
 
 
 def check_address(address: str) -> str:
-    """The host of a cluster's address.
-
-    Raises:
-        InputError: it is no address.
-    """
+    """The host of a cluster's address.  InputError: it is no address."""
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[2]) < 65536:
         raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, or slurm")
@@ -101,11 +93,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_dask() -> None:
-    """See that the libraries are there.
-
-    Raises:
-        InputError: they are not.
-    """
+    """See that the libraries are there.  InputError: they are not."""
     if find_spec("distributed") is None:  # to import it takes half a second
         raise lack("cluster", "distributed", "dask")
 
@@ -207,7 +195,10 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     require_dask()
     from sessionrun.cluster.dask_carrier import ask
 
-    answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    answer: dict[str, Any] | None = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    if answer is None:
+        why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}")
     if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer
@@ -236,18 +227,6 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
 
 
 DAYS: Final = 3650
-
-_USES: Final = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
 
 
 def make_certs(folder: Path) -> list[Path]:
@@ -282,14 +261,14 @@ def _sign() -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sessionrun cluster")])
     now = datetime.datetime.now(datetime.timezone.utc)
-    usage = {use: use in ("digital_signature", "key_cert_sign") for use in _USES}
+    usage = (True, False, False, False, False, True, False, False, False)  # digital signature, certificates
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))  # a machine's clock may be behind
         .not_valid_after(now + datetime.timedelta(days=DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         # Python 3.13 and later refuse certificates without these
-        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(x509.KeyUsage(*usage), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )

@@ -158,11 +158,7 @@ class Arrivals:
         return True
 
     def _measure(self, job: str, name: str, size: int) -> int:
-        """How many of a file's bytes are here.
-
-        Raises:
-            OSError: it cannot be made, or something else lies there.
-        """
+        """How many of a file's bytes are here.  OSError: it cannot be made, or something else lies there."""
         key = key_of(job)
         path = find_path(self._session, key.task, name)
         if path is None:

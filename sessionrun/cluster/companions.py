@@ -36,12 +36,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def list_included(repository: Repository, folder: Path) -> list[str]:
-    """The files that `.worktreeinclude` names; `folder` is where git's rules may lie.
-
-    Raises:
-        SessionrunError: they are too big to travel.
-        OSError: one cannot be read.
-    """
+    """The files that `.worktreeinclude` names; git's rules may lie in `folder`.  SessionrunError: too big."""
     top = Path(repository.top)
     names = included_files(Git(top, limit_s=None), top, ignore_words(repository, folder))
     size = sum((top / name).lstat().st_size for name in names)
@@ -63,12 +58,7 @@ def pack_included(repository: Repository, folder: Path) -> bytes | None:
 
 
 def unpack_included(archive: Path, folder: Path) -> None:
-    """Put the files into a directory, in the place of those of an earlier start.
-
-    Raises:
-        SessionrunError: the archive is damaged.
-        OSError: they cannot be written.
-    """
+    """Put the files into a directory, in the place of earlier ones.  SessionrunError: the archive is damaged."""
     remove_tree(folder)
     make_directories(folder, 0o700)
     try:
@@ -103,9 +93,7 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
 def make_links(top: Path, links: Sequence[str], inside: Mapping[str, str]) -> None:
     """See that the node has what the links lead to; those inside of the checkout lead on from the replica.
 
-    Raises:
-        SessionrunError: it lacks something.
-        OSError: a link cannot be made.
+    SessionrunError: it lacks something.
     """
     for link in links:
         target = inside.get(link) or os.path.expanduser(link)
@@ -128,10 +116,10 @@ _DEFAULT: Final = "origin"
 
 @frozen
 class Remote:
-    """Where a node finds commits: by `commits` for each the name of a branch there that has it."""
+    """Where a node finds commits: their names, and the URL of a repository that has them."""
 
     url: str
-    commits: Mapping[str, str]
+    commits: tuple[str, ...]
 
 
 def is_larger(git: Git, limit: int, commits: Sequence[str], known: Iterable[str]) -> bool:
@@ -151,7 +139,7 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
     The URL has no password: nodes have credentials of their own.
     """
     name, url = _find_name(git, repository)
-    there = {commit: _find_branch(git, name, commit) for commit in _find_shared(git, name, commits)}
+    there = tuple(dict.fromkeys(_find_shared(git, name, commits)))
     return Remote(_clean(url, repository.top), there) if there and url else None
 
 
@@ -174,14 +162,6 @@ def _find_shared(git: Git, remote: str, commits: Sequence[str]) -> Iterator[str]
         yield from (line[1:] for line in lines if line.startswith("-"))
 
 
-def _find_branch(git: Git, remote: str, commit: str) -> str:
-    """The name of a branch there that has the commit; HEAD is another name for one of them."""
-    prefix = f"refs/remotes/{remote}/"
-    words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={commit}", prefix)
-    names = [name.removeprefix(prefix) for name in git.line(*words).splitlines()]
-    return next((name for name in names if name != "HEAD"), "")
-
-
 def _clean(url: str, top: str) -> str:
     """A URL without a password, or the absolute path of a repository."""
     url = url.removeprefix("file://")
@@ -194,22 +174,8 @@ def _clean(url: str, top: str) -> str:
 
 
 def fetch_missing(git: Git, replica: Path, remote: Remote, limit_s: float | None) -> None:
-    """Fetch what of a remote's commits a replica lacks.  A server may refuse to send a commit by its name.
-
-    Raises:
-        SessionrunError: it cannot be fetched, or the remote does not have it any more.
-    """
+    """Fetch what of a remote's commits a replica lacks.  SessionrunError: they cannot be had there."""
     missing = [commit for commit in remote.commits if git.commit_of(commit) is None]
-    if not missing:
-        return
-    with open_room(replica / ".git", remote.url, limit_s=limit_s) as room:
-        try:
+    if missing:
+        with open_room(replica / ".git", remote.url, limit_s=limit_s) as room:
             room.fetch(*(f"+{commit}:{RECEIVED}{commit}" for commit in missing))
-        except SessionrunError:
-            branches = {remote.commits[commit] for commit in missing}
-            if "" in branches:
-                raise
-            room.fetch(*(f"+refs/heads/{branch}:{RECEIVED}{branch}" for branch in sorted(branches)))
-    gone = [commit for commit in missing if git.commit_of(commit) is None]
-    if gone:
-        raise SessionrunError(f"{remote.url} does not have {gone[0]} any more: push it there again")

@@ -204,25 +204,16 @@ def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
     return rpc(cluster.address, timeout=connect_s, connection_args=arguments)  # type: ignore[no-untyped-call]
 
 
-class NotOurs(Exception):
-    """A scheduler of dask without our plug-ins."""
-
-
 async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
-    """What the scheduler answers to a call; raises what the library raises without an answer in time (seconds).
+    """What the scheduler answers to a call; None: it has none of our plug-ins.
 
-    Raises:
-        NotOurs: it has none of our plug-ins.
+    Raises what the library raises without an answer in time (seconds).
     """
     rpc = open_rpc(cluster, CONNECT_S)
     try:
         body = orjson.dumps({**words, "protocol": PROTOCOL})
         answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
-        if answer is None:
-            raise NotOurs(
-                "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
-            )
-        return orjson.loads(answer)
+        return None if answer is None else orjson.loads(answer)
     finally:
         await rpc.close_rpc()
 
@@ -233,10 +224,10 @@ async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict
     Returns:
         What it shows, and None; or, if they were registered, why which workers cannot be nodes, by address.
     """
-    try:
-        return await ask(cluster, "sr_show", timeout_s), None
-    except NotOurs:
-        rpc = open_rpc(cluster)
+    shown = await ask(cluster, "sr_show", timeout_s)
+    if shown is not None:
+        return shown, None
+    rpc = open_rpc(cluster)
     try:
         failed = await asyncio.wait_for(register(rpc), REGISTER_S)
     finally:

@@ -37,17 +37,10 @@ NODE_RETRY_S: Final = 1.0
 
 
 class DaskExecutor:
-    """The executor of a session whose jobs run on nodes.
+    """The executor of a session whose jobs run on nodes; `local` is that of this machine.
 
-    Args:
-        spec: what was asked for; it names the cluster.
-        local: the executor of this machine.
-        gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open on nodes.
-        held: the resources that the journal has held.
-        log: takes a line for the session's log.
-        connect: makes what carries the calls.
-        clock: monotonic time (seconds).
+    `gen` counts the lives of the supervisor.  Its journal has `opened` jobs on nodes, and `held` resources.
+    `connect` makes what carries the calls, and `clock` is monotonic (seconds).
     """
 
     needs_sync = True

@@ -29,11 +29,7 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 def load_timers(environ: Mapping[str, str]) -> Timers:
-    """The cluster's times.
-
-    Raises:
-        ValueError: they cannot be used.
-    """
+    """The cluster's times.  ValueError: they cannot be used."""
     return parse_timers(environ.get(TIMERS_VARIABLE, ""))
 
 

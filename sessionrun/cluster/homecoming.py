@@ -94,11 +94,7 @@ def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | N
 
 
 def take_rescue(repository: Repository, place: Place, packs: Iterable[Path]) -> Place | None:
-    """Keep the newest work that came of a task whose node is lost, on a branch of its own; None: none came.
-
-    Raises:
-        SessionrunError: no name is free for the branch.
-    """
+    """Keep the newest work that came of a task whose node is lost, on a branch of its own; None: none came."""
     with open_home(repository) as git:
         for pack in packs:
             try:

@@ -68,11 +68,7 @@ MOST_NAMED: Final = 5
 
 
 def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """The program of a cluster's scheduler, and the address that others give as ``--cluster``.
-
-    Raises:
-        InputError: a library, a certificate, a time or the host is wrong.
-    """
+    """The program of a cluster's scheduler, and the address that others give; InputError: something is wrong."""
     require_dask()
     if not host:
         raise InputError("--host '': give an address of this machine")
@@ -93,11 +89,7 @@ def _name_certs(ca_file: str | None, cert_file: str | None, key_file: str | None
 
 
 def take_head(address: str, environ: Mapping[str, str]) -> int:
-    """Make sure that the address is free; the lock by which it is ours alone: the scheduler has to inherit it.
-
-    Raises:
-        InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
-    """
+    """Make sure that the address is free; the lock by which it is ours alone, see `take_lock`."""
     lock = find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.lock"
     lock_fd = take_lock(lock, "head", f"at {address}", "--port")
     host, _, port = address.partition("://")[2].rpartition(":")
@@ -131,11 +123,7 @@ def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Ca
 
 
 def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
-    """The name of the node of this machine, and its slots.
-
-    Raises:
-        InputError: they cannot be used.
-    """
+    """The name of the node of this machine, and its slots.  InputError: they cannot be used."""
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)
@@ -143,11 +131,7 @@ def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
 
 
 def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float | None) -> tuple[NodeSite, int]:
-    """The node of that name, and the lock by which it is ours alone: what inherits the descriptor keeps it.
-
-    Raises:
-        InputError: another program of this machine is that node, or its directory cannot be written.
-    """
+    """The node of that name, and the lock by which it is ours alone, see `take_lock`."""
     nodes = find_nodes_dir(environ)
     lock_fd = take_lock(nodes / name / LOCK, "node", f"the node {name}", "--name")
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd

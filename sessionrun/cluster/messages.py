@@ -70,11 +70,7 @@ def session_of(job: str) -> str:
 
 
 def key_of(job: str) -> JobKey:
-    """The key of a job.
-
-    Raises:
-        ValueError: it is no name of a job.
-    """
+    """The key of a job.  ValueError: it is no name of a job."""
     return parse_job_key(job.partition("/")[2])
 
 

@@ -93,11 +93,7 @@ def find_nodes_dir(environ: Mapping[str, str]) -> Path:
 
 
 def check_node(name: str, slots: int) -> None:
-    """See that a node can have this name, and so many slots.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See that a node can have this name, and so many slots.  InputError: it cannot."""
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
     if not 1 <= slots <= MAX_SLOTS:
@@ -134,11 +130,7 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
 
 
 def load_site(path: Path) -> NodeSite:
-    """The node whose own directory that is.
-
-    Raises:
-        OSError, ValueError: it is none.
-    """
+    """The node whose own directory that is.  OSError, ValueError: it is none."""
     about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
     return replace(build(NodeSite, about), path=path)
 

@@ -339,11 +339,7 @@ def _write_new(path: str, content: bytes) -> os.stat_result:
 
 
 def _check_name(name: str) -> str:
-    """A path below the session's directory.
-
-    Raises:
-        ValueError: it leads out of it.
-    """
+    """A path below the session's directory.  ValueError: it leads out of it."""
     if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
         raise ValueError(f"{name!r:.80} is not a path below the session's directory")
     return name

@@ -218,10 +218,6 @@ class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it.
 
     `_open` has of each PREPARE that has not ended its node, what the task begins with, and what it brings of that.
-
-    Args:
-        asked: what a PREPARE is asked that makes a worktree of the repository.
-        brings: see `ReplicaWish`.
     """
 
     def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: str | None = None) -> None:
@@ -237,11 +233,7 @@ class Replicas:
         self._open: dict[JobKey, tuple[str, Sequence[str], Sequence[str]]] = {}
 
     def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
-        """Put into the order of a workspace's job what the replica of its node needs.
-
-        Args:
-            order: is added to.
-            asked: of its PREPARE, see `orders.find_workspace`.
+        """Add to the order of a workspace's job what the replica of its node needs; `asked` is its PREPARE's.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.

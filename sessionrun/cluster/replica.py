@@ -249,15 +249,9 @@ def take_work(
     before: Sequence[str] = (),
     taken: Collection[str] = (),
 ) -> Place:
-    """Take what a node left of a task's work into its repository, and make its branch.
+    """Take what a node left of a task's work into its repository, and make its branch; see `set_branch`.
 
-    If another branch has the name, the task's gets a number.  A second call changes nothing.
-
-    Args:
-        repository: the user's, or a mirror.
-        place: as the job on the node answered.
-        before: commits of the task's work that came before: a branch that stands at one of them is its own.
-        taken: names that a new branch may not have.
+    `place` is as the job on the node answered.  A second call changes nothing.
     """
     name = place.rescue or place.branch
     if name is None or place.commit is None or not (folder / WORK).exists():
@@ -270,6 +264,8 @@ def take_work(
 
 def set_branch(git: Git, name: str, commit: str, before: Sequence[str] = (), taken: Collection[str] = ()) -> str:
     """Make a branch, or move on what is one of the task; returns its name, which has a number if others have it.
+
+    One that stands at a commit of the task's work `before` is its own; names that are `taken` no new one may have.
 
     Raises:
         SessionrunError: no name is free.

@@ -57,9 +57,7 @@ def drop_older(pack: Path) -> None:
 def make_pack(folder: Path, scratch: Path) -> Path | None:
     """Make a pack of the worktree of the job in `folder`, if something is in it that the last pack lacks.
 
-    Args:
-        folder: of the job; the pack comes into it by one rename.
-        scratch: where other files may go.
+    It comes there by one rename; other files go to `scratch`.
 
     Raises:
         SessionrunError, OSError: it cannot be made, or is too big.

@@ -33,15 +33,10 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class SlurmExecutor:
-    """The executor of a session whose jobs are Slurm's.
+    """The executor of a session whose jobs are Slurm's; the nodes see the session's directory under the same path.
 
-    Args:
-        session: its directory, which the nodes see under the same path.
-        spec: what was asked for; it names the cluster.
-        local: the executor of this machine.
-        gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open at Slurm: in which batch, and whether their beginning was told.
-        log: takes a line for the session's log.
+    `local` is the executor of this machine; `gen` counts the lives of the supervisor.  Of the `opened` jobs, which
+    the journal has at Slurm, it is known in which batch they are, and whether their beginning was told.
     """
 
     needs_sync = True

@@ -97,32 +97,8 @@ def submit_words(session: Path, batch: str, name: str, count: int, options: Mapp
     return ["sbatch", *option_words(options), *fixed, *about, f"--wrap=exec {shlex.join(command)}"]
 
 
-def trial_words(options: Mapping[str, str]) -> list[str]:
-    """The command line that asks Slurm whether it would take such jobs; nothing is submitted."""
-    return ["sbatch", *option_words(options), "--test-only", "--no-requeue", "--chdir=/", "--wrap=true"]
-
-
-def list_words() -> list[str]:
-    """The command line that lists all jobs of this user, also those that have just ended."""
-    return ["squeue", f"--user={os.getuid()}", "--noheader", "--array", "--states=all", f"--format={FORMAT}"]
-
-
-def node_words(nodes: Sequence[str]) -> list[str]:
-    """The command line that tells the states of nodes."""
-    return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
-
-
-def cancel_words(jobs: Sequence[str], number: str | None = None) -> list[str]:
-    """The command line that signals what runs around these jobs, or lets Slurm end them, begun or not."""
-    return ["scancel", *(() if number is None else (f"--signal={number}", "--batch")), *jobs]
-
-
 def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float) -> str:
-    """What a program of Slurm's prints.
-
-    Raises:
-        SlurmFault: it is not there, failed, or took longer than `limit_s` seconds; then it is killed.
-    """
+    """What a program of Slurm's prints.  SlurmFault: it failed, or was killed after `limit_s` seconds."""
     try:
         done = programs.run(words, cwd="/", environ=environ, limit_s=limit_s, umask=usual_umask())
     except OSError as error:

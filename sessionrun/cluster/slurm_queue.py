@@ -19,6 +19,7 @@ from typing import Any, Final
 from sessionrun.cluster import slurm_programs
 from sessionrun.cluster.slurm_programs import (
     ASK_S,
+    FORMAT,
     SUBMIT_S,
     Row,
     SlurmFault,
@@ -139,15 +140,9 @@ KILL_SLACK_S: Final = 15.0
 
 
 class Desk:
-    """See the module.
+    """See the module.  `options` are the user's for sbatch; jobs get `environ`, and Slurm's programs a part of it.
 
-    Args:
-        options: the user's, for sbatch.
-        environ: what jobs are given, and Slurm's programs a part of.
-        log: takes a line for the session's log.
-        poll_s: how often squeue is run while a job is open (seconds).
-        run: runs a program of Slurm's.
-        clock: monotonic time (seconds).
+    squeue is run each `poll_s` seconds while a job is open.  `clock` is monotonic (seconds).
     """
 
     def __init__(
@@ -260,7 +255,9 @@ class Desk:
 
     def _ask(self) -> list[Notice]:
         try:
-            rows = parse_rows(self._run(slurm_programs.list_words(), ASK_S), self._prefix)
+            ours = f"--user={os.getuid()}"
+            words = ["squeue", ours, "--noheader", "--array", "--states=all", f"--format={FORMAT}"]
+            rows = parse_rows(self._run(words, ASK_S), self._prefix)
             self._complain(None)
         except SlurmFault as fault:
             self._complain(f"Slurm does not answer: {fault}")
@@ -281,7 +278,8 @@ class Desk:
         self._answering = frozenset()
         if nodes:
             with suppress(SlurmFault):
-                self._answering = parse_answering(self._run(slurm_programs.node_words(nodes), ASK_S))
+                words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
+                self._answering = parse_answering(self._run(words, ASK_S))
 
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
@@ -345,9 +343,11 @@ class Desk:
         for job in jobs:
             notices += self._stop_one(job, asked)
         for number, names in asked.items():
+            # what runs around the jobs is signalled, or Slurm ends them, begun or not
+            words = ["scancel", *(() if number is None else (f"--signal={number}", "--batch"))]
             for first in range(0, len(names), MOST_AT_ONCE):
                 try:
-                    self._run(slurm_programs.cancel_words(names[first : first + MOST_AT_ONCE], number), ASK_S)
+                    self._run([*words, *names[first : first + MOST_AT_ONCE]], ASK_S)
                 except SlurmFault as fault:  # it is asked again
                     self._log(f"scancel: {fault}")
         return notices

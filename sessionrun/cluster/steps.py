@@ -86,11 +86,7 @@ OPTIONS: Final = frozenset(
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The options as words.
-
-    Raises:
-        InputError: one is none that a user may give, or has a value that is no word.
-    """
+    """The options as words.  InputError: one is none that a user may give, or has a value that is no word."""
     from sessionrun.cluster.slurm_programs import ARRAY_LIMIT  # few sessions are Slurm's
 
     checked: dict[str, str] = {}
@@ -120,7 +116,7 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
     Raises:
         InputError: its programs are not there, it does not answer, or refuses.
     """
-    from sessionrun.cluster.slurm_programs import ASK_S, SlurmFault, make_environment, run_program, trial_words
+    from sessionrun.cluster.slurm_programs import ASK_S, SlurmFault, make_environment, option_words, run_program
 
     for program in PROGRAMS:
         if shutil.which(program, path=environ.get("PATH")) is None:
@@ -129,7 +125,8 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
             )
     environ = make_environment(environ)
     try:
-        run_program(trial_words(options), environ, ASK_S)
+        words = ["sbatch", *option_words(options), "--test-only", "--no-requeue", "--chdir=/", "--wrap=true"]
+        run_program(words, environ, ASK_S)
         most = find_largest_array(run_program(["scontrol", "show", "config"], environ, ASK_S))
     except SlurmFault as fault:
         raise InputError(f"--cluster {SLURM}: {fault}") from None

@@ -24,8 +24,21 @@ from typing import Any, Final
 
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.queue.graph import ALL_CLOSED, by_id, check_closing, check_removal, find_settled
-from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, check_title
+from sessionrun.queue.task import (
+    ALL_CLOSED,
+    Changes,
+    Draft,
+    QueuePlace,
+    QueueTask,
+    Status,
+    TaskClaim,
+    Worker,
+    by_id,
+    check_closing,
+    check_removal,
+    check_title,
+    find_settled,
+)
 from sessionrun.store import locks, programs
 from sessionrun.store.files import usual_umask
 
@@ -132,12 +145,8 @@ def _read_message(out: str, err: str) -> str:
         message = problem.get("message") if isinstance(problem, dict) else problem
         if isinstance(message, str) and message:
             return " ".join(message.split())
-    lines = _tell(err) or _tell(out)
-    return " ".join(lines[0].split()).removeprefix("Error: ") if lines else ""
-
-
-def _tell(text: str) -> Sequence[str]:
-    return [line for line in text.splitlines() if line.strip()]
+    line = (err.strip() or out.strip()).partition("\n")[0]
+    return " ".join(line.split()).removeprefix("Error: ")
 
 
 NAME: Final = "beads"
@@ -414,11 +423,7 @@ def parse_actor(assignee: str) -> Worker | None:
 
 
 def format_priority(priority: int) -> int:
-    """Return a priority as Beads counts it.
-
-    Raises:
-        InputError: Beads has no such priority.
-    """
+    """Return a priority as Beads counts it.  InputError: Beads has no such priority."""
     if not 0 <= _USUAL - priority <= _LAST:
         raise InputError(
             f"Beads has priorities from {_USUAL - _LAST} to {_USUAL} (P{_LAST} to P0), not {priority}"
@@ -432,12 +437,7 @@ def is_visible(bead: Bead) -> bool:
 
 
 def project(bead: Bead, ready: Collection[str]) -> QueueTask:
-    """Return the task that a bead is.
-
-    Args:
-        bead: as `show` prints it, with its dependencies and dependents.
-        ready: the ids that the program calls ready.
-    """
+    """The task that a bead is, as `show` prints it; `ready` are the ids that the program calls so."""
     assignee = str(bead.get("assignee") or "")
     blockers = [one for one in _iterate(bead, "dependencies", _BLOCKING) if one.get("status") not in _CLOSED]
     is_group = bead.get("issue_type") == EPIC or any(_iterate(bead, "dependents", (_PARENT,)))

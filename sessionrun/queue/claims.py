@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -25,11 +25,8 @@ PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
-class Gone(NamedTuple):
-    """A session of which no process is left, and its state; None: that cannot be read."""
-
-    session: SessionDir
-    state: State | None
+Gone = tuple[SessionDir, State | None]
+"""A session of which no process is left, and its state; None: that cannot be read."""
 
 
 def reclaim(
@@ -41,10 +38,8 @@ def reclaim(
 ) -> list[QueueTask]:
     """Settle the claims of sessions that are gone; return the tasks as they are then.
 
-    What a session has done counts, also if it was killed before it could say so.
-
-    Args:
-        results_dir: where sessions are looked for before the user's index.
+    What a session has done counts, also if it was killed before it could say so.  Sessions are looked for in
+    `results_dir` before the user's index.
     """
     probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []
@@ -76,9 +71,9 @@ def find_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None]
     if not os.path.exists(session.path) or session.is_alive():
         return None
     try:
-        return Gone(session, replay(session)[0])
+        return session, replay(session)[0]
     except (SessionrunError, OSError):
-        return Gone(session, None)
+        return session, None
 
 
 def _judge(gone: Gone, name: str) -> tuple[Kind, str]:

@@ -5,112 +5,35 @@ What has to be there is a line each, with the problems that stop it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.planning.plan import Planned
-from sessionrun.input.plan_fields import WORKERS
 from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec
 from sessionrun.queue.dispatch_config import FILE as CONFIGURATION
-from sessionrun.queue.feed import Feed, open_feed
-from sessionrun.queue.file import NAME as FILE
-from sessionrun.queue.graph import by_id, choose_group
+from sessionrun.queue.feed import Feed
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.open import import_list, open_queue, read_text, take_back
 from sessionrun.queue.sync import choose_id, choose_next, make_task
-from sessionrun.queue.task import QueuePlace, QueueTask, find_place
+from sessionrun.queue.task import QueueTask, Tasks, by_id, choose_group, find_place, fold_spaces
 
-TIMEOUT_S: Final = 5.0
-OLLAMA_URL: Final = "http://localhost:11434"
-PARALLEL: Final = "OLLAMA_NUM_PARALLEL"
-
+_OLLAMA: Final = AgentSpec("ollama", ("ollama",), ready=("ollama", "show", "{model}"))
 _PREFIXES: Final = ("ollama/", "ollama_chat/")
-_MAX_ANSWER: Final = 4 * 1024 * 1024
+"""What a model of Ollama begins with, for agents that know others, too."""
 
 
 class Preflight(NamedTuple):
-    """One thing that was looked at.
-
-    Attributes:
-        what: the thing, in a word.
-        text: what was found, and what to do if that is bad.
-        level: ``ok``, ``warning``, or ``error``: nothing can be done without it.
-    """
+    """One thing that was looked at, and what was found; `level` is ``ok`` or ``warning``."""
 
     what: str
     text: str
     level: str = "ok"
-
-
-def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str, str]) -> Iterator[Preflight]:
-    """Yield what is found of an agent and its model."""
-    yield Preflight("agent", f"{agent.name} ({agent.argv[0]})")
-    name = next((model[len(prefix) :] for prefix in _PREFIXES if model and model.startswith(prefix)), None)
-    if name is None and agent.name == "ollama":
-        name = model
-    if name is None:
-        return
-    url = find_url(environ)
-    try:
-        known = _load_models(url)
-    except (OSError, ValueError, HTTPException) as error:
-        why = getattr(error, "reason", None) or error or type(error).__name__
-        yield Preflight("ollama", f"no server answers at {url} ({why}): start it with `ollama serve`", "error")
-        return
-    yield Preflight("ollama", f"{url} answers")
-    if {name.casefold(), f"{name}:latest".casefold()} & known:
-        yield Preflight("model", f"{name} is there")
-    else:
-        yield Preflight("model", f"{name} is not there: fetch it with `ollama pull {name}`", "error")
-    yield _look_at_width(workers, environ.get(PARALLEL, ""))
-
-
-def find_url(environ: Mapping[str, str]) -> str:
-    """Where the server of Ollama is, by the variables that aider and Ollama read."""
-    url = environ.get("OLLAMA_API_BASE") or environ.get("OLLAMA_HOST") or OLLAMA_URL
-    url = url if "://" in url else f"http://{url}"
-    scheme, _, rest = url.partition("://")
-    rest, _, _ = rest.partition("/")
-    host, _, port = rest.rpartition(":") if not rest.endswith("]") else (rest, "", "")
-    host, port = (host, port) if port.isdigit() else (rest, "11434")
-    host = "localhost" if host in ("", "0.0.0.0", "[::]") else host
-    return f"{scheme}://{host}:{port}"
-
-
-def _load_models(url: str) -> set[str]:
-    """The models that a server has; raises OSError, ValueError or HTTPException."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/api/tags", timeout=TIMEOUT_S) as answer:
-            record = json.loads(answer.read(_MAX_ANSWER))
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"it answers with status {error.code}") from None
-    if not isinstance(record, dict) or not isinstance(record.get("models"), list):
-        raise ValueError("its answer is not a list of models")
-    return {str(one.get("name")).casefold() for one in record["models"] if isinstance(one, dict)}
-
-
-def _look_at_width(workers: int, text: str) -> Preflight:
-    if not text.isdigit() or not int(text):
-        hint = f"if the server answers fewer than {workers} at once, workers wait (export {PARALLEL}={workers})"
-        return Preflight("parallel", f"{PARALLEL} is not set here; {hint}", "warning")
-    if int(text) < workers:
-        hint = f"set it before `ollama serve`, or give -j {text}"
-        return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers: {hint}", "warning")
-    return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers")
 
 
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
@@ -118,12 +41,9 @@ LIST: Final = "BEADS_FOR_ANALYSIS.md"
 
 
 class Prepared(NamedTuple):
-    """A fed session that can be started.
+    """A fed session that can be started, with the tasks that it can claim at once, the first first.
 
-    Attributes:
-        ready: the tasks of the queue that it can claim at once, the first first.
-        left: how many tasks of the queue, of those that it is for, are not closed.
-        findings: what was looked at.
+    `left` counts the tasks of the queue, of those that it is for, that are not closed.
     """
 
     ready: list[QueueTask]
@@ -150,7 +70,7 @@ def prepare(
     Args:
         listed: a list whose tasks come into the queue first.
         preview: nothing will be started: change nothing.
-        ready: look whether the agent's model can be asked.
+        ready: look whether the agent can be asked.
 
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
@@ -163,17 +83,23 @@ def prepare(
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
         settled = take_back(feed, results_dir, most=wanted.take_back_most)
         back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
-    if not (preview or wanted.watch) and _find_list(wanted, feed, listed) is None:
-        tasks, left = _choose(wanted, feed)
+    path = _find_list(wanted, feed, listed)
+    if not (preview or wanted.watch) and path is None:
+        tasks, left = _choose(wanted, by_id(feed.load()))
         if not tasks:
             return Prepared([], left, back)
     findings = _look_at_agent(spec, preview=preview) if ready else []
-    problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
-    if problems and not preview:
-        raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
-    with _copy_queue(feed) if preview else nullcontext(feed) as queue:
-        drafted = _import(wanted, queue, listed, preview=preview)
-        tasks, left = _choose(wanted, queue)
+    drafted = ""
+    if path is not None and not preview:
+        added, present = import_list(feed, path, group=wanted.group)
+        known = f", {len(present)} were known" if present else ""
+        drafted = f"; {len(added)} were imported from {path}{known}"
+    queued = by_id(feed.load())
+    if path is not None and preview:
+        drafts = _draft(path, wanted.group, queued)
+        queued |= by_id(drafts)
+        drafted = f"; {sum(not task.is_group for task in drafts)} would be imported from {path}"
+    tasks, left = _choose(wanted, queued)
     finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
     return Prepared(tasks, left, [*back, finding, *findings])
 
@@ -208,37 +134,34 @@ def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
     """Look whether it can be asked; refuse one that is not signed in or ready, as `run` does, or only say so."""
     assert spec.template is not None
     agent, first = spec.agents[spec.template.agent], replace(spec, tasks=(spec.template,))
-    width, environ = spec.resources.get(SLOT, WORKERS), {**os.environ, **agent.env}
-    found = [*look(agent, spec.template.model, width, environ)]
+    found = [Preflight("agent", f"{agent.name} ({agent.argv[0]})")]
     if preview:
         return [*found, *(Preflight("agent", line, "warning") for line in tell_signed_out(first))]
     check_ready(first)
+    model = spec.template.model or ""
+    name = next((model.removeprefix(prefix) for prefix in _PREFIXES if model.startswith(prefix)), None)
+    environ = {**os.environ, **agent.env}
+    if name is not None and shutil.which(_OLLAMA.name, path=environ.get("PATH")) is not None:
+        host = environ.get("OLLAMA_API_BASE") or environ.get("OLLAMA_HOST", "")  # as aider reads them
+        ollama = replace(_OLLAMA, env={**agent.env, "OLLAMA_HOST": host})
+        task = replace(spec.template, agent=ollama.name, model=name, fallback=())
+        check_ready(replace(spec, agents={ollama.name: ollama}, tasks=(task,)))
+        found.append(Preflight("model", f"{name} is there"))
     return found
 
 
-def _import(wanted: FeedSpec, feed: Feed, listed: Path | None, *, preview: bool) -> str:
-    """Fill the queue from a list; what to say of that."""
-    path = _find_list(wanted, feed, listed)
-    if path is None:
-        return ""
-    if preview and feed.name != FILE:
-        return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
-    added, present = import_list(feed, path, group=wanted.group)
-    done = "would be" if preview else "were"
-    return f"; {len(added)} {done} imported from {path}" + (f", {len(present)} were known" if present else "")
-
-
-@contextmanager
-def _copy_queue(feed: Feed) -> Iterator[Feed]:
-    """A copy of the queue, to try an import with; a queue of another program is given as it is."""
-    if feed.name != FILE:
-        yield feed
-        return
-    with TemporaryDirectory(prefix="sessionrun-") as name:
-        place = QueuePlace(Path(name), Path(name, "lock"))
-        with suppress(FileNotFoundError):
-            shutil.copyfile(feed.place, place.top / feed.place.name)
-        yield open_feed(place, FILE)
+def _draft(path: str, group: str | None, queued: Tasks) -> list[QueueTask]:
+    """The tasks of a list that would be new, with ids that they might get, and their group if that is new, too."""
+    known = {task.title for task in queued.values()}
+    drafts = [draft for draft in parse_list(read_text(path)) if fold_spaces(draft.title) not in known]
+    ids = (
+        f"task-{number}" for number in range(1, len(drafts) + len(queued) + 1) if f"task-{number}" not in queued
+    )
+    made = [
+        QueueTask(name, draft.title, draft.body, group=group) for name, draft in zip(ids, drafts, strict=False)
+    ]
+    is_new = group is not None and group not in queued
+    return [*made, *([QueueTask(str(group), str(group), is_group=True)] if is_new else [])]
 
 
 def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
@@ -249,9 +172,8 @@ def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
     return str(listed or known)
 
 
-def _choose(wanted: FeedSpec, feed: Feed) -> tuple[list[QueueTask], int]:
+def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
-    tasks = by_id(feed.load())
     among = [*tasks.values()] if wanted.group is None else choose_group(tasks, wanted.group)
     chosen = frozenset(wanted.chosen)
     left = [
@@ -263,11 +185,7 @@ def _choose(wanted: FeedSpec, feed: Feed) -> tuple[list[QueueTask], int]:
 
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:
-    """Refuse ids of tasks that no worker would get.
-
-    Raises:
-        InputError: the first of them, and why.
-    """
+    """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why."""
     tasks = by_id(feed.load()) if wanted else {}
     for task_id in wanted:
         if task_id not in tasks:

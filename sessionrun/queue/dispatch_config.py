@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from sessionrun.input.kinds import (
@@ -30,6 +30,7 @@ from sessionrun.input.plan_fields import FRAME, MENDS, TASK_ID, as_interval
 from sessionrun.input.prompts import read_plan
 from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
+from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import suggest
 from sessionrun.model.places import PLACEMENTS
 
@@ -71,7 +72,8 @@ def load(source: Source, options: Options) -> Plan:
 
 def _make_plan(values: _Values, agent: str, model: str | None) -> _Values:
     """The same as a plan of the native format."""
-    feed = {name: values[name] for name in _OF_FEED if name in values}
+    of_feed = {"takes_back", *(field.name for field in fields(FeedSpec))}
+    feed = {name: value for name, value in values.items() if name in of_feed}
     defaults = {
         name: values[name] for name in ("timeout_s", "retries", "expect_change", "check") if name in values
     }
@@ -92,18 +94,6 @@ def _make_plan(values: _Values, agent: str, model: str | None) -> _Values:
     }
     named = {"agent": agent or None, "model": model, "worktrees": worktrees if stay else None}
     return plan | {name: value for name, value in named.items() if value is not None}
-
-
-_OF_FEED: Final = (
-    "poll_s",
-    "sync_s",
-    "takes_back",
-    "take_back_s",
-    "take_back_most",
-    "lands_again",
-    "ingest",
-    "group",
-)
 
 
 def _read(record: Any) -> _Values:

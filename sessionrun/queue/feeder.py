@@ -25,7 +25,6 @@ from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.queue.claims import reclaim
 from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
-from sessionrun.queue.graph import by_id
 from sessionrun.queue.ingest import take_for_session
 from sessionrun.queue.sync import (
     Snapshot,
@@ -39,7 +38,7 @@ from sessionrun.queue.sync import (
     find_news,
     make_task,
 )
-from sessionrun.queue.task import QueueTask, Signature, find_place, read_signature
+from sessionrun.queue.task import QueueTask, Signature, by_id, find_place, read_signature
 from sessionrun.queue.task import Worker as QueueWorker
 from sessionrun.session.worker import Worker
 from sessionrun.store.session import SessionDir
@@ -61,12 +60,6 @@ _ROUNDS: Final = 100
 """The queue may change again and again while it is visited."""
 
 
-class Arrival(NamedTuple):
-    """A task for the session."""
-
-    task: TaskSpec
-
-
 class Dry(NamedTuple):
     """Nothing of the queue is left for the session, as long as the snapshot with this number holds."""
 
@@ -79,7 +72,7 @@ class Trouble(NamedTuple):
     why: str | None
 
 
-News = Arrival | Step | Dry | Trouble
+News = TaskAdded | Step | Dry | Trouble
 """A step that the session has to take is `claimed`, `drop` or `land`."""
 
 
@@ -196,7 +189,7 @@ class Visitor:
 
     def _tell_step(self, step: Step, tasks: dict[str, QueueTask], known: dict[str, Standing]) -> None:
         if step.what == "add":
-            self._tell(Arrival(make_task(self._template, tasks[step.queue_id], step.name)))
+            self._tell(TaskAdded(make_task(self._template, tasks[step.queue_id], step.name)))
             return
         if step.what == "land":
             self._landing[step.name] = known[step.name].bounced_seq
@@ -233,15 +226,12 @@ class Visitor:
             if got is not None:
                 taken.add(name.casefold())
                 claimed += 1
-                self._tell(Arrival(make_task(self._template, got, name)))
+                self._tell(TaskAdded(make_task(self._template, got, name)))
         return claimed > 0
 
 
-class Visit(NamedTuple):
-    """What the thread is asked: to go to the queue; `leaves`: a last time."""
-
-    snapshot: Snapshot
-    leaves: bool = False
+Visit = tuple[Snapshot, bool]
+"""What the thread is asked: to go to the queue with a snapshot; True: a last time."""
 
 
 class QueueFeeder:
@@ -261,7 +251,7 @@ class QueueFeeder:
         # the thread alone has these
         self._visitor: Visitor | None = None
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
-        self._visit = Visit(self._snapshot)
+        self._visit: Visit = self._snapshot, False
         self._fails = False
 
     # --- the supervisor's thread ---
@@ -278,18 +268,18 @@ class QueueFeeder:
         if snapshot is not None:
             self._snapshot = snapshot
             if state.ended is None:  # a session may live again after its last visit
-                self._worker.ask(Visit(snapshot))
+                self._worker.ask((snapshot, False))
 
     def finish(self, state: State) -> None:
         """The session is about to end: give back what is left."""
         self._snapshot = self._snapshots.look(state) or self._snapshot
-        self._worker.ask(Visit(self._snapshot, leaves=True))
+        self._worker.ask((self._snapshot, True))
         self._worker.stop(LEAVE_S)
 
     def _translate(self, state: State, one: News) -> Iterator[Event]:
-        if isinstance(one, Arrival):
+        if isinstance(one, TaskAdded):
             if one.task.id not in state.tasks:
-                yield TaskAdded(one.task)
+                yield one
         elif isinstance(one, Step):
             yield from self._translate_step(state, one)
         elif isinstance(one, Trouble):
@@ -317,7 +307,8 @@ class QueueFeeder:
                 if self._visitor is None:
                     feed = open_feed(self._place, self._asked.backend)
                     self._visitor = Visitor(self._session, self._template, self._asked, feed, worker.tell)
-                (self._visitor.leave if visit.leaves else self._visitor.visit)(visit.snapshot)
+                snapshot, leaves = visit
+                (self._visitor.leave if leaves else self._visitor.visit)(snapshot)
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
@@ -335,9 +326,10 @@ class QueueFeeder:
                 self._visit = asked[-1]
             elif worker.is_stopping:
                 return None
-            if self._fails and not self._visit.leaves and time.monotonic() < until:
+            snapshot, leaves = self._visit
+            if self._fails and not leaves and time.monotonic() < until:
                 continue
-            if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit.snapshot):
+            if asked or self._fails or self._visitor is None or self._visitor.is_due(snapshot):
                 return self._visit
             until = time.monotonic() + patience
 
@@ -368,7 +360,4 @@ def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
 
 def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
     """The partners, with a feeder if the session is fed."""
-    if state.spec.feed is None:
-        return partners
-
-    return partners._replace(feeder=QueueFeeder(session, state.spec, say))
+    return partners if state.spec.feed is None else partners._replace(feeder=QueueFeeder(session, state.spec, say))

@@ -22,16 +22,8 @@ from sessionrun.input.strict import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.units import format_time
-from sessionrun.queue.graph import (
-    ALL_CLOSED,
-    by_id,
-    check_closing,
-    check_removal,
-    find_blockers,
-    find_circle,
-    find_settled,
-)
 from sessionrun.queue.task import (
+    ALL_CLOSED,
     MAX_PRIORITY,
     Changes,
     Draft,
@@ -40,7 +32,13 @@ from sessionrun.queue.task import (
     Status,
     TaskClaim,
     Worker,
+    by_id,
+    check_closing,
+    check_removal,
     check_title,
+    find_blockers,
+    find_circle,
+    find_settled,
     fold_spaces,
 )
 from sessionrun.store import locks
@@ -337,11 +335,7 @@ def _set(entry: Entry, key: str, value: object) -> None:
 
 
 def parse_contents(content: bytes, source: str) -> Contents:
-    """Read the file.
-
-    Raises:
-        InputError: it is damaged: one line with the place.
-    """
+    """Read the file.  InputError: it is damaged: one line with the place."""
     try:
         return _check(parse_json(content.decode("utf-8-sig")))
     except UnicodeDecodeError:

@@ -54,13 +54,7 @@ _MARK: Final = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)])\s+(?:\[[ xX]?\]\s+)?")
 
 
 class Ingested(NamedTuple):
-    """What became of the lines.
-
-    Attributes:
-        added: `id` (None: a dry run), `title` and `source` of each new task.
-        known: `title` and `source` of each line that a task, or another line, says already.
-        kept: `source` and `lines` of what is above the limit.
-    """
+    """What became of the lines: of each its `source`, and its title or how many are above the limit."""
 
     added: list[dict[str, Any]]
     known: list[dict[str, Any]]
@@ -73,11 +67,7 @@ def find_shelf(place: QueuePlace) -> Path:
 
 
 def put_aside(place: QueuePlace, source: Path) -> Path:
-    """Move a file onto the shelf, without the lock; return its new place.
-
-    Raises:
-        NotRegular: a link or a directory lies there; OSError: it is too large, or not there.
-    """
+    """Move a file onto the shelf, without the lock.  OSError: it is too large, not there, or no regular file."""
     content, path = read_regular(source, LIMIT), find_shelf(place) / f"{uuid4()}.txt"
     make_directories(path.parent, 0o700)
     try:
@@ -98,9 +88,8 @@ class Lines:
         self._titles = {fold(task.title) for task in tasks}
         self._open = {fold(task.title) for task in tasks if task.status != "closed"}
         self._seen: set[str] = set()
-        self.chosen: list[tuple[Draft, str]] = []
-        self._known: list[tuple[Draft, str]] = []
-        self._kept: dict[str, int] = {}
+        self.drafts: list[Draft] = []
+        self.found = Ingested([], [], [])
 
     def choose(self, content: bytes, source: str, *, was_taken: bool) -> list[str]:
         """Choose what is new; return the lines that are above the limit."""
@@ -111,23 +100,18 @@ class Lines:
                 continue
             draft = make_draft(text, self._group)
             title = fold(draft.title)
+            about = {"title": draft.title, "source": source}
             if title in self._seen or title in (self._titles if was_taken else self._open):
-                self._known.append((draft, source))
-            elif len(self.chosen) >= self._maximum:
+                self.found.known.append(about)
+            elif len(self.drafts) >= self._maximum:
                 rest.append(line)
             else:
-                self.chosen.append((draft, source))
+                self.drafts.append(draft)
+                self.found.added.append({"id": None, **about})
             self._seen.add(title)
         if rest:
-            self._kept[source] = self._kept.get(source, 0) + len(rest)
+            self.found.kept.append({"source": source, "lines": len(rest)})
         return rest
-
-    def report(self, ids: Sequence[str | None]) -> Ingested:
-        """Tell what became of them; `ids` are those of the tasks that were made."""
-        made = zip(ids, self.chosen, strict=True)
-        added = [{"id": name, "title": draft.title, "source": source} for name, (draft, source) in made]
-        known = [{"title": draft.title, "source": source} for draft, source in self._known]
-        return Ingested(added, known, [{"source": name, "lines": lines} for name, lines in self._kept.items()])
 
 
 def strip_mark(line: str) -> str:
@@ -203,17 +187,18 @@ def take_follow_ups(
             source = sources.get(path, str(place.top / SUGGESTIONS))
             rests[path] = lines.choose(read_regular(path), source, was_taken=path.suffix == ".taken")
         if dry_run:
-            return lines.report([None] * len(lines.chosen))
+            return lines.found
         # first: were we killed behind the next step, a task that is closed meanwhile has to count for its line
         taken = {path.rename(path.with_suffix(".taken")): rest for path, rest in rests.items()}
-        drafts = [draft for draft, _ in lines.chosen]
-        made = feed.create(drafts) if drafts else []
+        made = feed.create(lines.drafts) if lines.drafts else []
+        for about, task in zip(lines.found.added, made, strict=True):
+            about["id"] = None if task is None else task.id
         for path, rest in taken.items():
             if rest:
                 content = "".join(f"{line}\n" for line in rest).encode()
                 replace_file(shelf / f"{uuid4()}.txt", content, durable=True)
             path.unlink()
-    return lines.report([None if task is None else task.id for task in made])
+    return lines.found
 
 
 def _find_own(top: Path, warn: Callable[[str], None]) -> list[Path]:
@@ -233,12 +218,7 @@ def _list_waiting(shelf: Path) -> list[Path]:
 
 
 def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
-    """Take in what agents wrote, up to a number for the whole session; how many tasks came into the queue.
-
-    Args:
-        folder: of the session.
-        asked: how many, and into which group.
-    """
+    """Take in what agents of the session in `folder` wrote, up to a number for all of it; how many tasks came."""
     try:
         taken = int(read_regular(folder / COUNT, 100))
     except (FileNotFoundError, ValueError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from textwrap import dedent
 from typing import Final
 
 from sessionrun.queue.ingest import MAX_TITLE, fold, strip_mark
@@ -82,14 +83,9 @@ def _finish(entry: list[str]) -> Iterator[Draft]:
         return
     found = _BOLD.fullmatch(entry[0].strip())
     title, first = (found["title"], found["rest"]) if found else (entry[0].strip(), "")
-    body = "\n".join([first, *(line.strip() and line for line in _dedent(entry[1:]))]).strip("\n")
+    body = "\n".join([first, dedent("\n".join(entry[1:]))]).strip("\n")
     if title.strip():
         yield Draft(title.strip(), body)
-
-
-def _dedent(lines: list[str]) -> list[str]:
-    width = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    return [line[width:] for line in lines]
 
 
 MAX_SUBTASKS: Final = 10
@@ -138,11 +134,7 @@ def write_prompt(goal: str, maximum: int, problem: str | None = None) -> str:
 
 
 def read_answer(text: str, maximum: int) -> list[str]:
-    """Return the tasks of an answer.
-
-    Raises:
-        ValueError: what is wrong with it.
-    """
+    """Return the tasks of an answer.  ValueError: what is wrong with it."""
     lines = [line.strip() for line in text.splitlines()]
     tasks = [strip_mark(line) for line in lines if line and not line.startswith(("```", "~~~"))]
     for task in tasks:

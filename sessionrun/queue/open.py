@@ -24,7 +24,6 @@ from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
 from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed
-from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
 from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
@@ -32,7 +31,7 @@ from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask as QueueTask
-from sessionrun.queue.task import find_place
+from sessionrun.queue.task import by_id, choose_group, choose_ready, find_place
 from sessionrun.store.session import SessionDir
 
 BACKEND_NAMES: Final = tuple(BACKENDS)
@@ -62,12 +61,7 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None, rea
 def load_tasks(
     feed: Feed, *, ready: bool = False, closed: bool = False, group: str | None = None
 ) -> list[QueueTask]:
-    """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
-
-    Args:
-        closed: closed tasks, too.
-        group: only what is in this group: its id or its title.
-    """
+    """Tasks of a group, or all, in the order of the queue; those that can be claimed with `ready`."""
     tasks = by_id(feed.load())
     if ready:
         return choose_ready(tasks, group)
@@ -102,11 +96,7 @@ def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[lis
 
 
 def read_text(name: str) -> str:
-    """Read a file, or standard input if its name is ``-``.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8.
-    """
+    """Read a file, or standard input if its name is ``-``.  InputError: it cannot be read, or is not UTF-8."""
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return content.decode("utf-8")
@@ -117,20 +107,8 @@ def read_text(name: str) -> str:
     raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
 
 
-def ingest(
-    *,
-    files: Sequence[Path] = (),
-    maximum: int = MAX_TASKS,
-    group: str | None = None,
-    backend: str | None = None,
-    dry_run: bool = False,
-) -> Ingested:
-    """Take follow-ups into the queue of the repository around us, and empty the files that have them.
-
-    Args:
-        files: take these, and those of tasks that have ended; else also that of the main checkout.
-        maximum: make no more tasks than this; what is above waits for the next call.
-        group: put the tasks into this group, which is made if there is none.
+def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any) -> Ingested:
+    """Take follow-ups into the queue of the repository around us: see `ingest.take_follow_ups`, which knows `how`.
 
     Raises:
         InputError: a file is not there, or the queue refuses the tasks; no line is lost.
@@ -138,14 +116,11 @@ def ingest(
     """
     from sessionrun.queue.ingest import take_follow_ups
 
-    cwd = Path.cwd()
-    feed, wanted = open_queue(cwd, backend=backend), [Path(os.path.abspath(file)) for file in files]
-    for file in wanted:
+    for file in files:
         if not os.path.lexists(file):
-            raise InputError(f"{file}: No such file or directory")
-    return take_follow_ups(
-        feed, find_place(cwd), wanted, maximum=maximum, group=group, dry_run=dry_run, warn=notify
-    )
+            raise InputError(f"{file.absolute()}: No such file or directory")
+    feed, place = open_queue(backend=backend), find_place(Path.cwd())
+    return take_follow_ups(feed, place, [Path(os.path.abspath(file)) for file in files], warn=notify, **how)
 
 
 def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
@@ -172,11 +147,7 @@ class AtWork(NamedTuple):
 
 
 def find_work(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None, since: float) -> AtWork:
-    """Look into the sessions that take tasks of this queue, here and in the user's index.
-
-    Args:
-        since: of what ended before, nothing counts (wall time).
-    """
+    """Look into the sessions that take tasks of this queue; of what ended before `since` nothing counts."""
     here = resolve_results_dir(results_dir)
     summaries = (*load_summaries(here), *load_summaries(here, everywhere=True))
     recent = [view for view in summaries if view["ended_at"] is None or parse_time(view["ended_at"]) >= since]

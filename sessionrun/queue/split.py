@@ -29,14 +29,9 @@ _ASKS: Final = 2
 
 
 class Split(NamedTuple):
-    """What a goal was split into.
+    """What a goal was split into, ``by`` agent or rule; `group` None and no `tasks`: a dry run.
 
-    Attributes:
-        group: the task that is the group now; None: a dry run.
-        tasks: the new tasks in it; none in a dry run.
-        titles: what the new tasks are, or would be.
-        by: ``agent`` or ``rule``.
-        session_ids: ids of the sessions in which an agent was asked.
+    `titles` are what the new tasks are, or would be; `session_ids` the sessions in which an agent was asked.
     """
 
     group: QueueTask | None
@@ -44,11 +39,6 @@ class Split(NamedTuple):
     titles: list[str]
     by: str
     session_ids: list[str]
-
-
-class _Answer(NamedTuple):
-    titles: list[str] | None
-    sessions: list[str]
 
 
 def split(
@@ -67,18 +57,14 @@ def split(
     """Split a goal, or a task of the queue, into at most `maximum` tasks of a group.
 
     Args:
-        goal: what is to be done; None with `task_id`.
         task_id: a task of the queue: its title and text are the goal, and it becomes the group.
         agent: which agent is asked, else the usual one; if there is none, the goal is split by rule.
-        model: which model is asked.
-        by_rule: ask no agent.
         dry_run: ask, but put nothing into the queue.
         results_dir: where the session of the agent is kept, else in the results directory in use.
         on_start: called with each session that was started.
 
     Raises:
-        InputError: there is nothing to split, the task cannot become a group, or the agent that is named cannot be
-            asked.
+        InputError: there is nothing to split, the task cannot become a group, or the named agent not be asked.
     """
     feed = open_queue(backend=backend)
     task = None if task_id is None else _find_task(feed, task_id)
@@ -88,15 +74,16 @@ def split(
     if maximum < 2:
         raise InputError("split: --max-subtasks is 2 or more")
     whole = (goal or "").strip() if task is None else f"{task.title}\n\n{task.body}".strip()
-    answer = _Answer(None, [])
+    found = Split(None, [], [], "rule", [])
     if not by_rule:
-        answer = _ask(whole, maximum, agent, model, results_dir, on_start)
-    titles = answer.titles or _split_by_rule(whole if task is None else task.body, text, maximum)
-    by = "rule" if answer.titles is None else "agent"
+        found = _ask(whole, maximum, agent, model, results_dir, on_start)
+    if not found.titles:
+        parts = _split_by_rule(whole if task is None else task.body, text, maximum)
+        found = found._replace(titles=parts)
     if dry_run:
-        return Split(None, [], titles, by, answer.sessions)
-    group, tasks = _add(feed, task, whole, titles)
-    return Split(group, tasks, titles, by, answer.sessions)
+        return found
+    group, tasks = _add(feed, task, whole, found.titles)
+    return found._replace(group=group, tasks=tasks)
 
 
 def _find_task(feed: Feed, task_id: str) -> QueueTask:
@@ -142,9 +129,10 @@ def _ask(
     model: str | None,
     results_dir: Path | None,
     on_start: Callable[[SessionDir], None],
-) -> _Answer:
-    """Ask an agent, once more if its answer is bad; titles are None if no agent can be asked or both are bad."""
+) -> Split:
+    """Ask an agent, once more if its answer is bad; no titles: no agent can be asked, or both are bad."""
     sessions: list[str] = []
+    nothing = Split(None, [], [], "rule", sessions)
     problem: str | None = None
     for _ in range(_ASKS):
         try:
@@ -156,24 +144,20 @@ def _ask(
             if agent is not None and not sessions:
                 raise
             notify(f"{error}; the goal is split by rule")
-            return _Answer(None, sessions)
+            return nothing
         sessions.append(session.session_id)
         on_start(session)
         try:
-            return _Answer(read_answer(_wait(session), maximum), sessions)
+            return nothing._replace(titles=read_answer(_wait(session), maximum), by="agent")
         except ValueError as error:
             problem = str(error)
             notify(f"session {session.session_id[:8]}: a bad answer: {problem}", again=True)
     notify("the agent gave no good answer; the goal is split by rule")
-    return _Answer(None, sessions)
+    return nothing
 
 
 def _plan(prompt: str, agent: str | None, model: str | None) -> SessionSpec:
-    """Settle a session of one task.
-
-    Raises:
-        AgentNotFound, InputError: no agent can be asked.
-    """
+    """Settle a session of one task.  AgentNotFound, InputError: no agent can be asked."""
     from sessionrun.client.planning.plan import Planned, plan
 
     given = {"prompts": [{"id": "split", "prompt": prompt}]}
@@ -192,11 +176,7 @@ def _plan(prompt: str, agent: str | None, model: str | None) -> SessionSpec:
 
 
 def _wait(session: SessionDir) -> str:
-    """Wait for the answer.  Ctrl+C cancels the session.
-
-    Raises:
-        ValueError: the task did not succeed.
-    """
+    """Wait for the answer.  Ctrl+C cancels the session.  ValueError: the task did not succeed."""
     from sessionrun.client.reading.outputs import read_answer as read_output
     from sessionrun.client.reading.waiting import wait
 

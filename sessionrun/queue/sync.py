@@ -22,8 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
-from sessionrun.queue.graph import Tasks, choose_ready
-from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import QueueTask, Tasks, choose_ready
 
 UNDONE: Final = "not done by session "
 """What the reason begins with for which a task of the queue was opened again."""
@@ -63,12 +62,8 @@ class Standing(NamedTuple):
 class Snapshot(NamedTuple):
     """How the session stands: what the supervisor's thread gives to the one that visits the queue.
 
-    Attributes:
-        number: counts the snapshots.
-        tasks: all tasks of the session by their ids; None: it is not from the queue.
-        free: for how many tasks more there are slots.
-        takes: whether it takes more tasks at all.
-        is_open: whether its feed is open.
+    `tasks` are all tasks of the session by their ids, None: one that is not from the queue.  There are slots for
+    `free` more, if it `takes` more at all; `is_open` is its feed.  `number` counts the snapshots.
     """
 
     number: int
@@ -212,11 +207,10 @@ What = Literal["close", "reopen", "claim", "bounce", "add", "claimed", "drop", "
 class Step(NamedTuple):
     """One thing to do for a task of the queue and the task of the session that works on it.
 
-    Attributes:
-        what: for the queue: close or reopen the claimed task; claim it (again) for a task that works on it; or
-            `bounce`: reopen it, though a person has closed it, for its work was bounced again.  For the session:
-            add a task for a claim; let a task go on that waited for its claim, and has it or needs none; drop a
-            task whose claim is gone; or land its work again, for a person has closed its task.
+    For the queue: close or reopen the claimed task; claim it (again) for a task that works on it; or `bounce`:
+    reopen it, though a person has closed it, for its work was bounced again.  For the session: add a task for a
+    claim; let a task go on that waited for its claim, and has it or needs none; drop a task whose claim is gone;
+    or land its work again, for a person has closed its task.
     """
 
     what: What
@@ -231,13 +225,8 @@ def find_changes(
     """Return what the queue needs: its claims settled, and claims for what runs without one.
 
     Work that is held is done, and a retry of the session lands it.  So its task stays claimed, also at the end of
-    the session, or it would be done again.
-
-    Args:
-        tasks: of the queue.
-        known: how the tasks of the session stand.
-        landing: tasks whose work was asked to land again, and which time it had been bounced then.
-        ends: the session ends: what it still works on, or has not heard of, is given back.
+    the session, or it would be done again.  `landing` are tasks whose work was asked to land again, with the time
+    it had been bounced then.  If the session `ends`, what it still works on, or has not heard of, is given back.
     """
     claims, steps = find_claims(tasks, session_id), []
     for name, task in claims.items():
@@ -260,11 +249,8 @@ def find_news(
 ) -> list[Step]:
     """Return what the session has to do; to be asked when the queue needs nothing more.
 
-    Args:
-        tasks: of the queue.
-        known: how the tasks of the session stand.
-        landing: tasks whose work was asked to land again.
-        is_mended: whether the branch of work that was bounced has gone on since.
+    `landing` are tasks whose work was asked to land again; `is_mended` says whether the branch of work that was
+    bounced has gone on since.
     """
     claims = find_claims(tasks, session_id)
     steps = [Step("add", task.id, name) for name, task in claims.items() if name not in known]

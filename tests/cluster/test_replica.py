@@ -417,9 +417,7 @@ def hub(own_place: Path) -> Hub:
 
 
 def test_a_remote_has_what_was_pushed_there(hub: Hub) -> None:
-    assert find_remote(hub.git, hub.repository, [hub.own, hub.pushed]) == Remote(
-        str(hub.path), {hub.pushed: "main"}
-    )
+    assert find_remote(hub.git, hub.repository, [hub.own, hub.pushed]) == Remote(str(hub.path), (hub.pushed,))
     for url, wanted in (
         ("https://ann:secret@example.org:8443/hub.git", "https://example.org:8443/hub.git"),
         ("git@example.org:hub.git", "git@example.org:hub.git"),
@@ -454,7 +452,7 @@ def test_a_node_fetches_and_takes_the_rest(own_place: Path, hub: Hub) -> None:
     node = Node(own_place / "node")
     node.base = hub.own
     folder = node.folder("job")
-    wish = ReplicaWish((hub.own,), remote=Remote(str(hub.path), {hub.pushed: "main"}))
+    wish = ReplicaWish((hub.own,), remote=Remote(str(hub.path), (hub.pushed,)))
     replace_file(folder / REPLICA, orjson.dumps(wish), durable=False)
     replace_file(folder / PACK, pack_objects(hub.git, [hub.own], [hub.pushed]), durable=False)
     receive(node.request(), folder)
@@ -469,10 +467,8 @@ def test_a_remote_that_lost_a_commit_is_named(own_place: Path, hub: Hub) -> None
     node = Node(own_place / "node")
     node.top.mkdir(parents=True)
     make_repository(node.top)
-    with pytest.raises(SessionrunError, match=f"{hub.path} does not have {hub.own} any more: push it there again"):
-        fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), {hub.own: "main"}), None)
-    with pytest.raises(SessionrunError, match="cannot be fetched"):
-        fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), {hub.own: ""}), None)
+    with pytest.raises(SessionrunError, match=f"cannot be fetched.*{hub.own}"):
+        fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), (hub.own,)), None)
 
 
 @pytest.mark.slow

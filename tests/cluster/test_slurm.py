@@ -58,10 +58,6 @@ def test_the_command_lines() -> None:
     assert "--array=0-39%3" in words and "--no-requeue" in words and "--job-name=name" in words
     assert words[-1].startswith("--wrap=exec ") and words[-1].endswith("'/s p' '/s p/slurm/batch-1-2.json'")
     assert "--array=0-0" in slurm_programs.submit_words(Path("/s"), "1-1", "n", 1, {})
-    assert "--test-only" in slurm_programs.trial_words({"time": "5"}) and "--time=5" in slurm_programs.trial_words(
-        {"time": "5"}
-    )
-    assert slurm_programs.cancel_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
 
 
 def test_what_slurm_is_given_of_the_environment() -> None:

@@ -34,8 +34,8 @@ from sessionrun.model.landings import LANDING_FOLDER, Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Landing, Outcome, TaskSpec
-from sessionrun.queue.claims import Gone, _judge
-from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
+from sessionrun.queue.claims import _judge
+from sessionrun.queue.feeder import Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.sync import (
     UNDONE,
@@ -178,7 +178,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str
     session = SessionDir(made.root / "session-s")
     with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
         log.note_moved({"t": tip}, "c8", "c9", "refs/heads/main")
-    found = _judge(Gone(session, state), "t")
+    found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 
 
@@ -394,7 +394,7 @@ class Session:
         """Write down what was heard; whether the queue is dry."""
         news, self.heard = self.heard, []
         for one in news:
-            if isinstance(one, Arrival) and one.task.id not in self.journal:
+            if isinstance(one, TaskAdded) and one.task.id not in self.journal:
                 self.begun.append(one.task.labels[QUEUE_LABEL])
                 self.journal[one.task.id] = Standing(one.task.labels[QUEUE_LABEL], "going")
             elif isinstance(one, Step):
@@ -428,7 +428,7 @@ def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
 
 def test_a_queue_is_not_dry_while_no_node_has_offered_a_slot(tmp_path: Path) -> None:
     session = Session(tmp_path, "a")
-    for free, heard in ((0, []), (1, [Arrival])):
+    for free, heard in ((0, []), (1, [TaskAdded])):
         session.visitor.visit(session.look(free=free))
         assert [type(one) for one in session.heard] == heard
 

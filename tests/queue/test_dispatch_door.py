@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import socket
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ import pytest
 from conftest import Command
 from stages import git
 
-from sessionrun.agents import table
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
@@ -24,7 +20,6 @@ from sessionrun.input.parse import Source
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
 from sessionrun.input.plan_fields import FRAME
 from sessionrun.input.settings import Options
-from sessionrun.queue.dispatch import find_url, look
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
 from sessionrun.queue.task import QueueTask, Worker
@@ -176,89 +171,6 @@ def test_a_model_counts_for_the_agent_beside_it(
     assert (plan.agent, plan.tasks[0].model) == wanted
 
 
-# --- the model server ---
-
-
-@pytest.fixture
-def ollama() -> Iterator[str]:
-    """The address of a server that has two models."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps({"models": [{"name": "qwen2.5-coder:7b"}, {"name": "small:latest"}]}).encode()
-            self.send_response(200 if self.path == "/api/tags" else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Print nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def examine(model: str, workers: int = 1, agent: str = "aider", **environ: str) -> list[tuple[str, str, str]]:
-    """What is found, without the line for the agent."""
-    return [(one.level, one.what, one.text) for one in look(table.BUILTIN[agent], model, workers, environ)][1:]
-
-
-def test_a_model_server_is_asked(ollama: str) -> None:
-    where: Any = {"OLLAMA_HOST": ollama, "OLLAMA_NUM_PARALLEL": "4"}
-    found = examine("ollama/qwen2.5-coder:7b", **where)
-    assert found[:2] == [
-        ("ok", "ollama", f"http://{ollama} answers"),
-        ("ok", "model", "qwen2.5-coder:7b is there"),
-    ]
-    assert examine("Small", agent="ollama", **where)[1] == ("ok", "model", "Small is there")
-    missing = ("error", "model", "big:3b is not there: fetch it with `ollama pull big:3b`")
-    assert missing in examine("ollama_chat/big:3b", **where)
-    (_, _, (level, _, text)) = examine("ollama/small", 14, **where)
-    assert (level, text.startswith("OLLAMA_NUM_PARALLEL is 4, for 14 workers")) == ("warning", True)
-    assert examine("ollama/small", 4, **where)[2][0] == "ok"
-    assert examine("gpt-5", **where) == []
-    assert examine("ollama/small", OLLAMA_API_BASE=f"http://{ollama}", OLLAMA_HOST="127.0.0.1:1")[0][0] == "ok"
-
-
-@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n[]"])
-def test_what_answers_may_be_no_ollama(answer: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        ((level, what, text),) = examine("ollama/small", OLLAMA_HOST=f"127.0.0.1:{server.getsockname()[1]}")
-        thread.join()
-    assert (level, what) == ("error", "ollama") and "start it with `ollama serve`" in text
-
-
-@pytest.mark.parametrize(
-    ("environ", "address"),
-    [
-        ({}, "http://localhost:11434"),
-        ({"OLLAMA_HOST": "0.0.0.0"}, "http://localhost:11434"),
-        ({"OLLAMA_HOST": ":8080"}, "http://localhost:8080"),
-        ({"OLLAMA_HOST": "host:1"}, "http://host:1"),
-        ({"OLLAMA_HOST": "http://host/"}, "http://host:11434"),
-        ({"OLLAMA_HOST": "https://host:443/v1"}, "https://host:443"),
-        ({"OLLAMA_HOST": "[::1]"}, "http://[::1]:11434"),
-        ({"OLLAMA_HOST": "[::]"}, "http://localhost:11434"),
-        ({"OLLAMA_API_BASE": "http://one:1/", "OLLAMA_HOST": "two"}, "http://one:1"),
-    ],
-)
-def test_addresses_of_a_server(environ: dict[str, str], address: str) -> None:
-    assert find_url(environ) == address
-
-
 @pytest.mark.parametrize(
     ("frame", "prompt"),
     [
@@ -314,7 +226,7 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
 
 
 def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("OLLAMA_API_BASE", "http://far:1")
     for title in ("One", "Two", "Three"):
         repo("queue", "add", title)
     repo("queue", "edit", "task-2", "--depends", "task-1")
@@ -323,9 +235,14 @@ def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pyte
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     configuration = write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
+    server = repo.cwd.parent / "bin" / "ollama"
+    server.parent.mkdir()
+    server.write_text('#!/bin/sh\necho "$1 $2 of $OLLAMA_HOST: no such model" >&2; exit 1\n')
+    server.chmod(0o755)
+    monkeypatch.setenv("PATH", str(server.parent), prepend=os.pathsep)
     problem = refuse(repo)
-    assert problem.startswith("ollama: no server answers at http://127.0.0.1:1 (")
-    assert problem.endswith("start it with `ollama serve` (--no-ready starts all the same)")
+    assert "show qwen2.5-coder:7b of http://far:1: no such model" in problem
+    assert problem.endswith("'ollama pull MODEL' fetches a model (--no-ready starts all the same)")
     configuration.unlink()
     subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
     assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)

@@ -24,9 +24,8 @@ from sessionrun.queue import beads
 from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import Contents, FileFeed
-from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_place
+from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
 from sessionrun.store import locks
 
 SEED = {

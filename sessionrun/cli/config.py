@@ -21,9 +21,10 @@ def command(origin: bool, as_json: bool) -> None:
 
     Options of a command, and what its input says, win over them.
     """
-    from sessionrun.client.config import DEFAULT, trace_settings
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import DEFAULT, load_config, trace_settings
 
-    settings = trace_settings(Path.cwd(), os.environ)
+    settings = trace_settings(load_config(Path.cwd(), os.environ, BUILTIN))
     if as_json:
         records = [{"name": one.name, "value": _plain(one.value), "origin": one.origin} for one in settings]
         print_json({"settings": records})

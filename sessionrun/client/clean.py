@@ -18,12 +18,12 @@ import re
 import stat
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.config import load_cache_dir
-from sessionrun.client.evidence import Evidence, find_marked, find_recorded, read_evidence
+from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
@@ -49,9 +49,6 @@ TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _LOCK_TIMEOUT_S: Final = 0.2
 """How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
-
-_BATCH: Final = 64
-"""How many sessions are locked at a time: each takes three descriptors; all share one look at the processes."""
 
 
 @frozen
@@ -199,40 +196,35 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
     """
     cleaned: dict[str, Cleaned] = {}
     gone: set[str] = set()
-    for begin in range(0, len(going), _BATCH):
-        with ExitStack() as held:
-            ready: list[tuple[Candidate, Evidence]] = []
-            for candidate in going[begin : begin + _BATCH]:
-                session = candidate.session
-                try:
-                    evidence = read_evidence(session)
-                    cleaned[session.session_id] = _describe_cleaned(evidence)
-                    why = yield from _free(candidate, evidence, held, worktrees=worktrees, dry_run=dry_run)
-                except (SessionrunError, OSError) as error:
-                    if not os.path.lexists(session.path):
-                        continue  # another process removed it just now
-                    why = str(error)
-                if why is None:
-                    ready.append((candidate, evidence))
-                else:
-                    yield _tell(session, False, why)
-            for each in _remove_ready(ready, dry_run=dry_run):
-                yield each
-                gone |= {str(each.session_id)} if each.removed else set()
+    # one look for all: a job that began after it made the logs longer than they were for the candidate
+    marked = find_marked() if going else {}
+    for candidate in going:
+        session = candidate.session
+        try:
+            evidence = read_evidence(session)
+            cleaned[session.session_id] = _describe_cleaned(evidence)
+            why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
+            living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
+            ended = (
+                _remove(candidate, evidence, living, dry_run=dry_run)
+                if why is None
+                else _tell(session, False, why)
+            )
+        except (SessionrunError, OSError) as error:
+            if not os.path.lexists(session.path):
+                continue  # another process removed it just now
+            ended = _tell(session, False, str(error))
+        yield ended
+        gone |= {session.session_id} if ended.removed else set()
     left = [each for name, each in cleaned.items() if worktrees or name in gone]
     yield from _sweep_repositories(left, dry_run=dry_run)
 
 
 def _free(
-    candidate: Candidate, evidence: Evidence, held: ExitStack, *, worktrees: bool, dry_run: bool
+    candidate: Candidate, evidence: Evidence, *, worktrees: bool, dry_run: bool
 ) -> Generator[Leftover, None, str | None]:
-    """Why this session must stay; None: it may go, and its locks are held from here on (not in a dry run).
-
-    Raises:
-        SessionrunError, OSError: it, one of its claims or its repository cannot be read.
-    """
-    session = candidate.session
-    inode = os.lstat(session.path)
+    """Take away what a session made, as far as that is not needed; why the session must stay, or None."""
+    inode = os.lstat(candidate.session.path)
     if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
@@ -244,51 +236,42 @@ def _free(
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
-    if needed:
-        what = ", ".join(dict.fromkeys(needed))
-        return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
-    if dry_run:
-        return "a process of it lives" if session.is_alive() else None
+    what = ", ".join(dict.fromkeys(needed))
+    return (
+        f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
+        if what
+        else None
+    )
+
+
+def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], *, dry_run: bool) -> Leftover:
+    """Rename the directory, then delete it, while we hold all its locks.
+
+    Raises:
+        OSError: it is gone, or cannot be renamed.
+    """
+    session = candidate.session
+    exports = evidence.spec.exports if evidence.spec is not None else ()
+    folders = [folder for export in open_exports(exports) if (folder := export.find_outputs(session))]
     try:
-        held.enter_context(session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S))
+        with nullcontext() if dry_run else session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+            if dry_run and session.is_alive():
+                return _tell(session, False, "a process of it lives")
+            if _measure_logs(session) != candidate.log_sizes:
+                return _tell(session, False, "it went on just now")
+            if living:
+                pids = ", ".join(sorted({str(each.process.pid) for each in living}))
+                return _tell(session, False, f"processes of its jobs still live: {pids}")
+            if not dry_run:
+                trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
+                delete(trash)
+                os.rename(session.path, trash)
+                delete(trash)
     except StoreError:
         os.lstat(session.path)
-        return "a process of it lives, or another command removes it"
-    return "it went on just now" if _measure_logs(session) != candidate.log_sizes else None
-
-
-def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove the directories of sessions whose locks we hold."""
-    marked = find_marked() if ready else {}
-    for candidate, evidence in ready:
-        session = candidate.session
-        living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
-        if living:
-            pids = ", ".join(sorted({str(each.process.pid) for each in living}))
-            yield _tell(session, False, f"processes of its jobs still live: {pids}")
-            continue
-        exports = evidence.spec.exports if evidence.spec is not None else ()
-        folders = [export.find_outputs(session) for export in open_exports(exports)]
-        try:
-            if not dry_run:
-                _remove(session)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            yield _tell(session, False, f"it cannot be removed: {error.strerror}")
-            continue
-        shown = ", ".join(folder for folder in folders if folder)
-        but = f" but the links in {shown}" if shown else ""
-        yield _tell(session, True, f"{candidate.view['status']}, nothing needs it{but}")
-
-
-def _remove(session: SessionDir) -> None:
-    """Rename the directory, then delete it."""
-    trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
-    if trash.exists():
-        delete(trash)
-    os.rename(session.path, trash)
-    delete(trash)
+        return _tell(session, False, "a process of it lives, or another command removes it")
+    but = f" but the links in {', '.join(folders)}" if folders else ""
+    return _tell(session, True, f"{candidate.view['status']}, nothing needs it{but}")
 
 
 def delete(path: Path) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sessionrun.client.evidence import Run, find_runs
+from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.telling import describe_telling
@@ -22,7 +22,6 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.errors import name_some
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
-from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
@@ -52,22 +51,15 @@ SHOWN_KEYS: Final = (
 _SHOWN_HOLDERS: Final = 8
 
 
-@frozen
-class Grounds:
-    """All that an explanation is made from.
-
-    `view` is what a reader shows of the session; `now` is wall time; `holders` are the tasks that hold tokens, by
-    resource; `damage` says which log is damaged, and where; `failure` why no supervisor leads it.
-    """
+class Grounds(NamedTuple):
+    """What an explanation is made from; `holders` are the tasks that hold tokens, by resource."""
 
     view: dict[str, Any]
     state: State
-    entries: list[Entry]
-    ledger: Ledger
-    now: float
+    evidence: Evidence
     holders: Mapping[str, list[str]]
-    damage: str | None = None
     failure: str | None = None
+    """Why no supervisor leads the session."""
 
 
 def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,9 +73,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     state = evidence.require()
     holders = find_holders(state)
     failure = describe_failure(session, evidence.ledger)
-    grounds = Grounds(
-        view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage, failure
-    )
+    grounds = Grounds(view, state, evidence, holders, failure)
     facts = explain_session(grounds) | {"landings": _count_landings(view["tasks"])}
     if wanted:
         tasks = choose_tasks(view, wanted)
@@ -112,8 +102,8 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
-        "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
-        "damage": grounds.damage,
+        "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.evidence.damage else None,
+        "damage": grounds.evidence.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
 
@@ -162,7 +152,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": _describe_budget(state, task, lacking),
-        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
+        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
     }
     cause, why = _find_cause(grounds, task, facts)
@@ -307,8 +297,8 @@ def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[d
     """The attempts of the wanted tasks, each with its jobs, as the journal has them."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     begun: dict[str, Entry | None] = {}
-    runs = find_runs(grounds.entries)
-    for entry in grounds.entries:
+    runs = find_runs(grounds.evidence.entries)
+    for entry in grounds.evidence.entries:
         event = entry.event
         if isinstance(event, JobClaimed) and event.key.task in wanted:
             task, run = event.key.task, runs[event.key]
@@ -318,7 +308,7 @@ def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[d
                 begun[task] = None
             begun[task] = begun[task] or run.begin
             attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
-            attempts[-1]["jobs"].append(_describe_job(grounds.ledger, event, run))
+            attempts[-1]["jobs"].append(_describe_job(grounds.evidence.ledger, event, run))
         elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
             attempt = by_task[event.task][-1]
             if attempt["outcome"] is None:

@@ -27,10 +27,10 @@ def resolve_results_dir(given: Path | None) -> Path:
         return given
     from sessionrun.client.config import load_results_dir
 
-    chosen = load_results_dir(Path.cwd(), os.environ)
-    if chosen.problem:
-        notify(f"{chosen.problem} (nothing can be launched until that is mended)")
-    return chosen.results_dir or Path(DEFAULT_RESULTS_DIR)
+    chosen, problem = load_results_dir(Path.cwd(), os.environ)
+    if problem:
+        notify(f"{problem} (nothing can be launched until that is mended)")
+    return chosen or Path(DEFAULT_RESULTS_DIR)
 
 
 def find_results_dir(given: Path | None) -> Path:

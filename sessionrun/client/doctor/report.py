@@ -6,7 +6,8 @@ process interferes.  Logs that are damaged, processes and living sessions are ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,14 +59,6 @@ class Report(NamedTuple):
     remaining: int
 
 
-class _Found(NamedTuple):
-    """A finding, of which session (None: of none, or of several), and whether it was repaired."""
-
-    session_id: str | None
-    finding: Finding
-    fixed: bool
-
-
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
     """Examine one session or, without an id, this machine and all sessions of the results directory in use.
 
@@ -76,21 +69,20 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
         InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
-    found: list[_Found] = []
+    records: list[dict[str, Any]] = []
     if session_id:
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
         look = partial(examine_machine, folder)
-        found += _look(None, look, (lambda: apply_fixes(look())) if fix else None)
+        records += _look(None, look, lambda: apply_fixes(look()), fix=fix)
     marked = find_marked()
     for session in sessions:
         about = session, marked.get(session.session_id, [])
-        found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
+        records += _look(session.session_id, partial(examine, *about), partial(repair, *about), fix=fix)
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
-        found += [_Found(None, replace(finding, check="cluster"), False) for finding in wrong]
-    records = [_describe(each) for each in found]
+        records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records))
 
 
@@ -122,27 +114,25 @@ def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
     """Carry out the fixes of findings; return the findings whose fix was done."""
     done = []
     for finding in findings:
-        if finding.fix is None:
-            continue
-        try:
-            finding.fix()
-        except (SessionrunError, OSError):
-            continue  # it is found again, and shown as remaining
-        done.append(finding)
+        with suppress(SessionrunError, OSError):  # it is found again, and shown as remaining
+            if finding.fix is not None:
+                finding.fix()
+                done.append(finding)
     return done
 
 
 def _look(
-    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]] | None
-) -> Iterator[_Found]:
+    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]], *, fix: bool
+) -> list[dict[str, Any]]:
     """What is found, or what is left after a repair of what can be repaired."""
     findings = look()
-    fixed = mend() if mend is not None and any(finding.fix for finding in findings) else []
-    yield from (_Found(session_id, finding, True) for finding in fixed)
-    yield from (_Found(session_id, finding, False) for finding in (look() if fixed else findings))
+    fixed = mend() if fix and any(finding.fix for finding in findings) else []
+    left = look() if fixed else findings
+    done = [_describe(session_id, finding, fixed=True) for finding in fixed]
+    return done + [_describe(session_id, finding) for finding in left]
 
 
-def _describe(found: _Found) -> dict[str, Any]:
-    named = {name: getattr(found.finding, name) for name in ("check", "severity", "where", "what", "plan")}
-    fixable = found.finding.fix is not None
-    return {"session_id": found.session_id, **named, "fixable": fixable, "fixed": found.fixed}
+def _describe(session_id: str | None, finding: Finding, *, fixed: bool = False) -> dict[str, Any]:
+    """The finding as an object; of no session, or of several, if `session_id` is None."""
+    named = {name: getattr(finding, name) for name in ("check", "severity", "where", "what", "plan")}
+    return {"session_id": session_id, **named, "fixable": finding.fix is not None, "fixed": fixed}

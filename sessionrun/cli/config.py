@@ -21,10 +21,9 @@ def command(origin: bool, as_json: bool) -> None:
 
     Options of a command, and what its input says, win over them.
     """
-    from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.config import DEFAULT, load_config, trace_settings
+    from sessionrun.client.config import DEFAULT, trace_settings
 
-    settings = trace_settings(load_config(Path.cwd(), os.environ, BUILTIN))
+    settings = trace_settings(Path.cwd(), os.environ)
     if as_json:
         records = [{"name": one.name, "value": _plain(one.value), "origin": one.origin} for one in settings]
         print_json({"settings": records})

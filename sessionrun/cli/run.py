@@ -133,7 +133,7 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
     from sessionrun.cli.control import ask_each
     from sessionrun.cli.render import warn
     from sessionrun.client.ask import add
-    from sessionrun.client.launching.readiness import check_machine, check_ready
+    from sessionrun.client.launching.launch import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
 
     if ready:
@@ -146,7 +146,7 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
 def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
     from sessionrun.cli.preview import print_preview
     from sessionrun.cli.render import warn
-    from sessionrun.client.launching.readiness import tell_signed_out
+    from sessionrun.client.launching.launch import tell_signed_out
 
     for warning in tell_signed_out(planned.spec) if ready else ():
         warn(warning)

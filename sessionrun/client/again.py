@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import load_config
-from sessionrun.client.launching.readiness import check_ready
+from sessionrun.client.launching.launch import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import (
     agents_of,
@@ -155,11 +155,7 @@ def _look_ahead(spec: SessionSpec, tasks: Sequence[TaskState], change: Change, *
 
 
 def _check_size(what: str, text: str) -> None:
-    """Check that a text has room in a request.
-
-    Raises:
-        InputError: it is too long, or no UTF-8.
-    """
+    """Check that a text has room in a request."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

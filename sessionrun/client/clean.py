@@ -4,8 +4,7 @@ A session's directory goes only while we hold all its locks, so that no process 
 process of its jobs lives; and only if its repository has no worktree or branch that only its claims name.  It is
 renamed first: a crash leaves trash that the next `clean` sweeps, never half a session.
 
-A dry run walks the same way and changes nothing.  It says what would go at most: what a worktree holds is put on a
-branch, and judged, only by a real run.
+A dry run walks the same way; what a worktree holds is put on a branch, and judged, only by a real run.
 
 With `--cache` entries of the cache that sessions share go, by the age of their last use and by size.  Businesses
 say which kinds there are.  One that a session uses, or that holds work, always stays.
@@ -76,20 +75,10 @@ def clean(
 ) -> list[dict[str, Any]]:
     """Remove sessions that have ended; return what was removed and what stays, as objects of ``clean --json``.
 
-    Args:
-        session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
-        states: only sessions of these states, else those that completed or were cancelled.
-        labels: only sessions with all these labels.
-        since: only sessions that began then (wall time) or later.
-        older_than_s: only sessions that ended so many seconds ago.
-        keep: how many of the newest stay.
-        worktrees: first remove their worktrees and branches that are not needed.
-        directories: whether the sessions go; else all are cleaned, whatever the other arguments say.
-        dry_run: change nothing, and return what would be removed at most: `would_remove`.
-
-    Raises:
-        SessionNotFound: an id names no session, or several.
-        InputError: there is no such results directory.
+    Of named sessions (ids, beginnings of ids, or names) a record also says why one stays.  Of all others go those
+    of these states, else that completed or were cancelled, with all the labels, that began `since` (wall time)
+    and ended `older_than_s` ago, but for the newest `keep`.  Their `worktrees` and branches that are not needed go
+    first; without `directories` these alone, of all sessions.  A `dry_run` says what would go at most.
     """
     folder = find_results_dir(results_dir)
     sessions = [open_session(results_dir, session_id) for session_id in session_ids] or list(
@@ -157,11 +146,7 @@ def choose(
     now: float,
     wanted: Wanted = ANY,
 ) -> tuple[list[Candidate], list[Leftover]]:
-    """The sessions to remove, oldest first, and why the others stay.
-
-    Of the sessions of which `wanted` is true and that are in one of the `states` the newest `keep` stay, and of
-    the rest those that ended less than `older_than_s` seconds before `now` (wall time).
-    """
+    """The sessions to remove, oldest first, and why the others stay; see `clean`."""
     going, staying, left = [], [], keep
     for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
         why, status = None, candidate.view["status"]
@@ -245,11 +230,7 @@ def _free(
 
 
 def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], *, dry_run: bool) -> Leftover:
-    """Rename the directory, then delete it, while we hold all its locks.
-
-    Raises:
-        OSError: it is gone, or cannot be renamed.
-    """
+    """Rename the directory, then delete it, while we hold all its locks."""
     session = candidate.session
     exports = evidence.spec.exports if evidence.spec is not None else ()
     folders = [folder for export in open_exports(exports) if (folder := export.find_outputs(session))]
@@ -344,10 +325,9 @@ def _describe_cleaned(evidence: Evidence) -> Cleaned:
 
 
 def _sweep_repositories(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove what sessions left in repositories for the next one.
+    """Remove what sessions left in repositories for the next one, under its own lock, if no process uses it.
 
-    Each is removed under its own lock, and only if no process uses it: the next session makes it anew.  A business
-    that stands on another one goes first: the last of the house.
+    A business that stands on another one goes first: the last of the house.
     """
     businesses = load_findings()[::-1]
     for business in businesses:
@@ -376,10 +356,7 @@ def clean_cache(
         older_than_s: only entries that were used last so many seconds ago.
         max_bytes: remove the longest unused ones until the cache takes no more room than that; with `older_than_s`
             an entry goes if either says so.  Without both all go that nothing needs.
-        dry_run: change nothing, and say what would go: `would_remove`.
-
-    Raises:
-        InputError: a file of the configuration cannot be used.
+        dry_run: change nothing, and say what would go.
     """
     cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
     kinds = [kind for found in load_findings() for kind in found.list_kinds()]

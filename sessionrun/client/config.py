@@ -89,10 +89,12 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def trace_settings(config: Config) -> list[InUse]:
+def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[InUse]:
     """All settings in use, also those that are not set, then the agents and prices that files name."""
+    from sessionrun.agents.table import BUILTIN
     from sessionrun.input.rows import SETTINGS
 
+    config = load_config(cwd, environ, BUILTIN)
     values, origins = config.values, config.origins
     names = [row.name for row in SETTINGS if row.config]
     settings = [InUse(name, values.get(name), origins[name] if name in values else DEFAULT) for name in names]
@@ -255,11 +257,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[st
 
 
 def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
-    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
-
-    Raises:
-        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
-    """
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
     from sessionrun.input.kinds import Misfit
     from sessionrun.model.keys import describe_id_problem
     from sessionrun.model.spec import AgentSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from sessionrun.client.reading.estimates import wilson
+from sessionrun.client.reading.comparison import wilson
 from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
 from sessionrun.doors.markup import Markup, Part, cells, document, section, table, tag
 from sessionrun.model.times import parse_time

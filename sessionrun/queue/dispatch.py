@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from sessionrun.client.launching.readiness import check_ready, tell_signed_out
+from sessionrun.client.launching.launch import check_ready, tell_signed_out
 from sessionrun.client.planning.plan import Planned
 from sessionrun.input.plan_fields import WORKERS
 from sessionrun.model.asked import FeedSpec

@@ -85,7 +85,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SEAMS = (
     "client.again",
     "client.findings",
-    "client.launching.readiness",
+    "client.launching.launch",
     "client.planning.assemble",
     "client.planning.plan",
     "client.planning.preview",

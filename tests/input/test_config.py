@@ -121,7 +121,7 @@ def test_every_setting(places: Places) -> None:
         stagger = "30s"
         """
     )
-    assert places.load() == Config(
+    assert places.load()._replace(origins={}, tables={}) == Config(
         BUILTIN,
         values={
             "agent": "claude",

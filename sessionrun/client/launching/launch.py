@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
+from sessionrun.house import find_due
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
+from sessionrun.model.spec import (
+    BUDGET_VARIABLE,
+    DEPTH_VARIABLE,
+    MAX_DEPTH,
+    AgentSpec,
+    Limits,
+    Parent,
+    SessionSpec,
+    TaskSpec,
+)
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first
@@ -51,7 +63,7 @@ def launch(
     if spec.parent is not None or JOB_MARKER in os.environ:
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    from sessionrun.client.launching.readiness import check_machine, check_ready
+    from sessionrun.client.launching.launch import check_machine, check_ready
 
     if ready:
         check_ready(spec)
@@ -245,3 +257,85 @@ def _load_parents(places: Iterable[Path]) -> Iterable[tuple[SessionDir, Mapping[
         view = load_or_warn(session, load_summary_view)
         if view is not None and view.get("parent"):
             yield session, view["parent"]
+
+
+STATUS_TIMEOUT_S: Final = 10.0
+
+_Pair = tuple[str, str]
+_START_ALL_THE_SAME = "--no-ready starts all the same"
+
+
+def check_ready(spec: SessionSpec) -> None:
+    """Refuse what would make every task of an agent fail.
+
+    Raises:
+        InputError: an agent is certainly not signed in, or its own check says that it is not ready.
+    """
+    outside = tell_signed_out(spec)
+    if outside:
+        raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
+    if not any(agent.ready for agent in spec.agents.values()):
+        return
+    from sessionrun.agents.probing import find_unready
+
+    models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
+    for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
+        models.setdefault(name, {})[model] = None
+    problems = []
+    for name, why in find_unready(spec.agents.values(), models).items():
+        mend = MENDS.get(os.path.basename(spec.agents[name].argv[0]))
+        problems.append(f"agent {name!r} is not ready: {why}{f'; {mend}' if mend else ''}")
+    if problems:
+        raise InputError(f"{'; '.join(problems)} ({_START_ALL_THE_SAME})")
+
+
+def check_machine(spec: SessionSpec) -> list[str]:
+    """Refuse what this machine cannot give the tasks; returns warnings.
+
+    Raises:
+        InputError: uv is wanted and not there, or walls cannot be built.
+    """
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ()))
+    return [warning for check in find_due("start", tasks, spec) if (warning := check(spec)) is not None]
+
+
+def tell_signed_out(spec: SessionSpec) -> list[str]:
+    """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
+    signed_out = _find_signed_out(spec).items()
+    return [
+        f"agent {name!r} is not signed in: {how}"
+        for name, how in signed_out
+        if os.path.isabs(spec.agents[name].argv[0])
+    ]
+
+
+def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
+    """How to sign in, by the name of each agent that a task would certainly find not signed in."""
+    signed_out: dict[str, str] = {}
+    for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
+        agent = spec.agents[name]
+        about = None if name in signed_out else find_known(agent)
+        use = Use((model,), args, (cwd or spec.cwd,))
+        environ = {**os.environ, **agent.env, **dict(env)}
+        if about is None:
+            continue
+        answer = find_sign_in(agent, environ, sys.platform, use)[0]
+        if answer == "no" or (answer == "cannot tell" and is_wrapper(agent) and _says_no(agent, about, environ)):
+            signed_out[name] = about.sign_in
+    return signed_out
+
+
+def _says_no(agent: AgentSpec, about: Known, environ: Mapping[str, str]) -> bool:
+    """Whether the program says itself that it is not signed in; False if it says nothing of that."""
+    from sessionrun.agents.probing import Question, ask
+
+    question = Question((agent.argv[0], *about.status), environ)
+    answers = ask({agent.name: question} if about.status else {}, timeout_s=STATUS_TIMEOUT_S)
+    return any(answer.exit_code == 1 for answer in answers.values())
+
+
+def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:
+    """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
+    env = tuple(task.env.items())
+    yield task.agent, task.cwd, task.args, task.model, env
+    yield from ((other.agent, task.cwd, (), other.model, env) for other in task.fallback)

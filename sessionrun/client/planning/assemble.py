@@ -8,20 +8,27 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.house import find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
+
+if TYPE_CHECKING:
+    from sessionrun.input.parse import Source
+    from sessionrun.input.settings import Options
+    from sessionrun.model.spec import SessionSpec
+
 
 MAX_PROMPT_TOKENS: Final = 32_000
 """What the context of the models holds for which Markdown jobs are written."""
@@ -298,3 +305,49 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
         return [need for need in at.needs if need in by_id] if at.base != "session" else []
 
     return set(walk([task.id], next_of))
+
+
+class Choice(NamedTuple):
+    """The session's default agent, and why it was chosen, as text for the user."""
+
+    name: str
+    why: str
+
+
+@frozen
+class Draft:
+    """Each step returns it with one more thing settled in `spec`; a step knows no other one.
+
+    Attributes:
+        source: the input.
+        plan: what it asks for.
+        options: what is said beside it.
+        config: the configuration; in a session to which tasks are added, that session's own comes before.
+        spec: as far as it is settled.
+        choice: the default agent.
+        into: the session, as it is now, to which the tasks will be added.
+        place: lies in the repository of the worktrees.
+        preview: nothing will be started, so agents need not be installed, and nothing is fetched.
+        remarks: lines for people.
+        skipped: how many tasks of the input were left out, for an earlier session finished them.
+    """
+
+    source: Source
+    plan: Plan
+    options: Options
+    config: Config
+    spec: SessionSpec
+    choice: Choice
+    into: SessionSpec | None
+    place: Path
+    preview: bool
+    remarks: tuple[str, ...] = ()
+    skipped: int = 0
+
+    def settle(self, **settled: Any) -> Draft:
+        """The same, with these fields of `spec`."""
+        return replace(self, spec=replace(self.spec, **settled))
+
+    def remark(self, *lines: str) -> Draft:
+        """The same, with more lines for people."""
+        return replace(self, remarks=(*self.remarks, *lines))

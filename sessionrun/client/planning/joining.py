@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.engine.requests import find_clash
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.plan import Plan
@@ -63,11 +63,7 @@ def join_session(draft: Draft) -> Draft:
 
 
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
-    """The repository of the session, if a task wants a worktree.
-
-    Raises:
-        InputError: the session has none, or the tasks want one of another.
-    """
+    """The repository of the session, if a task wants a worktree."""
     wanted = next((task for task in plan.tasks if task.workspace.kind == "worktree"), None)
     if wanted is None:
         return None

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.planning.assemble import choose_agent
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.assemble import Choice, Draft, choose_agent
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.house import describe_missing, find_due
 from sessionrun.input.fields import LIMIT_FIELDS
@@ -187,11 +186,7 @@ def settle_limits(draft: Draft) -> Draft:
 
 
 def _refuse_unknown_limits(limits: Limits) -> None:
-    """Refuse a limit of what this machine cannot say.
-
-    Raises:
-        InputError: which one.
-    """
+    """Refuse a limit of what this machine cannot say."""
     if not (limits.max_load or limits.min_free_memory):
         return
     from sessionrun.session.watches import measure_free_memory, measure_load

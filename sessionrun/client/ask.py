@@ -71,10 +71,6 @@ def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
 # --- the kinds ---
 
 
-def _has_ended(target: Target) -> bool:
-    return has_ended(target.view)
-
-
 def _has_stopped(target: Target) -> bool:
     return has_ended(target.view) or (target.named and all(map(_is_completed, target.tasks)))
 
@@ -88,10 +84,6 @@ def _is_past(target: Target) -> bool:
 
 def _is_completed(task: Mapping[str, Any]) -> bool:
     return bool(task["status"] == "completed")
-
-
-def _never(target: Target) -> bool:
-    return False
 
 
 class Kind(NamedTuple):
@@ -118,19 +110,19 @@ KINDS: Final[Mapping[str, Kind]] = {
     "cancel": Kind(("tasks", "now"), True, _has_stopped, waits=True),
     "hold": Kind(("tasks", "reason"), False, _is_past),
     "release": Kind(("tasks",), False, _is_past),
-    "retry": Kind(("tasks", "outcomes", "change"), True, _never, refused="session {id} refuses that"),
-    "continue": Kind(("tasks", "text"), True, _never, refused="task {tasks[0]!r} cannot be continued"),
+    "retry": Kind(("tasks", "outcomes", "change"), True, lambda _: False, refused="session {id} refuses that"),
+    "continue": Kind(("tasks", "text"), True, lambda _: False, refused="task {tasks[0]!r} cannot be continued"),
     "set": Kind(
         ("max_parallel",),
         False,
-        _has_ended,
+        lambda target: has_ended(target.view),
         ended="nothing of it runs any more",
         refused="session {id} cannot run {max_parallel} tasks at once",
     ),
     "add": Kind(
         ("tasks", "agents", "prices", "resources", "leavings"),
         False,
-        _has_ended,
+        lambda target: has_ended(target.view),
         ended="nothing was added: start a new one with sessionrun run FILE",
         refused="session {id} refused the tasks",
     ),

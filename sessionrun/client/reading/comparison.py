@@ -36,17 +36,6 @@ MOST_NAMES: Final = 3
 Told: TypeAlias = Literal["better", "worse", "not_told_apart"]
 
 
-class _Share(NamedTuple):
-    """How many runs of a task succeeded, and how many were judged."""
-
-    succeeded: int
-    judged: int
-
-    @property
-    def share(self) -> float:
-        return self.succeeded / self.judged
-
-
 def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:
     """The object of `status --by`."""
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
@@ -64,13 +53,14 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
 def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The groups, the best first, and each other one with how far it is behind that."""
 
-    def rank(group: Mapping[str, Any]) -> tuple[float, float]:
-        price = group["cost_per_success"]
-        return -group["pass_at"].get("1", {"estimate": -1.0})["estimate"], price["estimate"] if price else float(
-            "inf"
-        )
+    if not groups:
+        return []
 
-    first, *others = sorted(groups, key=rank) if groups else [{}]
+    def rank(group: Mapping[str, Any]) -> tuple[float, float]:
+        rate, price = group["pass_at"].get("1"), group["cost_per_success"]
+        return -rate["estimate"] if rate else 1.0, price["estimate"] if price else inf
+
+    first, *others = sorted(groups, key=rank)
     behind = [_measure_behind(first, group) for group in others]
     chances = correct_chances([found["p"] for found in behind if found])
     for group, found in zip(others, behind, strict=True):
@@ -78,26 +68,26 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
             found["p"] = round(chances.pop(0), 6)
             found["verdict"] = _judge(found)
         group["behind"] = found
-    return [first, *others] if groups else []
+    return [first, *others]
 
 
 def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
     """How many more runs of a task the first group solves than this one, on the tasks of both."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
     common = [task for task in ours if task in theirs]
-    by_task = [ours[task].share - theirs[task].share for task in common]
-    runs = sum(ours[task].judged + theirs[task].judged for task in common)
+    by_task = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    runs = sum(ours[task][1] + theirs[task][1] for task in common)
     found = estimate_difference(by_task, runs / (2 * len(common))) if common else None
     return found and {"tasks": len(common), **{key: round(value, 6) for key, value in found._asdict().items()}}
 
 
-def _share_tasks(group: Mapping[str, Any]) -> dict[str, _Share]:
-    tasks: dict[str, _Share] = {}
+def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """How many runs of each task succeeded, and how many were judged."""
+    solved, judged = Counter[str](), Counter[str]()
     for cell in group["cells"]:
-        share = tasks.get(cell["task"], _Share(0, 0))
-        judged = cell["succeeded"] + cell["failed"]
-        tasks[cell["task"]] = _Share(share.succeeded + cell["succeeded"], share.judged + judged)
-    return {task: share for task, share in tasks.items() if share.judged}
+        solved[cell["task"]] += cell["succeeded"]
+        judged[cell["task"]] += cell["succeeded"] + cell["failed"]
+    return {task: (solved[task], count) for task, count in judged.items() if count}
 
 
 def _judge(behind: Mapping[str, Any]) -> Told:
@@ -141,15 +131,13 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
     """Which groups are told apart from the one that stands first, each in a sentence."""
     first, *others = record["groups"] or [{}]
     measured = [group for group in others if group["behind"]]
-    if not measured:
-        return
     words = {"worse": "solves more than", "better": "solves less than", "not_told_apart": "is not told apart from"}
     for verdict, word in words.items():
         names = [group["key"] for group in measured if group["behind"]["verdict"] == verdict]
         if names:
             whom = "any other" if len(names) == len(others) > MOST_NAMES else ", ".join(names)
             yield f"{first['key']} {word} {whom}."
-    tasks = max(group["behind"]["tasks"] for group in measured)
+    tasks = max((group["behind"]["tasks"] for group in measured), default=LEAST_TASKS)
     if tasks < LEAST_TASKS:
         yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
 
@@ -157,9 +145,9 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
 def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
     """On how many tasks of both the first group solves more than the other one, as much, and less."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
-    ahead = [ours[task].share - theirs[task].share for task in ours if task in theirs]
-    counts = {"won": sum(one > 0 for one in ahead), "even": ahead.count(0)}
-    return {**counts, "lost": len(ahead) - sum(counts.values())}
+    common = [task for task in ours if task in theirs]
+    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    return {"won": sum(one > 0 for one in ahead), "even": ahead.count(0), "lost": sum(one < 0 for one in ahead)}
 
 
 def find_place(task: Mapping[str, Any], axis: str) -> str:
@@ -280,10 +268,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 Task = Mapping[str, Any]
 
-_PASSED: Final = 0
-_UNKNOWN: Final = 1
-_FAILED: Final = 2
-
 
 def name_group(task: Task) -> str:
     """The group of a task; as in ``status --by task`` it is the label `task`, else the task alone."""
@@ -306,17 +290,10 @@ def _rank_run(task: Task) -> tuple[float, ...]:
     stat, usage = task.get("diff_stat"), task.get("usage") or {}
     lines = stat["insertions"] + stat["deletions"] if stat else inf
     cost = usage.get("cost_usd")
-    return _find_verdict(task), lines, inf if cost is None else cost, task["num"]
-
-
-def _find_verdict(task: Task) -> int:
-    """What check and proof say together: one that failed counts more than one that passed."""
     check, proof = task.get("check"), task.get("proof")
-    passes = [check["passed"]] if check else []
-    passes += [proof == "proved"] if proof else []
-    if not passes:
-        return _UNKNOWN
-    return _PASSED if all(passes) else _FAILED
+    passes = ([check["passed"]] if check else []) + ([proof == "proved"] if proof else [])
+    verdict = 1 if not passes else 0 if all(passes) else 2  # one that failed counts more than one that passed
+    return verdict, lines, inf if cost is None else cost, task["num"]
 
 
 DOUBT: Final = 0.05

@@ -277,11 +277,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
 
 
 def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
-    """The values of a table by the names that they have here.
-
-    Raises:
-        Misfit: an unknown key, or a value that does not fit.
-    """
+    """The values of a table by the names that they have here; Misfit for an unknown key, too."""
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_fields
     from sessionrun.model.errors import suggest

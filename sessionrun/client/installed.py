@@ -24,10 +24,8 @@ VERSION_TIMEOUT_S: Final = 10.0
 class Examined:
     """One agent as it was found.
 
-    `path` is its program, `version` what the program says, `known` whether we tried such a version (None:
-    unknown) and `known_version` the version we tried.  `signed_in_by` shows that it is signed in.  `refusal` is
-    why it would not start; `ready` is None if it was not asked, `unready` what it answered.  `hint` is one line on
-    what matters most.
+    `known` is whether we tried such a version (None: unknown).  `refusal` is why it would not start; `ready` is
+    None if it was not asked, `unready` what it answered.  `hint` is one line on what matters most.
     """
 
     name: str

@@ -167,10 +167,6 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     """Examine one session or, without an id, this machine and all sessions of the results directory in use.
 
     With `fix`, do the repairs that have no risk: see sessionrun(1).
-
-    Raises:
-        SessionNotFound: the id names no session, or several.
-        InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
     records: list[dict[str, Any]] = []

@@ -49,11 +49,8 @@ def launch(
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
-    Args:
-        spec: what `plan` settled.
-        results_dir: where the session's directory is made, else in the results directory in use.
-        ready: first ask the agents that can answer whether they are ready.
-        held: no task starts until the session is released.
+    With `ready` the agents that can answer are first asked whether they are; with `held` no task starts until the
+    session is released.
 
     Raises:
         InputError: an agent is not signed in or not ready, its machine lacks what it needs, or an export is
@@ -96,11 +93,7 @@ def launch(
 
 
 def mend_exports(spec: SessionSpec) -> None:
-    """Bring the exports of a plan without tasks up to date, for no session will do it.
-
-    Raises:
-        StoreError: an export cannot be written.
-    """
+    """Bring the exports of a plan without tasks up to date, for no session will do it."""
     from sessionrun.session.exports import open_exports
 
     for export in open_exports(spec.exports):
@@ -126,10 +119,7 @@ def _tell_limits(spec: SessionSpec) -> None:
 
 
 def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, dict[str, Any] | None]:
-    """Make all that is there before the processes, or nothing of it.
-
-    Returns the descriptor of the held lock and, with exports, the first status.
-    """
+    """Make all that is there before the processes, or nothing: the held lock and, with exports, the status."""
     lock_fd = create_session(session, spec)
     try:
         if held:  # the supervisor takes it before it starts anything
@@ -176,15 +166,14 @@ def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] |
 
 
 def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec:
-    """The spec with its parent, if a job launches it, and with a budget that is not above what that job has.
-
-    Raises:
-        InputError: it would be deeper than sessions may be, or a setting cannot be used.
-    """
+    """The spec with its parent, if a job launches it, and with a budget that is not above what that job has."""
     parent = find_parent(environ)
     if parent is None:
         return spec if spec.parent is None else replace(spec, parent=None)
-    most = _load_max_depth(environ)
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import load_config
+
+    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth", MAX_DEPTH)
     if parent.depth > most:
         raise InputError(
             f"task {parent.task!r:.140} of session {parent.session_id[:8]} launches a session that would be "
@@ -205,14 +194,6 @@ def find_parent(environ: Mapping[str, str]) -> Parent | None:
     return Parent(words[0], words[1], int(depth) if depth.isdecimal() and len(depth) < 10 else 1)
 
 
-def _load_max_depth(environ: Mapping[str, str]) -> int:
-    from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.config import load_config
-
-    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth")
-    return MAX_DEPTH if most is None else most
-
-
 def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
     try:
         most = float(environ.get(BUDGET_VARIABLE, ""))
@@ -227,12 +208,7 @@ def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
 
 
 def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -> list[SessionDir]:
-    """The sessions that jobs of these launched, and those inside of them, the outer ones first.
-
-    Args:
-        sessions: where to begin.
-        tasks: only those that jobs of these tasks launched, by id; empty: of all.
-    """
+    """The sessions that jobs of these, or of these tasks, launched, and those inside, the outer ones first."""
     children: dict[str, list[tuple[SessionDir, str]]] = {}
     for session, parent in _load_parents({session.path.parent for session in sessions}):
         children.setdefault(parent["session_id"], []).append((session, parent["task"]))
@@ -266,11 +242,7 @@ _START_ALL_THE_SAME = "--no-ready starts all the same"
 
 
 def check_ready(spec: SessionSpec) -> None:
-    """Refuse what would make every task of an agent fail.
-
-    Raises:
-        InputError: an agent is certainly not signed in, or its own check says that it is not ready.
-    """
+    """Refuse an agent that is certainly not signed in, or whose own check says that it is not ready."""
     outside = tell_signed_out(spec)
     if outside:
         raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
@@ -290,11 +262,7 @@ def check_ready(spec: SessionSpec) -> None:
 
 
 def check_machine(spec: SessionSpec) -> list[str]:
-    """Refuse what this machine cannot give the tasks; returns warnings.
-
-    Raises:
-        InputError: uv is wanted and not there, or walls cannot be built.
-    """
+    """Refuse what this machine cannot give the tasks: uv, walls; returns warnings."""
     tasks = (*spec.tasks, *((spec.template,) if spec.template else ()))
     return [warning for check in find_due("start", tasks, spec) if (warning := check(spec)) is not None]
 

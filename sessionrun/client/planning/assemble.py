@@ -39,12 +39,7 @@ REFUSED_SHARE: Final = 0.9
 
 
 def add_agents(draft: Draft) -> Draft:
-    """The agents of the tasks, each with its program, and what is known of their prices; then all is checked.
-
-    Raises:
-        AgentNotFound: an agent is not installed, and this is no preview.
-        InputError: something in the plan cannot run.
-    """
+    """The agents of the tasks, each with its program, and what is known of their prices; then all is checked."""
     spec, config = draft.spec, draft.config
     tasks = tuple(task if task.agent else replace(task, agent=draft.choice.name) for task in spec.tasks)
     _check_agents_known(tasks, config.agents, draft.source.name)
@@ -158,11 +153,7 @@ def _lacks_program(command: str) -> bool:
 
 
 def foresee_prompts(spec: SessionSpec) -> list[str]:
-    """Prompts of Markdown jobs that come near to what the context of their model holds.
-
-    Raises:
-        InputError: one leaves no room for the answer.
-    """
+    """Prompts of Markdown jobs that nearly fill the context; one without room for the answer is refused."""
     if spec.dialect != MARKDOWN:
         return []
     from sessionrun.session.context_files import count_tokens
@@ -185,12 +176,7 @@ _FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_p
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
-    """The default agent: the wanted agent, else the first that is installed; in a `preview` else the first known.
-
-    Raises:
-        AgentNotFound: a task needs a default agent, none is named, and none is installed.
-        InputError: no agent has the wanted name, even if no task would use it.
-    """
+    """The default agent: the wanted one, else the first that is installed; in a `preview` else the first known."""
     if plan.agent:
         _find_agent(plan.agent, config.agents)
         return Choice(plan.agent, plan.agent_reason)
@@ -316,20 +302,11 @@ class Choice(NamedTuple):
 
 @frozen
 class Draft:
-    """Each step returns it with one more thing settled in `spec`; a step knows no other one.
+    """An input on its way: each step returns it with one more thing settled in `spec`; a step knows no other one.
 
-    Attributes:
-        source: the input.
-        plan: what it asks for.
-        options: what is said beside it.
-        config: the configuration; in a session to which tasks are added, that session's own comes before.
-        spec: as far as it is settled.
-        choice: the default agent.
-        into: the session, as it is now, to which the tasks will be added.
-        place: lies in the repository of the worktrees.
-        preview: nothing will be started, so agents need not be installed, and nothing is fetched.
-        remarks: lines for people.
-        skipped: how many tasks of the input were left out, for an earlier session finished them.
+    `into` is the session, as it is now, to which the tasks will be added: its own configuration comes before.
+    `place` lies in the repository of the worktrees.  In a `preview` agents need not be installed, and nothing is
+    fetched.  `remarks` are for people; `skipped` counts the tasks that an earlier session finished.
     """
 
     source: Source

@@ -20,11 +20,7 @@ from sessionrun.session.shared import find_counterpart
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
-    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready.
-
-    Raises:
-        SessionrunError, OSError: the repository of a plan with worktrees cannot be read.
-    """
+    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready."""
     spec = planned.spec
     states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
     needs = {task.id: task.needs for task in spec.tasks}

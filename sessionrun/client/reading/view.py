@@ -4,12 +4,8 @@ The lock is probed first and the files are read after, so that a session which e
 ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
 it is `recovering`, unless none has started yet.  Of a session that no process runs the logs are folded.
 
-What a supervisor cannot write is added here: which processes are stopped, what `clean` and `merge` did later, and
-what businesses know besides.
-
-A stopped supervisor holds its lock and looks alive, but nothing goes on.  Only the system knows it, so readers ask
-the system about the processes that status.json names.  A poll pays one read of a small file for this; what costs
-more is done only if a process was found stopped.
+What a supervisor cannot write is added here: what `clean` and `merge` did later, what businesses know besides, and
+which processes are stopped.  A stopped supervisor holds its lock and looks alive, but nothing goes on.
 """
 
 from __future__ import annotations
@@ -54,11 +50,7 @@ def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
 
 
 def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
-    """The object of status.json, corrected for what is alive.
-
-    Args:
-        merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
-    """
+    """The object of status.json, corrected for what is alive; `merged`: with what `merge` did with the work."""
     alive, led = _probe(session)
     status = session.load_status()
     if status is None or not (alive or status["ended_at"]):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import load_config
-from sessionrun.client.launching.readiness import check_ready
+from sessionrun.client.launching.launch import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import (
     agents_of,
@@ -46,10 +46,7 @@ class AskedChange(NamedTuple):
 
 
 class Retried(NamedTuple):
-    """Ids of tasks: those that are tried again because they are chosen, and these with all that come along.
-
-    `outcomes` are those by which they were chosen; empty: every outcome but success, of named tasks.
-    """
+    """Ids of chosen tasks, and these with all that come along; by which outcomes (empty: all but success)."""
 
     tried: list[str]
     every: list[str]
@@ -116,9 +113,6 @@ def settle_change(
     """The change for these tasks of a session, with the agent and the prices that the session lacks.
 
     A warning says so if a budget cannot see what the tasks will cost.
-
-    Raises:
-        InputError: it makes no sense for a task, or its agent is not there, not signed in or not ready.
     """
     for name, word in asked._asdict().items():
         if word is not None and not word.strip():
@@ -155,11 +149,7 @@ def _look_ahead(spec: SessionSpec, tasks: Sequence[TaskState], change: Change, *
 
 
 def _check_size(what: str, text: str) -> None:
-    """Check that a text has room in a request.
-
-    Raises:
-        InputError: it is too long, or no UTF-8.
-    """
+    """Check that a text has room in a request."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -172,11 +162,7 @@ def _check_size(what: str, text: str) -> None:
 
 
 def check_follow_up(view: Shown, state: State, shown: Shown, text: str) -> None:
-    """Refuse a follow-up of a task that cannot go on; warn if its agent cannot go on with its conversation.
-
-    Raises:
-        InputError: the text is empty, too long or no UTF-8, or the task has not ended, or cannot go on.
-    """
+    """Refuse a follow-up of a task that cannot go on; warn if its agent cannot go on with its conversation."""
     if not text.strip():
         raise InputError("the follow-up is empty: write what the task shall do")
     _check_size("the follow-up", text)
@@ -189,13 +175,7 @@ def check_follow_up(view: Shown, state: State, shown: Shown, text: str) -> None:
     task = state.tasks[name]
     for check in find_due("continue", [task.spec]):
         check(state.spec, task)
-    if not _has_conversation(state.spec, shown):
+    agent = state.spec.agents.get(shown["agent"])
+    needs = agent is not None and agent.prompt_kind != "script"  # a script has no conversation
+    if needs and not (agent and agent.continue_args and shown["conversation"] is not None):
         notify(f"task {name}: its agent has no conversation to go on with: it is told what was done before")
-
-
-def _has_conversation(spec: SessionSpec, task: Shown) -> bool:
-    """Whether the follow-up goes into the task's conversation; a script has none and needs none."""
-    agent = spec.agents.get(task["agent"])
-    if agent is None or agent.prompt_kind == "script":
-        return True
-    return bool(agent.continue_args) and task["conversation"] is not None

@@ -4,8 +4,11 @@ The tasks are chosen, and what makes no sense is refused.  The request is writte
 process is left, the session's processes are started again for it, or the request is kept.  The reply has the tasks
 as they were and as they are then.
 
-A task is named by its id, the beginning of that, or its number; without names the whole session is meant.  Every
-function here raises what `_ask` does.
+A task is named by its id, the beginning of that, or its number; without names the whole session is meant.
+
+All raise InputError where the session has ended, or refuses what only the caller can mend; SessionGone where no
+process of it is left, or can be started, and the request stays; StoreError where that cannot be written, or was
+refused.
 """
 
 from __future__ import annotations
@@ -33,11 +36,7 @@ TAKEN_TIMEOUT_S: Final = 60.0
 
 
 class Reply(NamedTuple):
-    """What became of a request.
-
-    `taken` is whether it was done in time.  `before` are the tasks of the request as they were before it, `tasks`
-    the same tasks now, and `view` is the session now.
-    """
+    """What became of a request: whether it was done in time, its tasks before, the session and these tasks now."""
 
     taken: bool
     before: list[dict[str, Any]]
@@ -64,20 +63,12 @@ class Target(NamedTuple):
 
 
 def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
-    """What a request is about.
-
-    Raises:
-        InputError: a name that is not a task of the session.
-    """
+    """What a request is about."""
     view = _load_latest(session)
     return Target(session, view, choose_tasks(view, names), bool(names))
 
 
 # --- the kinds ---
-
-
-def _has_ended(target: Target) -> bool:
-    return has_ended(target.view)
 
 
 def _has_stopped(target: Target) -> bool:
@@ -93,10 +84,6 @@ def _is_past(target: Target) -> bool:
 
 def _is_completed(task: Mapping[str, Any]) -> bool:
     return bool(task["status"] == "completed")
-
-
-def _never(target: Target) -> bool:
-    return False
 
 
 class Kind(NamedTuple):
@@ -123,19 +110,19 @@ KINDS: Final[Mapping[str, Kind]] = {
     "cancel": Kind(("tasks", "now"), True, _has_stopped, waits=True),
     "hold": Kind(("tasks", "reason"), False, _is_past),
     "release": Kind(("tasks",), False, _is_past),
-    "retry": Kind(("tasks", "outcomes", "change"), True, _never, refused="session {id} refuses that"),
-    "continue": Kind(("tasks", "text"), True, _never, refused="task {tasks[0]!r} cannot be continued"),
+    "retry": Kind(("tasks", "outcomes", "change"), True, lambda _: False, refused="session {id} refuses that"),
+    "continue": Kind(("tasks", "text"), True, lambda _: False, refused="task {tasks[0]!r} cannot be continued"),
     "set": Kind(
         ("max_parallel",),
         False,
-        _has_ended,
+        lambda target: has_ended(target.view),
         ended="nothing of it runs any more",
         refused="session {id} cannot run {max_parallel} tasks at once",
     ),
     "add": Kind(
         ("tasks", "agents", "prices", "resources", "leavings"),
         False,
-        _has_ended,
+        lambda target: has_ended(target.view),
         ended="nothing was added: start a new one with sessionrun run FILE",
         refused="session {id} refused the tasks",
     ),
@@ -154,13 +141,7 @@ def _ask(
     progress: Progress | None = None,
     **fields: Any,
 ) -> Reply:
-    """Make a request and wait until it is done; the reply is about the target's tasks, or those of these ids.
-
-    Raises:
-        InputError: the session has ended, or refuses what only the caller can mend.
-        SessionGone: no process of the session is left, or can be started; the request stays.
-        StoreError: the request cannot be written, or was refused.
-    """
+    """Make a request and wait until it is done; the reply is about the target's tasks, or those of these ids."""
     row, session_id = KINDS[kind], target.session.session_id
     given = {"tasks": target.ids, **fields}
     record = {"kind": kind, **{name: given[name] for name in row.fields}}
@@ -185,9 +166,11 @@ def _ask(
     if fate == "moot" and row.ended:
         raise InputError(f"session {session_id} has ended, and {row.ended}")
     now = target.reload()
-    if about is None:
-        return Reply(fate != "late", target.tasks, now.view, now.tasks)
-    before, after = ([task for task in view["tasks"] if task["id"] in about] for view in (target.view, now.view))
+    before, after = target.tasks, now.tasks
+    if about is not None:
+        before, after = (
+            [task for task in view["tasks"] if task["id"] in about] for view in (target.view, now.view)
+        )
     return Reply(fate != "late", before, now.view, after)
 
 
@@ -295,8 +278,7 @@ def retry(
 ) -> Reply:
     """Try tasks again, see `choose_retried`; the reply has these tasks, or none if there is nothing to retry.
 
-    With `asked` they get another agent, model or prompt, but not those that come along.  With `ready` such an
-    agent is asked first whether it is ready.
+    With `asked` they change, but not those that come along; with `ready` a new agent is asked whether it is ready.
     """
     from sessionrun.client.again import choose_retried, settle_change
 
@@ -346,9 +328,6 @@ def resume(session: SessionDir) -> bool:
 
     If all processes were killed after the end was recorded and before status.json showed it, they start once more,
     publish it and leave.
-
-    Raises:
-        StoreError: the logs are damaged or from a newer version, or the processes did not come up.
     """
     from sessionrun.session import launch
 

@@ -4,8 +4,7 @@ A session's directory goes only while we hold all its locks, so that no process 
 process of its jobs lives; and only if its repository has no worktree or branch that only its claims name.  It is
 renamed first: a crash leaves trash that the next `clean` sweeps, never half a session.
 
-A dry run walks the same way and changes nothing.  It says what would go at most: what a worktree holds is put on a
-branch, and judged, only by a real run.
+A dry run walks the same way; what a worktree holds is put on a branch, and judged, only by a real run.
 
 With `--cache` entries of the cache that sessions share go, by the age of their last use and by size.  Businesses
 say which kinds there are.  One that a session uses, or that holds work, always stays.
@@ -18,12 +17,12 @@ import re
 import stat
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.config import load_cache_dir
-from sessionrun.client.evidence import Evidence, find_marked, find_recorded, read_evidence
+from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
@@ -49,9 +48,6 @@ TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _LOCK_TIMEOUT_S: Final = 0.2
 """How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
-
-_BATCH: Final = 64
-"""How many sessions are locked at a time: each takes three descriptors; all share one look at the processes."""
 
 
 @frozen
@@ -79,20 +75,10 @@ def clean(
 ) -> list[dict[str, Any]]:
     """Remove sessions that have ended; return what was removed and what stays, as objects of ``clean --json``.
 
-    Args:
-        session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
-        states: only sessions of these states, else those that completed or were cancelled.
-        labels: only sessions with all these labels.
-        since: only sessions that began then (wall time) or later.
-        older_than_s: only sessions that ended so many seconds ago.
-        keep: how many of the newest stay.
-        worktrees: first remove their worktrees and branches that are not needed.
-        directories: whether the sessions go; else all are cleaned, whatever the other arguments say.
-        dry_run: change nothing, and return what would be removed at most: `would_remove`.
-
-    Raises:
-        SessionNotFound: an id names no session, or several.
-        InputError: there is no such results directory.
+    Of named sessions (ids, beginnings of ids, or names) a record also says why one stays.  Of all others go those
+    of these states, else that completed or were cancelled, with all the labels, that began `since` (wall time)
+    and ended `older_than_s` ago, but for the newest `keep`.  Their `worktrees` and branches that are not needed go
+    first; without `directories` these alone, of all sessions.  A `dry_run` says what would go at most.
     """
     folder = find_results_dir(results_dir)
     sessions = [open_session(results_dir, session_id) for session_id in session_ids] or list(
@@ -160,11 +146,7 @@ def choose(
     now: float,
     wanted: Wanted = ANY,
 ) -> tuple[list[Candidate], list[Leftover]]:
-    """The sessions to remove, oldest first, and why the others stay.
-
-    Of the sessions of which `wanted` is true and that are in one of the `states` the newest `keep` stay, and of
-    the rest those that ended less than `older_than_s` seconds before `now` (wall time).
-    """
+    """The sessions to remove, oldest first, and why the others stay; see `clean`."""
     going, staying, left = [], [], keep
     for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
         why, status = None, candidate.view["status"]
@@ -199,40 +181,35 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
     """
     cleaned: dict[str, Cleaned] = {}
     gone: set[str] = set()
-    for begin in range(0, len(going), _BATCH):
-        with ExitStack() as held:
-            ready: list[tuple[Candidate, Evidence]] = []
-            for candidate in going[begin : begin + _BATCH]:
-                session = candidate.session
-                try:
-                    evidence = read_evidence(session)
-                    cleaned[session.session_id] = _describe_cleaned(evidence)
-                    why = yield from _free(candidate, evidence, held, worktrees=worktrees, dry_run=dry_run)
-                except (SessionrunError, OSError) as error:
-                    if not os.path.lexists(session.path):
-                        continue  # another process removed it just now
-                    why = str(error)
-                if why is None:
-                    ready.append((candidate, evidence))
-                else:
-                    yield _tell(session, False, why)
-            for each in _remove_ready(ready, dry_run=dry_run):
-                yield each
-                gone |= {str(each.session_id)} if each.removed else set()
+    # one look for all: a job that began after it made the logs longer than they were for the candidate
+    marked = find_marked() if going else {}
+    for candidate in going:
+        session = candidate.session
+        try:
+            evidence = read_evidence(session)
+            cleaned[session.session_id] = _describe_cleaned(evidence)
+            why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
+            living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
+            ended = (
+                _remove(candidate, evidence, living, dry_run=dry_run)
+                if why is None
+                else _tell(session, False, why)
+            )
+        except (SessionrunError, OSError) as error:
+            if not os.path.lexists(session.path):
+                continue  # another process removed it just now
+            ended = _tell(session, False, str(error))
+        yield ended
+        gone |= {session.session_id} if ended.removed else set()
     left = [each for name, each in cleaned.items() if worktrees or name in gone]
     yield from _sweep_repositories(left, dry_run=dry_run)
 
 
 def _free(
-    candidate: Candidate, evidence: Evidence, held: ExitStack, *, worktrees: bool, dry_run: bool
+    candidate: Candidate, evidence: Evidence, *, worktrees: bool, dry_run: bool
 ) -> Generator[Leftover, None, str | None]:
-    """Why this session must stay; None: it may go, and its locks are held from here on (not in a dry run).
-
-    Raises:
-        SessionrunError, OSError: it, one of its claims or its repository cannot be read.
-    """
-    session = candidate.session
-    inode = os.lstat(session.path)
+    """Take away what a session made, as far as that is not needed; why the session must stay, or None."""
+    inode = os.lstat(candidate.session.path)
     if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
@@ -244,51 +221,38 @@ def _free(
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
-    if needed:
-        what = ", ".join(dict.fromkeys(needed))
-        return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
-    if dry_run:
-        return "a process of it lives" if session.is_alive() else None
+    what = ", ".join(dict.fromkeys(needed))
+    return (
+        f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
+        if what
+        else None
+    )
+
+
+def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], *, dry_run: bool) -> Leftover:
+    """Rename the directory, then delete it, while we hold all its locks."""
+    session = candidate.session
+    exports = evidence.spec.exports if evidence.spec is not None else ()
+    folders = [folder for export in open_exports(exports) if (folder := export.find_outputs(session))]
     try:
-        held.enter_context(session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S))
+        with nullcontext() if dry_run else session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+            if dry_run and session.is_alive():
+                return _tell(session, False, "a process of it lives")
+            if _measure_logs(session) != candidate.log_sizes:
+                return _tell(session, False, "it went on just now")
+            if living:
+                pids = ", ".join(sorted({str(each.process.pid) for each in living}))
+                return _tell(session, False, f"processes of its jobs still live: {pids}")
+            if not dry_run:
+                trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
+                delete(trash)
+                os.rename(session.path, trash)
+                delete(trash)
     except StoreError:
         os.lstat(session.path)
-        return "a process of it lives, or another command removes it"
-    return "it went on just now" if _measure_logs(session) != candidate.log_sizes else None
-
-
-def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove the directories of sessions whose locks we hold."""
-    marked = find_marked() if ready else {}
-    for candidate, evidence in ready:
-        session = candidate.session
-        living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
-        if living:
-            pids = ", ".join(sorted({str(each.process.pid) for each in living}))
-            yield _tell(session, False, f"processes of its jobs still live: {pids}")
-            continue
-        exports = evidence.spec.exports if evidence.spec is not None else ()
-        folders = [export.find_outputs(session) for export in open_exports(exports)]
-        try:
-            if not dry_run:
-                _remove(session)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            yield _tell(session, False, f"it cannot be removed: {error.strerror}")
-            continue
-        shown = ", ".join(folder for folder in folders if folder)
-        but = f" but the links in {shown}" if shown else ""
-        yield _tell(session, True, f"{candidate.view['status']}, nothing needs it{but}")
-
-
-def _remove(session: SessionDir) -> None:
-    """Rename the directory, then delete it."""
-    trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
-    if trash.exists():
-        delete(trash)
-    os.rename(session.path, trash)
-    delete(trash)
+        return _tell(session, False, "a process of it lives, or another command removes it")
+    but = f" but the links in {', '.join(folders)}" if folders else ""
+    return _tell(session, True, f"{candidate.view['status']}, nothing needs it{but}")
 
 
 def delete(path: Path) -> None:
@@ -361,10 +325,9 @@ def _describe_cleaned(evidence: Evidence) -> Cleaned:
 
 
 def _sweep_repositories(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove what sessions left in repositories for the next one.
+    """Remove what sessions left in repositories for the next one, under its own lock, if no process uses it.
 
-    Each is removed under its own lock, and only if no process uses it: the next session makes it anew.  A business
-    that stands on another one goes first: the last of the house.
+    A business that stands on another one goes first: the last of the house.
     """
     businesses = load_findings()[::-1]
     for business in businesses:
@@ -393,10 +356,7 @@ def clean_cache(
         older_than_s: only entries that were used last so many seconds ago.
         max_bytes: remove the longest unused ones until the cache takes no more room than that; with `older_than_s`
             an entry goes if either says so.  Without both all go that nothing needs.
-        dry_run: change nothing, and say what would go: `would_remove`.
-
-    Raises:
-        InputError: a file of the configuration cannot be used.
+        dry_run: change nothing, and say what would go.
     """
     cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
     kinds = [kind for found in load_findings() for kind in found.list_kinds()]

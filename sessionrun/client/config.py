@@ -2,7 +2,7 @@
 
 Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
-are passed in, but to `trace_settings`) or sessions.  Verbs that only read use `load_results_dir`, which parses
+are passed in) or sessions.  Verbs that only read use `load_results_dir`, which parses
 nothing when there is no file.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -28,17 +28,30 @@ CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
 _PREFIXES: Final = ("SESSIONRUN_", "SWEBENCH_")
 
 
+DEFAULT: Final = "default"
+
+
+class InUse(NamedTuple):
+    """A setting, its value (None: it is not set), and a file, a variable or `DEFAULT`."""
+
+    name: str
+    value: Any
+    origin: str
+
+
 class Config(NamedTuple):
     """What files and environment say.
 
     `agents` holds the built-in agents, as the files changed them, and the user's own; `prices` the prices of
     models as the user gives them; `values` the settings by their names, as far as they are set, with absolute
-    directories.
+    directories; `origins` where each of them stands, `tables` the agents and prices as the files say them.
     """
 
     agents: Mapping[str, AgentSpec]
     prices: Mapping[str, Price] = {}
     values: Mapping[str, Any] = {}
+    origins: Mapping[str, str] = {}
+    tables: Mapping[str, InUse] = {}
 
 
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
@@ -50,29 +63,25 @@ def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, Age
     Raises:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
-    agents = dict(builtin)
+    agents, merged, origins, tables = dict(builtin), dict[str, Any](), dict[str, str](), dict[str, InUse]()
     prices: dict[str, Price] = {}
-    merged: dict[str, Any] = {}
-    for file, values in read_levels(cwd, environ):
+    for file in _files(cwd, environ):
+        values = _read_settings(file, _parse_file(file))
         for name, table in values.pop("agents", {}).items():
             agents[name] = _agent(file, name, table, agents.get(name))
-        prices |= {name: _price(file, name, table) for name, table in values.pop("prices", {}).items()}
-        merged = lay_over(merged, values)
-    return Config(agents, prices, merged)
+            tables[f"agents.{name}"] = InUse(f"agents.{name}", table, str(file))
+        for name, table in values.pop("prices", {}).items():
+            prices[name] = _price(file, name, table)
+            tables[f"prices.{name}"] = InUse(f"prices.{name}", table, str(file))
+        merged = _lay_over(merged, values)
+        origins |= dict.fromkeys(values, str(file))
+    found = _read_variables(cwd, environ)
+    origins |= {name: variable for name, (variable, _) in found.items()}
+    merged = _lay_over(merged, {name: value for name, (_, value) in found.items()})
+    return Config(agents, prices, merged, origins, tables)
 
 
-ENVIRONMENT: Final = Path("environment")
-"""Stands for the variables among the files of `read_levels`."""
-
-
-def read_levels(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """What each level says, the weakest first: the user's file, the project's, and the environment."""
-    for file in _files(cwd, environ):
-        yield file, _read_settings(file, _parse_file(file))
-    yield ENVIRONMENT, _read_variables(cwd, environ)
-
-
-def lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
     """Two levels as one: another agent without a model drops the model of the weaker one."""
     merged = {**weak, **strong}
     if weak.get("agent") not in (None, merged.get("agent")) and "model" not in strong:
@@ -80,50 +89,52 @@ def lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-class ResultsDir(NamedTuple):
-    """The configured results directory, absolute, or None; and the problem, if a file could not be read."""
+def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[InUse]:
+    """All settings in use, also those that are not set, then the agents and prices that files name."""
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.rows import SETTINGS
 
-    results_dir: Path | None
-    problem: str | None = None
+    config = load_config(cwd, environ, BUILTIN)
+    values, origins = config.values, config.origins
+    names = [row.name for row in SETTINGS if row.config]
+    settings = [InUse(name, values.get(name), origins[name] if name in values else DEFAULT) for name in names]
+    return [*settings, *config.tables.values()]
 
 
-def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
-    """Find the configured results directory alone, as far as it can be known.
+def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> tuple[Path | None, str | None]:
+    """The configured results directory, absolute, or None; and the problem, if a file could not be read.
 
     Verbs that only look at sessions work although a configuration file is broken: that stops only launches.
     """
     chosen = environ.get(RESULTS_DIR_VARIABLE)
     if chosen:
-        return ResultsDir(cwd / chosen)
+        return cwd / chosen, None
     problem = None
     for file in reversed(_files(cwd, environ)):
         try:
-            settings = _parse_file(file)
-            if "results_dir" in settings:
-                values = _read_settings(file, {"results_dir": settings["results_dir"]})
-                return ResultsDir(values["results_dir"], problem)
+            found = _find_setting([file], "results_dir")
+            if found is not None:
+                return found, problem
         except InputError as error:
             problem = problem or str(error)
-    return ResultsDir(None, problem)
+    return None, problem
 
 
 def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     """Find just the cache: the environment's, or the files'; None: it is in its usual place."""
     chosen = environ.get(CACHE_DIR_VARIABLE)
-    if chosen:
-        return cwd / chosen
-    found = _find_setting(cwd, environ, "cache_dir")
-    return None if found is None else Path(found)
+    found: Path | None = cwd / chosen if chosen else _find_setting(_files(cwd, environ)[::-1], "cache_dir")
+    return found
 
 
 def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
     """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise."""
-    return _find_setting(cwd, environ, "merge_trailers") is not False
+    return _find_setting(_files(cwd, environ)[::-1], "merge_trailers") is not False
 
 
-def _find_setting(cwd: Path, environ: Mapping[str, str], name: str) -> Any:
-    """What the strongest file says of one setting; None: no file says it."""
-    for file in reversed(_files(cwd, environ)):
+def _find_setting(files: Sequence[Path], name: str) -> Any:
+    """What the first of the files says that says something of one setting; None: none does."""
+    for file in files:
         settings = _parse_file(file)
         if name in settings:
             return _read_settings(file, {name: settings[name]})[name]
@@ -227,77 +238,26 @@ def _setting_fields() -> Mapping[str, Field]:
     return table(agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config})
 
 
-def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings from environment variables; an empty variable sets nothing."""
+def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """The settings from environment variables, each with its variable; an empty variable sets nothing."""
     if not any(name.startswith(_PREFIXES) for name in environ):
         return {}
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.rows import SETTINGS
 
-    values: dict[str, Any] = {}
+    values: dict[str, tuple[str, Any]] = {}
     for row in SETTINGS:
-        for variable in row.variables:
-            if environ.get(variable):
-                try:
-                    values[row.name] = row.kind(row.kind.word(environ[variable]))
-                except Misfit as misfit:
-                    raise InputError(f"{variable}: {misfit.problem}") from None
-    for name in ("results_dir", "cache_dir"):
-        if name in values:
-            values[name] = cwd / values[name]
+        for variable in filter(environ.get, row.variables):
+            try:
+                value = row.kind(row.kind.word(environ[variable]))
+            except Misfit as misfit:
+                raise InputError(f"{variable}: {misfit.problem}") from None
+            values[row.name] = variable, cwd / value if row.name in ("results_dir", "cache_dir") else value
     return values
 
 
-DEFAULT: Final = "default"
-_TABLES: Final = ("agents", "prices")
-
-
-class InUse(NamedTuple):
-    """A setting, its value (None: it is not set), and a file, a variable or `DEFAULT`."""
-
-    name: str
-    value: Any
-    origin: str
-
-
-def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[InUse]:
-    """All settings in use, also those that are not set, then the agents and prices that files name.
-
-    Raises:
-        InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
-    """
-    from sessionrun.agents.table import BUILTIN
-    from sessionrun.input.rows import SETTINGS
-
-    load_config(cwd, environ, BUILTIN)  # it refuses what does not fit
-    merged: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    tables: dict[tuple[str, str], InUse] = {}
-    for file, values in read_levels(cwd, environ):
-        for table in _TABLES:
-            for name, value in values.pop(table, {}).items():
-                tables[table, name] = InUse(f"{table}.{name}", value, str(file))
-        for name in values:
-            origins[name] = _find_variable(name, environ) if file == ENVIRONMENT else str(file)
-        merged = lay_over(merged, values)
-    names = [row.name for row in SETTINGS if row.config]
-    settings = [InUse(name, merged.get(name), origins[name] if name in merged else DEFAULT) for name in names]
-    return [*settings, *tables.values()]
-
-
-def _find_variable(name: str, environ: Mapping[str, str]) -> str:
-    """The variable that says a setting; of two the later one counts."""
-    from sessionrun.input.rows import BY_NAME
-
-    return next(variable for variable in reversed(BY_NAME[name].variables) if environ.get(variable))
-
-
 def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
-    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
-
-    Raises:
-        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
-    """
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
     from sessionrun.input.kinds import Misfit
     from sessionrun.model.keys import describe_id_problem
     from sessionrun.model.spec import AgentSpec
@@ -317,11 +277,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
 
 
 def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
-    """The values of a table by the names that they have here.
-
-    Raises:
-        Misfit: an unknown key, or a value that does not fit.
-    """
+    """The values of a table by the names that they have here; Misfit for an unknown key, too."""
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_fields
     from sessionrun.model.errors import suggest

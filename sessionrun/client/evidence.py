@@ -35,10 +35,7 @@ _NO_LOG = LogContents([], 0)
 
 @frozen
 class Living:
-    """A living process of a job; `key` is the job's, as text.
-
-    `ours` is whether it runs as this user and in this pid namespace, so that its pid means something to the user.
-    """
+    """A living process of a job, by its key; `ours`: of this user and pid namespace, where its pid counts."""
 
     key: str
     process: Identity
@@ -121,11 +118,10 @@ def find_runs(entries: Iterable[Entry]) -> dict[JobKey, Run]:
 
 @frozen
 class Evidence:
-    """What the files of a session, and the system, say of it.
+    """What the files of a session, and the system, say of it; what cannot be read is None or empty.
 
-    `alive` is whether a process of its chain lives, `led` whether that is a supervisor.  `spec` and `state` are
-    None if they cannot be read, for the reason in `spec_fault` and `journal_fault`.  `entries` are all of the
-    journal, or none; a ledger that cannot be read is empty.  The last three are only for `doctor`: see `gather`.
+    `alive` is whether a process of its chain lives, `led` whether that is a supervisor.  The last three are for
+    `doctor` alone: see `gather`.
     """
 
     session: SessionDir
@@ -219,11 +215,7 @@ def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Ev
     """Read one session for `doctor`, with status.json and the summary; its state only if its journal is whole.
 
     Both are read before the logs: their writer appends to the logs first, so they are never ahead of logs that are
-    read later.
-
-    Args:
-        marked: the processes that carried its marker a moment before.
-        locked: we hold its locks, so no other process runs it.
+    read later.  `marked` carried its marker a moment before; `locked`: we hold its locks, so no other one runs it.
     """
     status, summary = _attempt(session.load_status)[0], _attempt(session.load_summary)[0]
     evidence = read_evidence(session)

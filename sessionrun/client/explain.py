@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sessionrun.client.evidence import Run, find_runs
+from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.telling import describe_telling
@@ -22,7 +22,6 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.errors import name_some
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
-from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import format_time
@@ -50,41 +49,28 @@ SHOWN_KEYS: Final = (
 """What `explain --json` repeats of a task."""
 
 _SHOWN_HOLDERS: Final = 8
+_OPEN: Final = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
 
 
-@frozen
-class Grounds:
-    """All that an explanation is made from.
-
-    `view` is what a reader shows of the session; `now` is wall time; `holders` are the tasks that hold tokens, by
-    resource; `damage` says which log is damaged, and where; `failure` why no supervisor leads it.
-    """
+class Grounds(NamedTuple):
+    """What an explanation is made from; `holders` are the tasks that hold tokens, by resource."""
 
     view: dict[str, Any]
     state: State
-    entries: list[Entry]
-    ledger: Ledger
-    now: float
+    evidence: Evidence
     holders: Mapping[str, list[str]]
-    damage: str | None = None
     failure: str | None = None
+    """Why no supervisor leads the session."""
 
 
 def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead.
-
-    Raises:
-        InputError: a name that is not a task of the session.
-        StoreError: the session's files are damaged.
-    """
+    """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead."""
     view, evidence = load_history(session)
     state = evidence.require()
     holders = find_holders(state)
     failure = describe_failure(session, evidence.ledger)
-    grounds = Grounds(
-        view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage, failure
-    )
-    facts = explain_session(grounds) | {"landings": _count_landings(view["tasks"])}
+    grounds = Grounds(view, state, evidence, holders, failure)
+    facts = explain_session(grounds)
     if wanted:
         tasks = choose_tasks(view, wanted)
         attempts = _tell_attempts(grounds, {shown["id"] for shown in tasks})
@@ -106,22 +92,20 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     view, state = grounds.view, grounds.state
     tasks = [_explain_task(grounds, shown) for shown in view["tasks"]]
     dead = view["status"] == "interrupted"
+    works = [
+        task for task in view["tasks"] if task.get("landing") and not task.get("mends")
+    ]  # these count by the work
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
-        "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
-        "damage": grounds.damage,
+        "landings": dict(sorted(Counter(str(task["landing"]["status"]) for task in works).items())),
+        "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.evidence.damage else None,
+        "damage": grounds.evidence.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
-
-
-def _count_landings(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How much work stands where, by the status of its landing; mends count by the work that they mend."""
-    shown = [task["landing"] for task in tasks if task.get("landing") and not task.get("mends")]
-    return dict(sorted(Counter(str(landing["status"]) for landing in shown).items()))
 
 
 def find_holders(state: State) -> dict[str, list[str]]:
@@ -149,7 +133,8 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     task = state.tasks[shown["id"]]
     waits = shown["status"] != "completed" and task.job is None
     lacking = list(_list_lacking(state, task)) if waits and not task.unmet else []
-    stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
+    probing = {name for name, provider in state.providers.items() if provider.probing}
+    stopped = [name for name in lacking if name in state.holds or name in probing]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     facts = {
@@ -162,7 +147,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": _describe_budget(state, task, lacking),
-        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
+        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
     }
     cause, why = _find_cause(grounds, task, facts)
@@ -174,10 +159,6 @@ def _list_lacking(state: State, task: TaskState) -> Iterator[str]:
         yield SLOT
     names = dict.fromkeys(lacking_tokens(state, task, {}))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)
-
-
-def _probes(state: State, resource: str) -> bool:
-    return resource in state.providers and state.providers[resource].probing
 
 
 def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
@@ -307,35 +288,25 @@ def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[d
     """The attempts of the wanted tasks, each with its jobs, as the journal has them."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     begun: dict[str, Entry | None] = {}
-    runs = find_runs(grounds.entries)
-    for entry in grounds.entries:
+    runs = find_runs(grounds.evidence.entries)
+    for entry in grounds.evidence.entries:
         event = entry.event
         if isinstance(event, JobClaimed) and event.key.task in wanted:
             task, run = event.key.task, runs[event.key]
             attempts = by_task.setdefault(task, [])
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                attempts.append(_open_attempt(grounds.state.tasks[task], event.key))
+                ran = find_ran(grounds.state.tasks[task], event.key.attempt)._asdict()
+                attempts.append({**ran, "attempt": event.key.attempt, "rounds": 0, **_OPEN, "jobs": []})
                 begun[task] = None
             begun[task] = begun[task] or run.begin
             attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
-            attempts[-1]["jobs"].append(_describe_job(grounds.ledger, event, run))
+            attempts[-1]["jobs"].append(_describe_job(grounds.evidence.ledger, event, run))
         elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
             attempt = by_task[event.task][-1]
             if attempt["outcome"] is None:
                 attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
                 attempt |= {"ended_at": _format(entry), "duration_s": _measure(begun[event.task], entry)}
     return by_task
-
-
-def _open_attempt(task: TaskState, key: JobKey) -> dict[str, Any]:
-    empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
-    return {
-        **find_ran(task, key.attempt)._asdict(),
-        "attempt": key.attempt,
-        "rounds": key.round,
-        **empty,
-        "jobs": [],
-    }
 
 
 def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]:

@@ -29,11 +29,9 @@ Fix: TypeAlias = Callable[[], object]
 
 @frozen
 class Finding:
-    """One thing that is not as it should be.
+    """One thing that is not as it should be; `plan` is what helps: a command, or what `fix` does.
 
-    `where` is a path, or names the thing in question; `plan` is what helps: a command, or what `fix` does.  `fix`
-    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.
-    `check` is the name of its check in the table.
+    A `fix` is there only if it is provably safe; it raises OSError or a SessionrunError if it fails.
     """
 
     severity: Severity
@@ -115,14 +113,6 @@ def _find_none(*_: object, **__: object) -> Iterator[Any]:
     yield from ()
 
 
-def _do_nothing(_: Repository) -> None:
-    pass
-
-
-def _say_nothing(_: State, __: TaskState) -> str:
-    return ""
-
-
 class Findings(NamedTuple):
     """What there is to be found of a business.
 
@@ -146,9 +136,9 @@ class Findings(NamedTuple):
     machine: Mapping[str, Callable[[], tuple[dict[str, Any], str]]] = {}
     take_away: Callable[..., Iterator[Leftover]] = _find_none
     sweep: Callable[..., Iterator[Leftover]] = _find_none
-    sweep_repository: Callable[[Repository], None] = _do_nothing
+    sweep_repository: Callable[[Repository], None] = lambda _: None
     list_kinds: Callable[[], Iterable[Kind]] = _find_none
-    describe_success: Callable[[State, TaskState], str] = _say_nothing
+    describe_success: Callable[[State, TaskState], str] = lambda _, __: ""
 
 
 def load_findings() -> list[Findings]:

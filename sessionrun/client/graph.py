@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
-from heapq import heappop, heappush
 
 
 def walk(begin: Iterable[str], next_of: Callable[[str], Sequence[str]]) -> Iterator[str]:
@@ -20,24 +19,10 @@ def walk(begin: Iterable[str], next_of: Callable[[str], Sequence[str]]) -> Itera
                 yield name
 
 
-def order(needs: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """The tasks, each behind all that it needs, else as they are given."""
-    names = list(needs)
-    places = {name: place for place, name in enumerate(names)}
-    sorter = TopologicalSorter({name: [need for need in needs[name] if need in places] for name in names})
-    sorter.prepare()
-    ready: list[int] = []
-    while sorter.is_active():
-        for name in sorter.get_ready():
-            heappush(ready, places[name])
-        name = names[heappop(ready)]
-        yield name
-        sorter.done(name)
-
-
 def measure_depths(needs: Mapping[str, Collection[str]]) -> dict[str, int]:
     """How many tasks are before each one in its longest chain."""
     depths: dict[str, int] = {}
-    for name in order(needs):
+    known = {name: [need for need in before if need in needs] for name, before in needs.items()}
+    for name in TopologicalSorter(known).static_order():
         depths[name] = 1 + max((depths.get(need, -1) for need in needs[name]), default=-1)
     return depths

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.agents.installed import SignedIn
 from sessionrun.client.notices import notify
@@ -20,23 +20,12 @@ if TYPE_CHECKING:
 VERSION_TIMEOUT_S: Final = 10.0
 
 
-class Host(NamedTuple):
-    """How agents would be started: with all permissions or not, by which user, in which environment and system."""
-
-    approve: bool
-    euid: int
-    environ: Mapping[str, str]
-    platform: str
-
-
 @frozen
 class Examined:
     """One agent as it was found.
 
-    `path` is its program, `version` what the program says, `known` whether we tried such a version (None:
-    unknown) and `known_version` the version we tried.  `signed_in_by` shows that it is signed in.  `refusal` is
-    why it would not start; `ready` is None if it was not asked, `unready` what it answered.  `hint` is one line on
-    what matters most.
+    `known` is whether we tried such a version (None: unknown).  `refusal` is why it would not start; `ready` is
+    None if it was not asked, `unready` what it answered.  `hint` is one line on what matters most.
     """
 
     name: str
@@ -74,37 +63,38 @@ def list_not_passed_on() -> list[str]:
 def examine_agents() -> list[Examined]:
     """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
     config = _load()
-    approve = config.values.get("approve", True)
-    return examine(config.agents, Host(approve, os.geteuid(), os.environ, sys.platform))
+    return examine(config.agents, approve=config.values.get("approve", True))
 
 
-def examine(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
-    """Examine all agents; their programs are asked side by side."""
+def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
+    """Examine all agents, as they would start with all permissions or not; programs are asked side by side."""
     from sessionrun.agents import table
     from sessionrun.agents.probing import find_unready, find_versions
 
-    path = host.environ.get("PATH")
+    path = os.environ.get("PATH")
     programs = {name: table.find_program(agent, path) for name, agent in known.items()}
     there = {name: program for name, program in programs.items() if program}
     versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
     unready = find_unready(known[name] for name in there)
-    return [_examine(agent, host, programs[name], versions.get(name), unready) for name, agent in known.items()]
+    return [
+        _examine(agent, programs[name], versions.get(name), unready.get(name), approve=approve)
+        for name, agent in known.items()
+    ]
 
 
 def _examine(
-    agent: AgentSpec, host: Host, program: str | None, version: str | None, unready: Mapping[str, str]
+    agent: AgentSpec, program: str | None, version: str | None, why: str | None, *, approve: bool
 ) -> Examined:
     from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
     from sessionrun.agents.probing import asks_about_model
     from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
 
-    about, refusal, why = find_known(agent), None, unready.get(agent.name)
-    use = Use(directories=(os.getcwd(),))
-    signed_in, shown = find_sign_in(agent, {**host.environ, **agent.env}, host.platform, use)
+    about, refusal, use = find_known(agent), None, Use(directories=(os.getcwd(),))
+    signed_in, shown = find_sign_in(agent, {**os.environ, **agent.env}, sys.platform, use)
     known = None if about is None or version is None else is_known_version(about, version)
     try:
         check_agent(agent)
-        check_startable(agent, approve=host.approve, euid=host.euid, environ=host.environ)
+        check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     except SessionrunError as error:
         refusal = str(error)
     hint = refusal

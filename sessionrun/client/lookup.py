@@ -27,29 +27,21 @@ def resolve_results_dir(given: Path | None) -> Path:
         return given
     from sessionrun.client.config import load_results_dir
 
-    chosen = load_results_dir(Path.cwd(), os.environ)
-    if chosen.problem:
-        notify(f"{chosen.problem} (nothing can be launched until that is mended)")
-    return chosen.results_dir or Path(DEFAULT_RESULTS_DIR)
+    chosen, problem = load_results_dir(Path.cwd(), os.environ)
+    if problem:
+        notify(f"{problem} (nothing can be launched until that is mended)")
+    return chosen or Path(DEFAULT_RESULTS_DIR)
 
 
 def find_results_dir(given: Path | None) -> Path:
-    """The results directory in use, for verbs that do not make it: a given directory must exist.
-
-    Raises:
-        InputError: the given directory does not exist.
-    """
+    """The results directory in use, for verbs that do not make it: a given directory must exist."""
     if given is not None and not given.is_dir():
         raise InputError(f"--results-dir: there is no directory {given}")
     return resolve_results_dir(given)
 
 
 def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
-    """Find the session that a verb is about.
-
-    Raises:
-        SessionNotFound: the id names no session, or several.
-    """
+    """Find the session that a verb is about; SessionNotFound says that there is none, or several."""
     place = find_results_dir(results_dir)
     try:
         return find_session(place, session_id)

@@ -49,10 +49,9 @@ def send(
 ) -> Fate:
     """Leave a request and wait until it was taken or, if no process is left to take it, until `is_moot`.
 
-    A request that is late stays; one that is moot is withdrawn.
+    A request that is late stays, as where SessionGone says that no process is left; a moot one is withdrawn.
 
     Raises:
-        SessionGone: no process is left, and the session must not or cannot be started again; the request stays.
         StoreError: the request cannot be written, or was refused.
     """
     deadline, starts = Deadline(timeout_s), 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.estimates import wilson
+from sessionrun.client.reading.comparison import wilson
 from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages, tell_cost
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, cells, document, join, section, table, tag

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.plan import LandingWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.errors import InputError

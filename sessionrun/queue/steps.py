@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.effects import QUEUE
 from sessionrun.input.plan import SeatsWish
 from sessionrun.input.plan_fields import FRAME

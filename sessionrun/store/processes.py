@@ -141,6 +141,20 @@ def is_alive(process: Identity) -> bool:
     return start_time(process.pid) == process.started
 
 
+def is_stopped(pid: int, started: int) -> bool:
+    """Whether that very process is stopped now, by a signal or a debugger."""
+    if _LINUX:
+        fields = _stat(pid)
+        return fields is not None and fields[0] in (b"T", b"t") and int(fields[19]) == started
+    import psutil
+
+    try:
+        status = psutil.Process(pid).status()
+    except psutil.Error:
+        return False
+    return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) and start_time(pid) == started
+
+
 class Scan:
     """All processes of this machine at one moment: identities, and pids by parent, session and marker."""
 

@@ -13,7 +13,7 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
-    from sessionrun.client.planning.draft import Draft
+    from sessionrun.client.planning.assemble import Draft
     from sessionrun.model.asked import Sandbox
     from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import first

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_looks import make_task
 
 from sessionrun.cli.comparison import comparison_lines
-from sessionrun.client.reading.comparison import compare_tasks
-from sessionrun.client.reading.estimates import (
+from sessionrun.client.reading.comparison import (
+    compare_tasks,
     correct_chances,
     estimate_difference,
     estimate_pass,

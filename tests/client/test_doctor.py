@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
-from sessionrun.client.doctor import machine
+from sessionrun.client.doctor import report
 from sessionrun.client.doctor.report import (
     OWN,
     examine,
@@ -491,16 +491,16 @@ def test_a_network_disk_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.
     mounts = {"/": "ext4", str(tmp_path): kind, str(tmp_path / "x"): "ext4"}
     seen = [SimpleNamespace(mountpoint=place, fstype=fstype) for place, fstype in mounts.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: seen)
-    (finding,) = machine.check_file_system(tmp_path / "results")
+    (finding,) = report.check_file_system(tmp_path / "results")
     assert (finding.severity, finding.where) == ("warning", str(tmp_path)) and f"({kind})" in finding.what
     for local in ("ext4", "tmpfs", "overlay", "apfs"):
         seen[1].fstype = local
-        assert not list(machine.check_file_system(tmp_path / "results"))
+        assert not list(report.check_file_system(tmp_path / "results"))
 
 
 def test_network_disks_are_known(tmp_path: Path) -> None:
-    assert machine.find_file_system(tmp_path)
-    assert not (machine.find_file_system(tmp_path) or "").startswith(machine.NETWORK)
+    assert report.find_file_system(tmp_path)
+    assert not (report.find_file_system(tmp_path) or "").startswith(report.NETWORK)
     names = {"git", "configuration", "results", "network", "space", "trash"}
     assert {name for part in (OWN, *load_findings()) for name in part.machine_checks} == {*names, "replicas"}
 

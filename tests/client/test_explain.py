@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
 from sessionrun.model.spec import OUTCOMES, TaskSpec
 from sessionrun.session.history import begin
-from sessionrun.store.logs import Ledger
 from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e go ]; do sleep 0.05; done"
@@ -214,7 +214,8 @@ def test_a_hold_with_its_reason_stops_who_needs_it(held: str, expected: dict[str
     state = begin(make_session(tasks, resources={"gpu": 1, "slot": 2}))
     apply(state, Entry(1, 1000.0, 10.0, HoldPlaced(held, "the provider said no", until=70.0)))
     view = {**project(state), "results_dir": "", "stopped": []}
-    told = explain_session(Grounds(view, state, [], Ledger(), 1000.0, find_holders(state)))
+    evidence: Any = SimpleNamespace(damage=None, now=1000.0)
+    told = explain_session(Grounds(view, state, evidence, find_holders(state)))
     assert causes(told) == expected
     hold = {"resource": held, "reason": "the provider said no", "until": "1970-01-01T00:17:40.000Z"}
     assert told["holds"] == [hold]

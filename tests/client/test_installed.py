@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from conftest import Command
@@ -27,7 +28,7 @@ from sessionrun.agents.callers import CALLERS
 from sessionrun.agents.installed import PROGRAMS, Use, find_known, find_sign_in, is_known_version
 from sessionrun.agents.probing import find_unready
 from sessionrun.agents.table import INSTALL
-from sessionrun.client.installed import Examined, Host
+from sessionrun.client.installed import Examined
 from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec
 
@@ -57,9 +58,14 @@ def install(folder: Path, name: str, script: str) -> Path:
 
 
 def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> dict[str, Examined]:
-    host = Host(True, euid, {"PATH": str(folder), "HOME": os.environ["HOME"], **environ}, "linux")
     known = {**table.BUILTIN, **{agent.name: agent for agent in own}}
-    return {one.name: one for one in examine_agents(known, host)}
+    here = {"PATH": str(folder), "HOME": os.environ["HOME"], **environ}
+    with (
+        patch.dict(os.environ, here, clear=True),
+        patch("os.geteuid", lambda: euid),
+        patch("sys.platform", "linux"),
+    ):
+        return {one.name: one for one in examine_agents(known, approve=True)}
 
 
 @pytest.mark.parametrize(("name", "known"), PROGRAMS.items())

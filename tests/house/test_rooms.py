@@ -85,7 +85,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SEAMS = (
     "client.again",
     "client.findings",
-    "client.launching.readiness",
+    "client.launching.launch",
     "client.planning.assemble",
     "client.planning.plan",
     "client.planning.preview",
@@ -438,7 +438,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
-        ("sessionrun.session.limits", "session.main client.launching.launch client.doctor.machine"),
+        ("sessionrun.session.limits", "session.main client.launching.launch client.doctor.report"),
         (
             "sessionrun.session.local",
             "session.main cluster.dask_executor cluster.node cluster.slurm_executor",

@@ -16,7 +16,7 @@ import sessionrun as package
 from sessionrun.cli.argv import KNOWN
 from sessionrun.client.config import Config
 from sessionrun.client.findings import Findings
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.assemble import Choice, Draft
 from sessionrun.client.schemas.outputs import OUTPUTS
 from sessionrun.engine.rules import Rules
 from sessionrun.house import ASKED, HOUSE, STEPS, Business, Step, find_due, load

@@ -77,7 +77,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 def test_nothing_said(places: Places) -> None:
     config = places.load()
-    assert config == Config(agents=BUILTIN)
+    assert config._replace(origins={}, tables={}) == Config(agents=BUILTIN)
     assert load_results_dir(places.deep, places.environ()) == (None, None)
 
 
@@ -121,7 +121,7 @@ def test_every_setting(places: Places) -> None:
         stagger = "30s"
         """
     )
-    assert places.load() == Config(
+    assert places.load()._replace(origins={}, tables={}) == Config(
         BUILTIN,
         values={
             "agent": "claude",
@@ -176,7 +176,7 @@ def test_every_variable(places: Places) -> None:
         SESSIONRUN_RESULTS_DIR="runs",
         SESSIONRUN_YOLO="Yes",
     )
-    assert config == Config(
+    assert config._replace(origins={}, tables={}) == Config(
         BUILTIN,
         values={
             "agent": "codex",
@@ -261,11 +261,11 @@ def test_results_dir_alone(places: Places) -> None:
 def test_what_readers_make_of_a_broken_file(places: Places, text: str, problem: str) -> None:
     file = places.project(text)
     found = load_results_dir(places.deep, places.environ())
-    assert found.results_dir is None
-    assert found.problem is not None
-    assert found.problem.startswith(f"{file}: {problem}")
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1].startswith(f"{file}: {problem}")
     places.user('results_dir = "/runs"')
-    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), found.problem)
+    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), found[1])
 
 
 def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> None:
@@ -292,7 +292,7 @@ def test_a_poll_imports_nothing_for_it(places: Places) -> None:
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
         "from sessionrun.client.config import load_results_dir\n"
-        "assert load_results_dir(Path.cwd(), os.environ).results_dir is None\n"
+        "assert load_results_dir(Path.cwd(), os.environ)[0] is None\n"
         "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.input'}\n"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

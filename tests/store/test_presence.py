@@ -81,13 +81,6 @@ def test_a_pid_alone_is_not_believed(key: str) -> None:
         child.kill()
 
 
-@pytest.mark.parametrize(
-    "known", [None, [], "x", {}, {"supervisor": 3}, {"supervisor": {"pid": "1", "started": 0}}]
-)
-def test_what_status_json_says_may_have_any_shape(known: object) -> None:
-    assert find_stopped(known) == []
-
-
 # --- recovering ---
 
 

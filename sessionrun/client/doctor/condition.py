@@ -285,28 +285,23 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
 def check_requests(evidence: Evidence) -> Iterator[Finding]:
     """Whether requests wait and no process takes them."""
     folder = evidence.session.path / "requests"
-    try:
-        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError:
-        return
-    for path in paths:
-        try:
-            age_s = evidence.now - path.lstat().st_mtime
-        except OSError:
-            continue  # taken just now
-        remove = f"rm {shlex.quote(str(path))}"
-        if evidence.alive and age_s < LINGERS_AFTER_S:
-            continue
+    for path in (folder / name for name in _list(folder) if not name.startswith(".")):
+        inode = _stat(path)
+        if inode is None or (evidence.alive and evidence.now - inode.st_mtime < LINGERS_AFTER_S):
+            continue  # taken just now, or soon
+        what, plan = "it waits for a supervisor", f"take it back: rm {shlex.quote(str(path))}"
         if evidence.ended:
-            yield warning(path, "it came too late: the session has ended", f"remove it: {remove}")
+            what = "it came too late: the session has ended"
         elif evidence.alive:
-            plan = "see whether the supervisor is stopped or its disk is full"
-            yield warning(path, "it was not taken for a minute", plan)
+            what, plan = (
+                "it was not taken for a minute",
+                "see whether the supervisor is stopped or its disk is full",
+            )
         elif not evidence.can_resume:
-            yield warning(path, "it will not be taken: the session cannot go on", f"take it back: {remove}")
+            what = "it will not be taken: the session cannot go on"
         else:
-            plan = f"{_resume(evidence)} carries it out; or take it back: {remove}"
-            yield warning(path, "it waits for a supervisor", plan)
+            plan = f"{_resume(evidence)} carries it out; or {plan}"
+        yield warning(path, what, plan)
 
 
 def _resume(evidence: Evidence) -> str:

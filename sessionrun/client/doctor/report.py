@@ -6,18 +6,123 @@ process interferes.  Logs that are damaged, processes and living sessions are ne
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.doctor import condition, machine
+from sessionrun.client.doctor import condition
 from sessionrun.client.evidence import Living, find_marked, gather
-from sessionrun.client.findings import Finding, Findings, load_findings
+from sessionrun.client.findings import Finding, Findings, error, load_findings, warning
 from sessionrun.client.lookup import find_results_dir, open_session
-from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.errors import InputError, NoSpace, SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
+
+NETWORK: Final = (
+    *("nfs", "cifs", "smb", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "davfs"),
+)
+"""How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
+
+_ANOTHER: Final = "choose another one: --results-dir"
+
+
+# --- what all sessions need ---
+
+
+def check_git(_: Path) -> Iterator[Finding]:
+    """Whether git is there and new enough for worktrees."""
+    from sessionrun.git import git
+
+    plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
+    try:
+        version = git.version(Path("/"))
+    except SessionrunError as fault:
+        yield warning("git", str(fault), plan)
+        return
+    if version < git.MINIMUM:
+        yield warning("git", f"this is {'.'.join(map(str, version))}", plan)
+
+
+def check_configuration(_: Path) -> Iterator[Finding]:
+    """Whether the configuration can be read, so that a launch from here can work."""
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import load_config
+
+    try:
+        load_config(Path.cwd(), os.environ, BUILTIN)
+    except InputError as fault:
+        plan = "mend it: man 5 sessionrun-input, CONFIGURATION; until then no session can be launched"
+        yield error("configuration", str(fault), plan)
+
+
+def check_results_dir(results_dir: Path) -> Iterator[Finding]:
+    """Whether we, and no other user, can make sessions."""
+    place = _find_existing(results_dir)
+    if not place.is_dir():
+        yield error(place, "it is not a directory", _ANOTHER)
+        return
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield error(place, "it cannot be written", _ANOTHER)
+    mode, quoted = place.stat().st_mode, shlex.quote(str(place))
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        what = "every user may write in it, and remove or replace sessions"
+        yield error(place, what, f"chmod o-w {quoted}, or chmod +t {quoted}")
+
+
+def check_file_system(results_dir: Path) -> Iterator[Finding]:
+    """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
+    place = _find_existing(results_dir)
+    kind = find_file_system(place)
+    if kind is not None and kind.startswith(NETWORK):
+        what = f"it is on a network file system ({kind}): locks and syncs may not hold"
+        yield warning(place, what, "choose a local disk: --results-dir")
+
+
+def check_space(results_dir: Path) -> Iterator[Finding]:
+    """Whether the disk has room left."""
+    from sessionrun.store import space
+
+    try:
+        space.check_space(results_dir)
+    except NoSpace as fault:
+        yield warning(results_dir, str(fault), "make room; sessionrun clean --older-than 7d")
+
+
+def _find_existing(path: Path) -> Path:
+    """The path, or else the nearest directory above it that exists."""
+    path = path.absolute()
+    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+
+
+def find_file_system(path: Path) -> str | None:
+    """Return the name of its type, such as ``ext4``; None where that cannot be known."""
+    import psutil
+
+    real = Path(os.path.realpath(path))
+    try:
+        mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    except (psutil.Error, OSError):
+        return None
+    return next((mounts[str(place)] for place in (real, *real.parents) if str(place) in mounts), None)
+
+
+# --- what sessions share ---
+
+
+def check_trash(results_dir: Path) -> Iterator[Finding]:
+    """Whether a removal of sessions was broken off."""
+    from sessionrun.client.clean import delete, find_trash
+
+    for path in find_trash(results_dir):
+        yield warning(path, "a session whose removal was broken off", "--fix deletes it", partial(delete, path))
+
+
+# --- the whole report ---
 
 OWN: Final = Findings(
     session_checks={
@@ -37,12 +142,12 @@ OWN: Final = Findings(
         "temporary": condition.check_temporary,
     },
     machine_checks={
-        "git": machine.check_git,
-        "configuration": machine.check_configuration,
-        "results": machine.check_results_dir,
-        "network": machine.check_file_system,
-        "space": machine.check_space,
-        "trash": machine.check_trash,
+        "git": check_git,
+        "configuration": check_configuration,
+        "results": check_results_dir,
+        "network": check_file_system,
+        "space": check_space,
+        "trash": check_trash,
     },
 )
 """What the core finds; what businesses find comes after it."""
@@ -58,39 +163,26 @@ class Report(NamedTuple):
     remaining: int
 
 
-class _Found(NamedTuple):
-    """A finding, of which session (None: of none, or of several), and whether it was repaired."""
-
-    session_id: str | None
-    finding: Finding
-    fixed: bool
-
-
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
     """Examine one session or, without an id, this machine and all sessions of the results directory in use.
 
     With `fix`, do the repairs that have no risk: see sessionrun(1).
-
-    Raises:
-        SessionNotFound: the id names no session, or several.
-        InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
-    found: list[_Found] = []
+    records: list[dict[str, Any]] = []
     if session_id:
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
         look = partial(examine_machine, folder)
-        found += _look(None, look, (lambda: apply_fixes(look())) if fix else None)
+        records += _look(None, look, lambda: apply_fixes(look()), fix=fix)
     marked = find_marked()
     for session in sessions:
         about = session, marked.get(session.session_id, [])
-        found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
+        records += _look(session.session_id, partial(examine, *about), partial(repair, *about), fix=fix)
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
-        found += [_Found(None, replace(finding, check="cluster"), False) for finding in wrong]
-    records = [_describe(each) for each in found]
+        records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records))
 
 
@@ -122,27 +214,25 @@ def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
     """Carry out the fixes of findings; return the findings whose fix was done."""
     done = []
     for finding in findings:
-        if finding.fix is None:
-            continue
-        try:
-            finding.fix()
-        except (SessionrunError, OSError):
-            continue  # it is found again, and shown as remaining
-        done.append(finding)
+        with suppress(SessionrunError, OSError):  # it is found again, and shown as remaining
+            if finding.fix is not None:
+                finding.fix()
+                done.append(finding)
     return done
 
 
 def _look(
-    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]] | None
-) -> Iterator[_Found]:
+    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]], *, fix: bool
+) -> list[dict[str, Any]]:
     """What is found, or what is left after a repair of what can be repaired."""
     findings = look()
-    fixed = mend() if mend is not None and any(finding.fix for finding in findings) else []
-    yield from (_Found(session_id, finding, True) for finding in fixed)
-    yield from (_Found(session_id, finding, False) for finding in (look() if fixed else findings))
+    fixed = mend() if fix and any(finding.fix for finding in findings) else []
+    left = look() if fixed else findings
+    done = [_describe(session_id, finding, fixed=True) for finding in fixed]
+    return done + [_describe(session_id, finding) for finding in left]
 
 
-def _describe(found: _Found) -> dict[str, Any]:
-    named = {name: getattr(found.finding, name) for name in ("check", "severity", "where", "what", "plan")}
-    fixable = found.finding.fix is not None
-    return {"session_id": found.session_id, **named, "fixable": fixable, "fixed": found.fixed}
+def _describe(session_id: str | None, finding: Finding, *, fixed: bool = False) -> dict[str, Any]:
+    """The finding as an object; of no session, or of several, if `session_id` is None."""
+    named = {name: getattr(finding, name) for name in ("check", "severity", "where", "what", "plan")}
+    return {"session_id": session_id, **named, "fixable": finding.fix is not None, "fixed": fixed}

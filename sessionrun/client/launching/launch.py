@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
+from sessionrun.house import find_due
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
+from sessionrun.model.spec import (
+    BUDGET_VARIABLE,
+    DEPTH_VARIABLE,
+    MAX_DEPTH,
+    AgentSpec,
+    Limits,
+    Parent,
+    SessionSpec,
+    TaskSpec,
+)
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first
@@ -37,11 +49,8 @@ def launch(
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
-    Args:
-        spec: what `plan` settled.
-        results_dir: where the session's directory is made, else in the results directory in use.
-        ready: first ask the agents that can answer whether they are ready.
-        held: no task starts until the session is released.
+    With `ready` the agents that can answer are first asked whether they are; with `held` no task starts until the
+    session is released.
 
     Raises:
         InputError: an agent is not signed in or not ready, its machine lacks what it needs, or an export is
@@ -51,7 +60,7 @@ def launch(
     if spec.parent is not None or JOB_MARKER in os.environ:
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    from sessionrun.client.launching.readiness import check_machine, check_ready
+    from sessionrun.client.launching.launch import check_machine, check_ready
 
     if ready:
         check_ready(spec)
@@ -102,10 +111,7 @@ def _tell_limits(spec: SessionSpec) -> None:
 
 
 def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, dict[str, Any] | None]:
-    """Make all that is there before the processes, or nothing of it.
-
-    Returns the descriptor of the held lock and, with exports, the first status.
-    """
+    """Make all that is there before the processes, or nothing: the held lock and, with exports, the status."""
     lock_fd = create_session(session, spec)
     try:
         if held:  # the supervisor takes it before it starts anything
@@ -152,15 +158,14 @@ def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] |
 
 
 def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec:
-    """The spec with its parent, if a job launches it, and with a budget that is not above what that job has.
-
-    Raises:
-        InputError: it would be deeper than sessions may be, or a setting cannot be used.
-    """
+    """The spec with its parent, if a job launches it, and with a budget that is not above what that job has."""
     parent = find_parent(environ)
     if parent is None:
         return spec if spec.parent is None else replace(spec, parent=None)
-    most = _load_max_depth(environ)
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import load_config
+
+    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth", MAX_DEPTH)
     if parent.depth > most:
         raise InputError(
             f"task {parent.task!r:.140} of session {parent.session_id[:8]} launches a session that would be "
@@ -181,14 +186,6 @@ def find_parent(environ: Mapping[str, str]) -> Parent | None:
     return Parent(words[0], words[1], int(depth) if depth.isdecimal() and len(depth) < 10 else 1)
 
 
-def _load_max_depth(environ: Mapping[str, str]) -> int:
-    from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.config import load_config
-
-    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth")
-    return MAX_DEPTH if most is None else most
-
-
 def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
     try:
         most = float(environ.get(BUDGET_VARIABLE, ""))
@@ -203,12 +200,7 @@ def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
 
 
 def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -> list[SessionDir]:
-    """The sessions that jobs of these launched, and those inside of them, the outer ones first.
-
-    Args:
-        sessions: where to begin.
-        tasks: only those that jobs of these tasks launched, by id; empty: of all.
-    """
+    """The sessions that jobs of these, or of these tasks, launched, and those inside, the outer ones first."""
     children: dict[str, list[tuple[SessionDir, str]]] = {}
     for session, parent in _load_parents({session.path.parent for session in sessions}):
         children.setdefault(parent["session_id"], []).append((session, parent["task"]))
@@ -233,3 +225,77 @@ def _load_parents(places: Iterable[Path]) -> Iterable[tuple[SessionDir, Mapping[
         view = load_or_warn(session, load_summary_view)
         if view is not None and view.get("parent"):
             yield session, view["parent"]
+
+
+STATUS_TIMEOUT_S: Final = 10.0
+
+_Pair = tuple[str, str]
+_START_ALL_THE_SAME = "--no-ready starts all the same"
+
+
+def check_ready(spec: SessionSpec) -> None:
+    """Refuse an agent that is certainly not signed in, or whose own check says that it is not ready."""
+    outside = tell_signed_out(spec)
+    if outside:
+        raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
+    if not any(agent.ready for agent in spec.agents.values()):
+        return
+    from sessionrun.agents.probing import find_unready
+
+    models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
+    for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
+        models.setdefault(name, {})[model] = None
+    problems = []
+    for name, why in find_unready(spec.agents.values(), models).items():
+        mend = MENDS.get(os.path.basename(spec.agents[name].argv[0]))
+        problems.append(f"agent {name!r} is not ready: {why}{f'; {mend}' if mend else ''}")
+    if problems:
+        raise InputError(f"{'; '.join(problems)} ({_START_ALL_THE_SAME})")
+
+
+def check_machine(spec: SessionSpec) -> list[str]:
+    """Refuse what this machine cannot give the tasks: uv, walls; returns warnings."""
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ()))
+    return [warning for check in find_due("start", tasks, spec) if (warning := check(spec)) is not None]
+
+
+def tell_signed_out(spec: SessionSpec) -> list[str]:
+    """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
+    signed_out = _find_signed_out(spec).items()
+    return [
+        f"agent {name!r} is not signed in: {how}"
+        for name, how in signed_out
+        if os.path.isabs(spec.agents[name].argv[0])
+    ]
+
+
+def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
+    """How to sign in, by the name of each agent that a task would certainly find not signed in."""
+    signed_out: dict[str, str] = {}
+    for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
+        agent = spec.agents[name]
+        about = None if name in signed_out else find_known(agent)
+        use = Use((model,), args, (cwd or spec.cwd,))
+        environ = {**os.environ, **agent.env, **dict(env)}
+        if about is None:
+            continue
+        answer = find_sign_in(agent, environ, sys.platform, use)[0]
+        if answer == "no" or (answer == "cannot tell" and is_wrapper(agent) and _says_no(agent, about, environ)):
+            signed_out[name] = about.sign_in
+    return signed_out
+
+
+def _says_no(agent: AgentSpec, about: Known, environ: Mapping[str, str]) -> bool:
+    """Whether the program says itself that it is not signed in; False if it says nothing of that."""
+    from sessionrun.agents.probing import Question, ask
+
+    question = Question((agent.argv[0], *about.status), environ)
+    answers = ask({agent.name: question} if about.status else {}, timeout_s=STATUS_TIMEOUT_S)
+    return any(answer.exit_code == 1 for answer in answers.values())
+
+
+def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:
+    """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
+    env = tuple(task.env.items())
+    yield task.agent, task.cwd, task.args, task.model, env
+    yield from ((other.agent, task.cwd, (), other.model, env) for other in task.fallback)

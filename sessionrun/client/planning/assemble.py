@@ -8,20 +8,27 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.house import find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
+
+if TYPE_CHECKING:
+    from sessionrun.input.parse import Source
+    from sessionrun.input.settings import Options
+    from sessionrun.model.spec import SessionSpec
+
 
 MAX_PROMPT_TOKENS: Final = 32_000
 """What the context of the models holds for which Markdown jobs are written."""
@@ -32,12 +39,7 @@ REFUSED_SHARE: Final = 0.9
 
 
 def add_agents(draft: Draft) -> Draft:
-    """The agents of the tasks, each with its program, and what is known of their prices; then all is checked.
-
-    Raises:
-        AgentNotFound: an agent is not installed, and this is no preview.
-        InputError: something in the plan cannot run.
-    """
+    """The agents of the tasks, each with its program, and what is known of their prices; then all is checked."""
     spec, config = draft.spec, draft.config
     tasks = tuple(task if task.agent else replace(task, agent=draft.choice.name) for task in spec.tasks)
     _check_agents_known(tasks, config.agents, draft.source.name)
@@ -151,11 +153,7 @@ def _lacks_program(command: str) -> bool:
 
 
 def foresee_prompts(spec: SessionSpec) -> list[str]:
-    """Prompts of Markdown jobs that come near to what the context of their model holds.
-
-    Raises:
-        InputError: one leaves no room for the answer.
-    """
+    """Prompts of Markdown jobs that nearly fill the context; one without room for the answer is refused."""
     if spec.dialect != MARKDOWN:
         return []
     from sessionrun.session.context_files import count_tokens
@@ -178,12 +176,7 @@ _FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_p
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
-    """The default agent: the wanted agent, else the first that is installed; in a `preview` else the first known.
-
-    Raises:
-        AgentNotFound: a task needs a default agent, none is named, and none is installed.
-        InputError: no agent has the wanted name, even if no task would use it.
-    """
+    """The default agent: the wanted one, else the first that is installed; in a `preview` else the first known."""
     if plan.agent:
         _find_agent(plan.agent, config.agents)
         return Choice(plan.agent, plan.agent_reason)
@@ -297,3 +290,40 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
         return [need for need in at.needs if need in by_id] if at.base != "session" else []
 
     return set(walk([task.id], next_of))
+
+
+class Choice(NamedTuple):
+    """The session's default agent, and why it was chosen, as text for the user."""
+
+    name: str
+    why: str
+
+
+@frozen
+class Draft:
+    """An input on its way: each step returns it with one more thing settled in `spec`; a step knows no other one.
+
+    `into` is the session, as it is now, to which the tasks will be added: its own configuration comes before.
+    `place` lies in the repository of the worktrees.  In a `preview` agents need not be installed, and nothing is
+    fetched.  `remarks` are for people; `skipped` counts the tasks that an earlier session finished.
+    """
+
+    source: Source
+    plan: Plan
+    options: Options
+    config: Config
+    spec: SessionSpec
+    choice: Choice
+    into: SessionSpec | None
+    place: Path
+    preview: bool
+    remarks: tuple[str, ...] = ()
+    skipped: int = 0
+
+    def settle(self, **settled: Any) -> Draft:
+        """The same, with these fields of `spec`."""
+        return replace(self, spec=replace(self.spec, **settled))
+
+    def remark(self, *lines: str) -> Draft:
+        """The same, with more lines for people."""
+        return replace(self, remarks=(*self.remarks, *lines))

@@ -29,8 +29,6 @@ JOBS: Final = "jobs"
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
 
-_MAX_TEMPLATE_BYTES: Final = 1024 * 1024
-
 PROJECT_SETTINGS: Final = "worksplit.toml"
 STATUS: Final = "_jobstatus.json"
 
@@ -40,11 +38,7 @@ Given = str | Path | Mapping[str, Any] | list[Any] | None
 
 
 def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | None]:
-    """The input and the format that was asked for: of a format with a usual input, that if none is named.
-
-    Raises:
-        InputError: two inputs are named, or none is, and the usual one is not there.
-    """
+    """The input and the format that was asked for: of a format with a usual input, that if none is named."""
     named = options.get("instances")
     if named is not None and given is not None:
         raise InputError(f"FILE and --instances both name the input ({given} and {named}); keep one")
@@ -61,11 +55,7 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
 
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said beside an input: values, paths of tasks counted from here, and the text of a template.
-
-    Raises:
-        InputError: there is no such setting, a value does not fit, or the file of the template cannot be read.
-    """
+    """What is said beside an input: values, paths of tasks counted from here, and the text of a template."""
     options = read_values(SETTINGS, options)
     defaults, here = dict(options.get("defaults", {})), str(Path.cwd())
     if "cwd" in defaults:
@@ -74,32 +64,16 @@ def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
         defaults["repo"] = resolve_repo(here, defaults["repo"])
     options |= {"defaults": defaults} if defaults else {}
     if "prompt_template" in options:
-        options["prompt_template"] = _read_template(options["prompt_template"])
+        path = options["prompt_template"]
+        options["prompt_template"] = _decode(f"--prompt-template {path}", _read(path, f"--prompt-template {path}"))
     return options
 
 
-def _read_template(path: str) -> str:
-    try:
-        return read_regular(Path(os.path.realpath(path)), _MAX_TEMPLATE_BYTES).decode()
-    except UnicodeDecodeError:
-        raise InputError(f"--prompt-template {path}: it is not UTF-8") from None
-    except OSError as error:
-        raise InputError(f"--prompt-template {path}: {error.strerror}") from None
-
-
 def read_source(given: Given) -> Source:
-    """Read an input.  If the input is a value, its relative paths begin at the current directory.
-
-    Raises:
-        InputError: there is no such file, the input is missing, or a value is not JSON.
-    """
+    """Read an input.  If the input is a value, its relative paths begin at the current directory."""
+    here = str(Path.cwd())
     if isinstance(given, (Mapping, list)):
-        return Source(
-            VALUE,
-            _spell(VALUE, given if isinstance(given, list) else dict(given)),
-            str(Path.cwd()),
-            str(Path.cwd()),
-        )
+        return Source(VALUE, _spell(VALUE, given if isinstance(given, list) else dict(given)), here, here)
     file = None if given is None else str(given)
     if file is not None and file != "-":
         if os.path.isdir(file):
@@ -107,8 +81,7 @@ def read_source(given: Given) -> Source:
         if file.endswith(".md") and os.path.isfile(file):
             return _read_directory(os.path.dirname(file) or ".", os.path.basename(file))
     name, text = _read_input(file)
-    directory = Path.cwd() if name == "stdin" else Path(name).absolute().parent
-    return Source(name, text, str(directory), str(Path.cwd()))
+    return Source(name, text, here if name == "stdin" else str(Path(name).absolute().parent), here)
 
 
 def _read_directory(name: str, only: str | None) -> Source:
@@ -157,13 +130,13 @@ def _read_files(name: str) -> dict[str, bytes]:
     return {file: _read(os.path.join(name, file)) for file in names if not os.path.isdir(os.path.join(name, file))}
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, what: str | None = None) -> bytes:
     try:
         return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
     except NotRegular:
-        raise InputError(f"{path}: is not a regular file") from None
+        raise InputError(f"{what or path}: is not a regular file") from None
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{what or path}: {error.strerror}") from error
 
 
 def _read_input(file: str | None) -> tuple[str, bytes]:
@@ -208,20 +181,11 @@ class Each(NamedTuple):
         """Put the item into the places of a text."""
         names = {"": self.text, ".": os.path.splitext(self.text)[0], "/": os.path.basename(self.text)}
         known = {**names, "n": str(self.number)}
-        return _PLACES.sub(lambda place: _find(place, known), text)
+        return _PLACES.sub(lambda place: f"{{{place[1]}}}" if place[2] is None else known[place[2]], text)
 
 
 def make_source(given: Given, options: Mapping[str, Any]) -> Source:
-    """Read the input that is meant: prompts of the command line, or a file, and each task for each item.
-
-    Args:
-        given: as of `plan`; None if the prompts are the input.
-        options: what is said beside it, of which these are read: `prompts`, a `title` for them, and `each`: a
-            pattern of files, ``@`` and a file with a line for each item, or ``-``: lines on standard input.
-
-    Raises:
-        InputError: there are no items, standard input is to be read twice, or no place says where an item goes.
-    """
+    """Read the input that is meant: prompts of the command line, or a file, and each task for each item."""
     prompts, each, title = options.get("prompts", ()), options.get("each"), options.get("title")
     if not prompts:
         if title is not None:
@@ -244,11 +208,7 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
 
 
 def list_items(each: str) -> list[Each]:
-    """The items that `--each` names, in their order.
-
-    Raises:
-        InputError: there are none, or their file cannot be read.
-    """
+    """The items of `--each`: a pattern of files, ``@`` and a file of lines, or ``-``: standard input."""
     if each == STDIN:
         texts, what = _split_lines(_read_stdin()), "standard input has no lines"
     elif each.startswith("@"):
@@ -336,10 +296,6 @@ def _name(task_id: Any) -> Any:
     """An id as text: a whole number is one, too (see `input.kinds.as_id`)."""
     is_number = isinstance(task_id, int) and not isinstance(task_id, bool) and task_id != 0
     return str(task_id) if is_number else task_id
-
-
-def _find(place: re.Match[str], known: Mapping[str, str]) -> str:
-    return known[place[2]] if place[2] is not None else f"{{{place[1]}}}"
 
 
 def _name_items(texts: Sequence[str]) -> list[str]:

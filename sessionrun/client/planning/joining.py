@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.engine.requests import find_clash
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.plan import Plan
@@ -25,11 +25,7 @@ from sessionrun.model.spec import SLOT, Limits, SessionSpec, TaskSpec
 
 
 def refuse_session_options(options: Mapping[str, Any], into: SessionSpec) -> None:
-    """Refuse what would hold for the whole session.
-
-    Raises:
-        InputError: such a thing was said.
-    """
+    """Refuse what would hold for the whole session."""
     for name, value in options.items():
         row = BY_NAME[name]
         if row.scope != "session" or (name == "approve" and value == into.approve):
@@ -52,22 +48,14 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 
 
 def join_session(draft: Draft) -> Draft:
-    """The tasks with what the session to which they are added has already.
-
-    Raises:
-        InputError: the input says what holds for the whole session, or the tasks want what it does not have.
-    """
+    """The tasks with what the session has already; refuse what holds for it as a whole, or it does not have."""
     into = draft.into
     assert into is not None
     return _join_plan(draft.settle(repository=_join_repository(draft.plan, into)), into)
 
 
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
-    """The repository of the session, if a task wants a worktree.
-
-    Raises:
-        InputError: the session has none, or the tasks want one of another.
-    """
+    """The repository of the session, if a task wants a worktree."""
     wanted = next((task for task in plan.tasks if task.workspace.kind == "worktree"), None)
     if wanted is None:
         return None
@@ -100,14 +88,11 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
 def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
     """Refuse limits that hold for a whole session; say what has no effect on it."""
     plan, spec = draft.plan, draft.spec
-    if plan.landing is not None and plan.landing.lands:
-        raise InputError(describe_whole("land"))
-    if plan.seats is not None:
-        raise InputError(describe_whole("worktrees"))
-    if plan.feed is not None:
-        raise InputError(describe_whole("feed"))
+    asked = {"land": plan.landing is not None and plan.landing.lands, "worktrees": plan.seats, "feed": plan.feed}
     for name in sorted(_LIMITS - {"task_budget_usd"}):
-        if getattr(plan.limits, name) not in (None, getattr(into.limits, name)):
+        asked[name] = getattr(plan.limits, name) not in (None, getattr(into.limits, name))
+    for name, value in asked.items():
+        if value not in (None, False):
             raise InputError(describe_whole(name))
     if plan.max_parallel not in (None, into.resources.get(SLOT)):
         how = f"sessionrun set {into.session_id} --max-parallel {plan.max_parallel}"
@@ -129,11 +114,7 @@ def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
 
 
 def settle_addition(planned: SessionSpec, into: SessionSpec) -> TasksAdded:
-    """What is to be added; without an id.
-
-    Raises:
-        InputError: it does not fit the session.
-    """
+    """What is to be added, without an id; InputError says that it does not fit the session."""
     from sessionrun.agents.table import leavings
 
     new = {name: agent for name, agent in planned.agents.items() if name not in into.agents}

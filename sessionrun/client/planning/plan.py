@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.planning.assemble import choose_agent
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.assemble import Choice, Draft, choose_agent
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.house import describe_missing, find_due
 from sessionrun.input.fields import LIMIT_FIELDS
@@ -62,10 +61,10 @@ def plan(
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
-        options: what is said beside the input: the options of `run`, by the names of the settings (`input.rows`),
-            each as a configuration file would have it.  Prompts in it stand in the place of the input.
+        options: the options of `run`, by the names of the settings (`input.rows`), each as a configuration file
+            would have it.  Prompts in it stand in the place of the input.
         into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
-        preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
+        preview: nothing will be started: a missing agent is a warning.
 
     Raises:
         InputError: the first problem, in one line; nothing was created.
@@ -114,13 +113,7 @@ def plan(
 
 
 def refuse_missing(draft: Draft) -> Draft:
-    """Refuse what needs a business that was taken out, and that the input does not say by a key of its own.
-
-    The tasks of a directory of job files, for example, have checks.
-
-    Raises:
-        InputError: the first field of that.
-    """
+    """Refuse what needs a business that was taken out, though no key says it: job files have checks."""
     missing = describe_missing(draft.spec)
     if missing:
         raise InputError(f"{draft.source.name}: {missing}")
@@ -128,11 +121,7 @@ def refuse_missing(draft: Draft) -> Draft:
 
 
 def leave_out_done(draft: Draft) -> Draft:
-    """Leave out the tasks that an earlier session finished; in the exports these tasks stay.
-
-    Raises:
-        InputError: `rerun` is asked for, and the input has no results file.
-    """
+    """Leave out the tasks that an earlier session finished; in the exports these tasks stay."""
     rerun = draft.options.given.get("rerun")
     if rerun and not draft.spec.exports:
         raise InputError("--rerun: this input has no results file that could tell what was finished before")
@@ -165,13 +154,7 @@ _USUAL: Final = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
 
 
 def settle_limits(draft: Draft) -> Draft:
-    """The limits where the command line wins over the input, that over the configuration.
-
-    0 means that there is no such limit.
-
-    Raises:
-        InputError: this machine cannot say what is asked for; or the command line asks for what has no effect.
-    """
+    """The limits where the command line wins over the input, that over the configuration; 0 means none."""
     limits, options = draft.spec.limits, draft.options
     settled = {
         name: first(options.choose(name, getattr(limits, name)), _USUAL.get(name)) or None
@@ -187,11 +170,7 @@ def settle_limits(draft: Draft) -> Draft:
 
 
 def _refuse_unknown_limits(limits: Limits) -> None:
-    """Refuse a limit of what this machine cannot say.
-
-    Raises:
-        InputError: which one.
-    """
+    """Refuse a limit of what this machine cannot say."""
     if not (limits.max_load or limits.min_free_memory):
         return
     from sessionrun.session.watches import measure_free_memory, measure_load

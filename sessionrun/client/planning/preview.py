@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessionrun.agents import table
-from sessionrun.client import graph
+from sessionrun.client.graph import measure_depths
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
@@ -20,15 +20,11 @@ from sessionrun.session.shared import find_counterpart
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
-    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready.
-
-    Raises:
-        SessionrunError, OSError: the repository of a plan with worktrees cannot be read.
-    """
+    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready."""
     spec = planned.spec
     states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
     needs = {task.id: task.needs for task in spec.tasks}
-    depths = graph.measure_depths(needs)
+    depths = measure_depths(needs)
     waves: list[list[str]] = [[] for _ in {*depths.values()}]  # each has all tasks with equally many before them
     for name in needs:
         waves[depths[name]].append(name)
@@ -74,7 +70,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 if has_worktree(task)
                 else None,
             }
-            for task in (states[name].spec for name in graph.order(needs))
+            for task in (states[name].spec for wave in waves for name in wave)
         ],
     }
 

@@ -8,24 +8,18 @@ Wilson's for that share of so many tasks.  Of few samples the estimate may lie o
 stretched to hold it.
 
 The group that solves most stands first.  The others are measured against it task by task: so it does not count
-that one task is harder than another.
+that one task is harder than another.  A task counts once, however often it was run: its runs are alike.  All
+intervals are of 95 %.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from functools import cache
+from math import atan2, comb, cos, exp, inf, log, pi, sin, sqrt
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from sessionrun.client.reading.estimates import (
-    DOUBT,
-    correct_chances,
-    estimate_difference,
-    estimate_pass,
-    estimate_price,
-    wilson,
-)
 from sessionrun.client.reading.money import describe_cost
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import short_id, tell_span
@@ -40,17 +34,6 @@ LEAST_TASKS: Final = 8
 MOST_NAMES: Final = 3
 
 Told: TypeAlias = Literal["better", "worse", "not_told_apart"]
-
-
-class _Share(NamedTuple):
-    """How many runs of a task succeeded, and how many were judged."""
-
-    succeeded: int
-    judged: int
-
-    @property
-    def share(self) -> float:
-        return self.succeeded / self.judged
 
 
 def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:
@@ -70,13 +53,14 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
 def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The groups, the best first, and each other one with how far it is behind that."""
 
-    def rank(group: Mapping[str, Any]) -> tuple[float, float]:
-        price = group["cost_per_success"]
-        return -group["pass_at"].get("1", {"estimate": -1.0})["estimate"], price["estimate"] if price else float(
-            "inf"
-        )
+    if not groups:
+        return []
 
-    first, *others = sorted(groups, key=rank) if groups else [{}]
+    def rank(group: Mapping[str, Any]) -> tuple[float, float]:
+        rate, price = group["pass_at"].get("1"), group["cost_per_success"]
+        return -rate["estimate"] if rate else 1.0, price["estimate"] if price else inf
+
+    first, *others = sorted(groups, key=rank)
     behind = [_measure_behind(first, group) for group in others]
     chances = correct_chances([found["p"] for found in behind if found])
     for group, found in zip(others, behind, strict=True):
@@ -84,26 +68,26 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
             found["p"] = round(chances.pop(0), 6)
             found["verdict"] = _judge(found)
         group["behind"] = found
-    return [first, *others] if groups else []
+    return [first, *others]
 
 
 def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
     """How many more runs of a task the first group solves than this one, on the tasks of both."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
     common = [task for task in ours if task in theirs]
-    by_task = [ours[task].share - theirs[task].share for task in common]
-    runs = sum(ours[task].judged + theirs[task].judged for task in common)
+    by_task = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    runs = sum(ours[task][1] + theirs[task][1] for task in common)
     found = estimate_difference(by_task, runs / (2 * len(common))) if common else None
     return found and {"tasks": len(common), **{key: round(value, 6) for key, value in found._asdict().items()}}
 
 
-def _share_tasks(group: Mapping[str, Any]) -> dict[str, _Share]:
-    tasks: dict[str, _Share] = {}
+def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """How many runs of each task succeeded, and how many were judged."""
+    solved, judged = Counter[str](), Counter[str]()
     for cell in group["cells"]:
-        share = tasks.get(cell["task"], _Share(0, 0))
-        judged = cell["succeeded"] + cell["failed"]
-        tasks[cell["task"]] = _Share(share.succeeded + cell["succeeded"], share.judged + judged)
-    return {task: share for task, share in tasks.items() if share.judged}
+        solved[cell["task"]] += cell["succeeded"]
+        judged[cell["task"]] += cell["succeeded"] + cell["failed"]
+    return {task: (solved[task], count) for task, count in judged.items() if count}
 
 
 def _judge(behind: Mapping[str, Any]) -> Told:
@@ -147,15 +131,13 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
     """Which groups are told apart from the one that stands first, each in a sentence."""
     first, *others = record["groups"] or [{}]
     measured = [group for group in others if group["behind"]]
-    if not measured:
-        return
     words = {"worse": "solves more than", "better": "solves less than", "not_told_apart": "is not told apart from"}
     for verdict, word in words.items():
         names = [group["key"] for group in measured if group["behind"]["verdict"] == verdict]
         if names:
             whom = "any other" if len(names) == len(others) > MOST_NAMES else ", ".join(names)
             yield f"{first['key']} {word} {whom}."
-    tasks = max(group["behind"]["tasks"] for group in measured)
+    tasks = max((group["behind"]["tasks"] for group in measured), default=LEAST_TASKS)
     if tasks < LEAST_TASKS:
         yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
 
@@ -163,9 +145,9 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
 def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
     """On how many tasks of both the first group solves more than the other one, as much, and less."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
-    ahead = [ours[task].share - theirs[task].share for task in ours if task in theirs]
-    counts = {"won": sum(one > 0 for one in ahead), "even": ahead.count(0)}
-    return {**counts, "lost": len(ahead) - sum(counts.values())}
+    common = [task for task in ours if task in theirs]
+    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    return {"won": sum(one > 0 for one in ahead), "even": ahead.count(0), "lost": sum(one < 0 for one in ahead)}
 
 
 def find_place(task: Mapping[str, Any], axis: str) -> str:
@@ -286,10 +268,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 Task = Mapping[str, Any]
 
-_PASSED: Final = 0
-_UNKNOWN: Final = 1
-_FAILED: Final = 2
-
 
 def name_group(task: Task) -> str:
     """The group of a task; as in ``status --by task`` it is the label `task`, else the task alone."""
@@ -312,14 +290,127 @@ def _rank_run(task: Task) -> tuple[float, ...]:
     stat, usage = task.get("diff_stat"), task.get("usage") or {}
     lines = stat["insertions"] + stat["deletions"] if stat else inf
     cost = usage.get("cost_usd")
-    return _find_verdict(task), lines, inf if cost is None else cost, task["num"]
-
-
-def _find_verdict(task: Task) -> int:
-    """What check and proof say together: one that failed counts more than one that passed."""
     check, proof = task.get("check"), task.get("proof")
-    passes = [check["passed"]] if check else []
-    passes += [proof == "proved"] if proof else []
-    if not passes:
-        return _UNKNOWN
-    return _PASSED if all(passes) else _FAILED
+    passes = ([check["passed"]] if check else []) + ([proof == "proved"] if proof else [])
+    verdict = 1 if not passes else 0 if all(passes) else 2  # one that failed counts more than one that passed
+    return verdict, lines, inf if cost is None else cost, task["num"]
+
+
+DOUBT: Final = 0.05
+
+_Z: Final = 1.959963984540054
+"""Of the normal distribution, for 95 % in the middle."""
+
+
+class Estimate(NamedTuple):
+    """A number, and the ends of its interval: None where nothing is known of them."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+class Difference(NamedTuple):
+    """How much more one arm solves than another, -1 to 1; `p` is how likely so much is by chance."""
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+def estimate_pass(runs: int, successes: int, k: int) -> float | None:
+    """The chance that at least one of k runs succeeds, without bias; None where there are fewer than `k` runs.
+
+    1 - C(n-c, k) / C(n, k) after Chen et al. 2021.
+    """
+    if runs < k:
+        return None
+    return 1.0 - comb(runs - successes, k) / comb(runs, k)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The interval of a share of `count` draws (1 or more) after Wilson.
+
+    Values between 0 and 1 vary no more than draws of 0 and 1 do: so for their mean it is never too narrow.
+    """
+    squared = _Z * _Z
+    middle = share + squared / (2 * count)
+    spread = _Z * sqrt(share * (1 - share) / count + squared / (4 * count * count))
+    whole = 1 + squared / count
+    return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
+
+
+def estimate_difference(by_task: Sequence[float], samples: float) -> Difference | None:
+    """The mean difference over tasks like these; None of fewer than two.
+
+    Student's t over tasks, with 1/(2 samples) added to the sum of squares.  Without that, tasks that all came
+    out alike would give an interval without width, and of few tasks it would be too narrow.
+
+    Args:
+        by_task: of each task, the share of runs that one arm solved less that of the other.
+        samples: how many runs of each arm a task has, on average.
+    """
+    count = len(by_task)
+    if count < 2:
+        return None
+    mean = sum(by_task) / count
+    squares = sum((value - mean) ** 2 for value in by_task) + 1 / (2 * samples)
+    error = sqrt(squares / (count - 1) / count)
+    spread = find_t(DOUBT, count - 1) * error
+    chance = find_chance(abs(mean) / error, count - 1)
+    return Difference(mean, max(-1.0, mean - spread), min(1.0, mean + spread), chance)
+
+
+def correct_chances(chances: Sequence[float]) -> list[float]:
+    """The same chances where several comparisons are made at once, after Holm."""
+    corrected, least = [0.0] * len(chances), 0.0
+    for rank, place in enumerate(sorted(range(len(chances)), key=lambda place: chances[place])):
+        least = min(1.0, max(least, chances[place] * (len(chances) - rank)))
+        corrected[place] = least
+    return corrected
+
+
+def estimate_price(costs: Sequence[float], solved: Sequence[float]) -> Estimate | None:
+    """What a success costs, given cost and successes by task; None: nothing succeeded.
+
+    The jackknife over tasks, of the logarithm.  It has no interval where one task has all successes.
+    """
+    cost, successes, count = sum(costs), sum(solved), len(costs)
+    if not successes:
+        return None
+    price = cost / successes
+    if count < 2 or cost <= 0 or any(one >= successes for one in solved) or any(one >= cost for one in costs):
+        return Estimate(price, None, None)
+    without = [log((cost - one) / (successes - own)) for one, own in zip(costs, solved, strict=True)]
+    mean = sum(without) / count
+    error = sqrt((count - 1) / count * sum((value - mean) ** 2 for value in without))
+    spread = find_t(DOUBT, count - 1) * error
+    return Estimate(price, price * exp(-spread), price * exp(spread))
+
+
+@cache
+def find_t(chance: float, df: int) -> float:
+    """The number that Student's t with `df` degrees of freedom exceeds, up or down, with this chance."""
+    low, high = 0.0, 1.0
+    while find_chance(high, df) > chance:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if find_chance(middle, df) > chance else (low, middle)
+    return high
+
+
+def find_chance(t: float, df: int) -> float:
+    """The chance that Student's t with `df` degrees of freedom is farther from 0 than `t`.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    angle = atan2(t, sqrt(df))
+    odd = df % 2
+    term, total = cos(angle) if odd else 1.0, 0.0
+    for number in range(1, df // 2 + 1):
+        total += term
+        term *= cos(angle) ** 2 * (2 * number - 1 + odd) / (2 * number + odd)
+    within = sin(angle) * total
+    return 1 - (2 / pi * (angle + within) if odd else within)

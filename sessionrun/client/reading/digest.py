@@ -64,13 +64,10 @@ class Part(NamedTuple):
 
 
 def share(parts: Sequence[Part], room: int, least: int, rest: Callable[[int], int]) -> list[list[int]]:
-    """How much room the texts of the first parts have: of so many as fit with `least` bytes of each text.
+    """How many bytes the texts of the first parts have, the most telling ones: of so many as fit in the room.
 
-    Args:
-        parts: what is to be told, the most telling first.
-        room: bytes for all of them.
-        least: so much of a text is told at least, if there is so much.
-        rest: how many bytes it takes to name the parts from a place on, which are left out.
+    At least so much of a text is told, if there is so much; `rest` is what it takes to name the parts from a place
+    on, which are left out.
     """
     count, left = 0, room
     for place, part in enumerate(parts, 1):
@@ -95,11 +92,7 @@ def divide(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def find_room(max_bytes: int, taken: int) -> int:
-    """How many bytes are left.
-
-    Raises:
-        InputError: fewer than none.
-    """
+    """How many bytes are left; InputError: fewer than none."""
     if max_bytes < taken:
         raise InputError(f"{max_bytes} bytes are too few for any answer: ask for {taken + LEAST_BYTES} or more")
     return max_bytes - taken
@@ -117,7 +110,11 @@ class _Source(NamedTuple):
 
     def measure(self) -> Part:
         """How much room the task takes, and its whole files."""
-        return Part(len(orjson.dumps(self.record)) + 1, [_find_need(path) for path in self.files.values()])
+        needs = []
+        for path in self.files.values():  # one that is long is not measured: its size says enough
+            size = find_tail(path, 0)
+            needs.append(size if size > SHORT_BYTES else _measure(_read(path, 0, size)))
+        return Part(len(orjson.dumps(self.record)) + 1, needs)
 
 
 def describe_digest(
@@ -127,11 +124,7 @@ def describe_digest(
     max_bytes: int,
     spell: Callable[[Mapping[str, Any]], bytes] = orjson.dumps,
 ) -> dict[str, Any]:
-    """The record of `results --max-bytes`.
-
-    Args:
-        tasks: the tasks of which something is to be shown.
-        spell: makes JSON of it.
+    """The record of `results --max-bytes`, of which `spell` makes JSON.
 
     Raises:
         InputError: that is too little for anything, or for the names of the tasks that are not fine.
@@ -161,7 +154,14 @@ def describe_digest(
         "more_failed": name(len(shares)) if by_id else [],
         "more_failed_numbers": [] if by_id else name(len(shares)),
         "more_fine": len(sources) - max(len(bad), len(shares)),
-        "tasks": [_fill(source, rooms) for source, rooms in shown],
+        "tasks": [
+            source.record
+            | {
+                key: make_excerpt(source.files[key], room, _measure).text
+                for key, room in zip(source.files, rooms, strict=True)
+            }
+            for source, rooms in shown
+        ],
     }
 
 
@@ -180,17 +180,6 @@ def _find_source(session: SessionDir, task: Task) -> _Source:
     for key, path in files.items():
         record |= {key: "", _SIZES[key]: find_tail(path, 0)}
     return _Source(task, record, files)
-
-
-def _fill(source: _Source, rooms: Sequence[int]) -> dict[str, Any]:
-    files = zip(source.files.items(), rooms, strict=True)
-    return source.record | {key: make_excerpt(path, room, _measure).text for (key, path), room in files}
-
-
-def _find_need(path: Path) -> int:
-    """How much room a whole file takes: measured, but where it is so long that its size says enough."""
-    size = find_tail(path, 0)
-    return size if size > SHORT_BYTES else _measure(_read(path, 0, size))
 
 
 def _find_ranges(tasks: Sequence[Task]) -> list[str]:

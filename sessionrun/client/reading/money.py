@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from sessionrun.model.errors import name_some
 from sessionrun.model.usage import Usage
 
 NAMED_MODELS: Final = 5
@@ -88,16 +89,8 @@ def tell_unpriced(tasks: Iterable[Shown]) -> str:
     unpriced = sorted(
         {model for model, usage in open_usages if usage.input_tokens is not None and usage.cost_usd is None}
     )
-    why = [f"no price for {_name(unpriced)}: add {_keys(unpriced)} to sessionrun.toml"] if unpriced else []
+    keys = f'[prices."{unpriced[0]}"]' if len(unpriced) == 1 else '[prices."MODEL"] of each'
+    why = [f"no price for {name_some(unpriced, NAMED_MODELS)}: add {keys} to sessionrun.toml"] if unpriced else []
     silent = sum(model not in unpriced for model, _ in open_usages)
     why += [f"{silent} did not report what they used"] if silent else []
     return f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})"
-
-
-def _name(models: list[str]) -> str:
-    more = len(models) - NAMED_MODELS
-    return ", ".join(models[:NAMED_MODELS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _keys(models: list[str]) -> str:
-    return f'[prices."{models[0]}"]' if len(models) == 1 else '[prices."MODEL"] of each'

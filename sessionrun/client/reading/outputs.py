@@ -91,6 +91,10 @@ def open_output(path: Path) -> int | None:
 # --- as they grow ---
 
 
+def _keep(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
 class Line(NamedTuple):
     """A line of a task's output with its end; bytes that are not UTF-8 are surrogates in `text`."""
 
@@ -102,15 +106,13 @@ class Line(NamedTuple):
 class OutputReader:
     """Reads one output file as it grows and gives out whole lines."""
 
-    def __init__(self, path: Path, task: str, stream: str, show: Callable[[bytes], str]) -> None:
+    def __init__(
+        self, path: Path, task: str, stream: str, show: Callable[[bytes], str] = _keep, lines: int | None = None
+    ) -> None:
         self.path, self._task, self._stream, self._show = path, task, stream, show
-        self._offset, self._rest = 0, b""
+        self._offset, self._rest = 0 if lines is None else find_tail(path, lines), b""
         self.has_moved = False
         """Whether the last call of `read_on` found anything new."""
-
-    def skip_to_tail(self, lines: int) -> None:
-        """Begin `lines` lines before the end."""
-        self._offset = find_tail(self.path, lines)
 
     def read_on(self) -> Iterator[Line]:
         """Give out what is new."""
@@ -157,11 +159,8 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
             raise StoreError(f"{session.status_path} is damaged: there is no agent {task['agent']!r:.80}")
         format_ = agent.output
         show = lambda line: table.render_events(format_, line)  # noqa: E731
-    readers = [
-        OutputReader(output, task["id"], "stdout", show),
-        OutputReader(session.path / task["stderr"], task["id"], "stderr", _keep),
-    ]
-    return _begin(readers, lines)
+    errors = OutputReader(session.path / task["stderr"], task["id"], "stderr", lines=lines)
+    return [OutputReader(output, task["id"], "stdout", show, lines), errors]
 
 
 def read_steps(path: Path, format_: OutputFormat, lines: int) -> list[tuple[str, float | None]]:
@@ -202,15 +201,4 @@ def open_step(
 
     paths = list_step(session, task, step, round_number, whole=True)
     streams = ((path, "stderr" if path.name == "stderr" else "stdout") for path in paths)
-    return _begin([OutputReader(path, task["id"], stream, _keep) for path, stream in streams], lines)
-
-
-def _begin(readers: list[OutputReader], lines: int | None) -> list[OutputReader]:
-    if lines is not None:
-        for reader in readers:
-            reader.skip_to_tail(lines)
-    return readers
-
-
-def _keep(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
+    return [OutputReader(path, task["id"], stream, lines=lines) for path, stream in streams]

@@ -67,10 +67,7 @@ ANY: Final = Wanted()
 
 
 class Chosen(NamedTuple):
-    """The sessions that a verb is about, in the order of the words or the newest first, and tasks of the only one.
-
-    `several` is whether the caller asked in a way that may mean more than one session.
-    """
+    """Sessions as the words name them or the newest first, tasks of the only one; whether several may be meant."""
 
     sessions: list[SessionDir]
     tasks: tuple[str, ...]
@@ -92,11 +89,7 @@ def find_views(results_dir: Path | None, wanted: Wanted, *, everywhere: bool = F
 
 
 def find_sessions(results_dir: Path | None, names: Sequence[str], wanted: Wanted = ANY) -> list[SessionDir]:
-    """The named sessions, each once, or all of the results directory if none is named, of which `wanted` is true.
-
-    Raises:
-        SessionNotFound: a name means no session, or several.
-    """
+    """The named sessions, each once, or all of the results directory, as far as `wanted` is true of them."""
     if not names:
         return [SessionDir(Path(view["results_dir"])) for view in find_views(results_dir, wanted)]
     return _keep([open_session(results_dir, name) for name in names], wanted)
@@ -172,11 +165,7 @@ def _sort_words(
 
 
 def _find_other(results_dir: Path | None, word: str, view: Mapping[str, Any], *, reads: bool) -> SessionDir | None:
-    """The session that a word behind the first means; None: it is a task of the first session, whose view this is.
-
-    Raises:
-        InputError: it may be the one or the other, or only just begins a session's id.
-    """
+    """The session that a word behind the first means; None: it is a task of the first one, whose view this is."""
     (tasks,) = match_tasks(view["tasks"], [word])
     is_task = any(word in (task["id"], str(task["num"])) for task in tasks)
     if is_task and (reads or word.isdecimal()):
@@ -203,12 +192,9 @@ def _find_other(results_dir: Path | None, word: str, view: Mapping[str, Any], *,
 
 
 def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False) -> list[dict[str, Any]]:
-    """The summaries of all sessions, the newest first; directories without a session are left out.
+    """The summaries of all sessions, the newest first, of the directory or, `everywhere`, of the user's index.
 
-    A session that cannot be read is left out, too, with a warning.
-
-    Args:
-        everywhere: those of the user's index instead, wherever they are.
+    One that cannot be read is left out, with a warning; so is a directory without a session.
     """
     return load_many(find_listed(resolve_results_dir(results_dir), everywhere=everywhere), _load_begun)
 
@@ -229,12 +215,7 @@ def find_listed(results_dir: Path, *, everywhere: bool) -> Iterable[SessionDir]:
 
 
 def _load_begun(session: SessionDir) -> dict[str, Any]:
-    """The summary of a session.  A session whose launcher was killed before the beginning counts as missing.
-
-    Raises:
-        SessionNotFound: nothing has begun here.
-        SessionrunError, OSError: as `load_summary_view`.
-    """
+    """The summary of a session; one whose launcher was killed before the beginning counts as missing."""
     from sessionrun.store.creation import has_begun
 
     view = load_summary_view(session)

@@ -1,11 +1,8 @@
 """Why tasks failed or did not land: the telling lines of the step that failed, the end of what it printed.
 
-All verbs that say why a task failed take them from here.  Hidden tests are only counted: what they print tells
-what the agent must not know, and a digest may be read by an agent.
-
-What is told of a task stands in this order: what the step printed last at which it failed, what the agent printed
-last on standard error, and the last line of its answer, which is only what it *said*.  It is told once for all
-tasks of which the same is true.
+Hidden tests are only counted: what they print tells what the agent must not know, and a digest may be read by an
+agent.  What is told of a task stands in this order: what the step printed last at which it failed, what the agent
+printed last on standard error, and the last line of its answer, which is only what it *said*.
 """
 
 from __future__ import annotations
@@ -71,10 +68,7 @@ class Section(NamedTuple):
 def add_tellings(
     session: SessionDir, tasks: Sequence[dict[str, Any]], room: int | None = None
 ) -> list[dict[str, Any]]:
-    """The tasks, those that need a look with `telling`: the step and its lines, if it printed any.
-
-    With `room` all lines together have at most so many bytes, an equal part for each task.
-    """
+    """The tasks, those that need a look with `telling`; in the `room` (bytes) for all each has an equal part."""
     share = None if room is None else room // max(1, sum(map(needs_look, tasks)))
     if share is not None and share < LEAST_BYTES:
         return list(tasks)

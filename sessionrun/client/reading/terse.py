@@ -43,11 +43,7 @@ def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
 def choose_fields(
     view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], fields: Sequence[str]
 ) -> dict[str, Any]:
-    """The given keys of the session and of its tasks; a key that both have is shown of both.
-
-    Raises:
-        InputError: neither has such a key.
-    """
+    """The given keys of the session and of its tasks; a key that both have is shown of both."""
     head = [key for key in fields if key in view and key != "tasks"]
     of_task = [key for key in fields if any(key in task for task in view["tasks"])]
     unknown = next((key for key in fields if key not in head and key not in of_task), None)
@@ -85,10 +81,6 @@ def load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], list[di
     """The view of a session, and those of its tasks that are not as they were at the cursor `since`.
 
     A task of a session whose processes are gone may be shown although it did not change.
-
-    Raises:
-        InputError: the session has not come as far as the cursor.
-        StoreError: the session's files are damaged.
     """
     view = load_view(session)
     if view["seq"] < since:  # status.json may lag behind what a reader without a supervisor saw

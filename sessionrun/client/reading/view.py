@@ -4,19 +4,14 @@ The lock is probed first and the files are read after, so that a session which e
 ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
 it is `recovering`, unless none has started yet.  Of a session that no process runs the logs are folded.
 
-What a supervisor cannot write is added here: which processes are stopped, what `clean` and `merge` did later, and
-what businesses know besides.
-
-A stopped supervisor holds its lock and looks alive, but nothing goes on.  Only the system knows it, so readers ask
-the system about the processes that status.json names.  A poll pays one read of a small file for this; what costs
-more is done only if a process was found stopped.
+What a supervisor cannot write is added here: what `clean` and `merge` did later, what businesses know besides, and
+which processes are stopped.  A stopped supervisor holds its lock and looks alive, but nothing goes on.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -42,68 +37,20 @@ if TYPE_CHECKING:
 ROLES: Final = ("root", "keeper", "supervisor")
 """The processes of a session that `processes` of status.json may name."""
 
-_LINUX: Final = sys.platform.startswith("linux")
 
-
-def find_stopped(known: object) -> list[str]:
-    """The roles of the processes that are stopped now; `known` is `processes` of status.json, of any shape."""
-    if not isinstance(known, Mapping):
+def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
+    """The roles of the processes that are stopped now; `known` is `processes` of status.json."""
+    if not known:
         return []
-    stopped = [role for role in ROLES if _is_stopped(known.get(role))]
-    return stopped if stopped and _is_here(known) else []
-
-
-def _is_stopped(process: object) -> bool:
-    if not isinstance(process, Mapping):
-        return False
-    pid, started = process.get("pid"), process.get("started")
-    return isinstance(pid, int) and isinstance(started, int) and _read_state(pid, started) in ("T", "t")
-
-
-def _is_here(known: Mapping[str, Any]) -> bool:
-    """Whether the boot and the pid namespace of the known processes are ours."""
     from sessionrun.store import processes
 
-    return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
-
-
-def _read_state(pid: int, started: int) -> str | None:
-    """The state of the process with this pid and start time, as proc(5) spells it; None if it is gone."""
-    if not _LINUX:
-        return _read_state_by_psutil(pid, started)
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fields = os.read(fd, 4096).rpartition(b")")[2].split()
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return fields[0].decode() if int(fields[19]) == started else None
-
-
-def _read_state_by_psutil(pid: int, started: int) -> str | None:
-    import psutil
-
-    from sessionrun.store import processes
-
-    try:
-        stopped = psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-    except psutil.Error:
-        return None
-    if processes.start_time(pid) != started:
-        return None
-    return "T" if stopped else "R"
+    roles = [(role, known[role]) for role in ROLES if known.get(role)]
+    stopped = [role for role, process in roles if processes.is_stopped(process["pid"], process["started"])]
+    return stopped if stopped and processes.is_here(known["boot_id"], known["pid_ns"]) else []
 
 
 def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
-    """The object of status.json, corrected for what is alive.
-
-    Args:
-        merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
-    """
+    """The object of status.json, corrected for what is alive; `merged`: with what `merge` did with the work."""
     alive, led = _probe(session)
     status = session.load_status()
     if status is None or not (alive or status["ended_at"]):

@@ -45,10 +45,9 @@ class Waited(NamedTuple):
 
 
 class NextEnd(NamedTuple):
-    """What ended behind the cursor.
+    """What ended behind the cursor, in the order of the ends; how many of those waited for are left, or only held.
 
-    `tasks` are in the order of their ends.  `left` counts those that were waited for and have not ended.  `cursor`
-    is for the next call.  `in_time` is false if the time was up.  `held` is whether only held tasks are left.
+    `cursor` is for the next call.  `in_time` is false if the time was up.
     """
 
     view: View
@@ -93,25 +92,20 @@ def wait(
     What is held without a known time is waited for only with `through_holds`, or while something else goes on.
 
     Raises:
-        InputError: a name that is not a task of the session.
         SessionGone: the session's processes are gone and it has not ended.
-        StoreError: the session's files are damaged.
     """
     choose_tasks(load_view(session), tasks)
-    whole = not tasks
+
+    def load() -> View:
+        return load_view(session) if tasks else load_summary_view(session)
 
     def are_done(view: View) -> bool:
-        return has_ended(view) or (not whole and all(map(is_done, choose_tasks(view, tasks))))
+        return has_ended(view) or bool(tasks and all(map(is_done, choose_tasks(view, tasks))))
 
     def is_over(view: View) -> bool:
-        return are_done(view) or (not through_holds and (is_all_held(view) if whole else is_held(view, tasks)))
+        return are_done(view) or (not through_holds and (is_held(view, tasks) if tasks else is_all_held(view)))
 
-    seen = wait_until(
-        (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
-        is_over,
-        timeout_s=timeout_s,
-        progress=progress,
-    )
+    seen = wait_until(load, is_over, timeout_s=timeout_s, progress=progress)
     view = load_view(session)
     done = seen is not None and are_done(seen)
     return Waited(view, choose_tasks(view, tasks), seen is not None, done)
@@ -126,47 +120,33 @@ def wait_for_next(
     through_holds: bool = False,
     timeout_s: float | None = None,
 ) -> NextEnd:
-    """Block until a task has ended after `since`, or none is left that could.
+    """Block until one of these tasks has ended after `since`, or none is left that could; held ones as in `wait`.
 
     Args:
-        tasks: only these, by id or number.
         since: the cursor of the call before; 0: from the beginning.
         failed: only tasks that did not succeed, or whose work did not land.
-        through_holds: wait also if all that is left is held without a known time.
-        timeout_s: how long at most.
 
     Raises:
-        InputError: a name that is not a task of the session.
         SessionGone: the session's processes are gone and it has not ended.
-        StoreError: the session's files are damaged.
     """
 
+    over = has_failed if failed else is_done
+
     def find(view: View) -> list[dict[str, Any]]:
-        return find_ended(choose_tasks(view, tasks), since=since, failed=failed)
+        chosen = choose_tasks(view, tasks)
+        ended = [task for task in chosen if over(task) and (not since or (task["ended_seq"] or 0) > since)]
+        return sorted(ended, key=lambda task: (task["ended_seq"] or 0, task["num"]))
+
+    def count_left(view: View) -> int:
+        return 0 if has_ended(view) else sum(not is_done(task) for task in choose_tasks(view, tasks))
 
     def is_over(view: View) -> bool:
-        chosen = choose_tasks(view, tasks)
-        return (
-            bool(find(view))
-            or has_ended(view)
-            or all(map(is_done, chosen))
-            or (not through_holds and is_held(view, tasks))
-        )
+        return bool(find(view)) or not count_left(view) or (not through_holds and is_held(view, tasks))
 
     seen = wait_until(lambda: load_view(session), is_over, timeout_s=timeout_s)
     view = seen or load_view(session)
-    chosen = choose_tasks(view, tasks)
-    ended = find(view)
-    left = 0 if has_ended(view) else sum(not is_done(task) for task in chosen)
-    held = not ended and bool(left) and seen is not None and not has_ended(view)
-    return NextEnd(view, ended, left, view["seq"], seen is not None, held)
-
-
-def find_ended(tasks: Sequence[dict[str, Any]], *, since: int, failed: bool) -> list[dict[str, Any]]:
-    """Those of the tasks that ended after `since`, in the order of their ends."""
-    over = has_failed if failed else is_done
-    ended = [task for task in tasks if over(task) and (not since or (task["ended_seq"] or 0) > since)]
-    return sorted(ended, key=lambda task: (task["ended_seq"] or 0, task["num"]))
+    ended, left = find(view), count_left(view)
+    return NextEnd(view, ended, left, view["seq"], seen is not None, bool(seen and left and not ended))
 
 
 def wait_for_any(
@@ -182,9 +162,8 @@ def wait_for_any(
 
     def find_over(_: View) -> bool:
         views = [load_summary_view(session) for session in sessions]
-        for session, watch, view in zip(sessions, watches, views, strict=True):
-            if has_ended(view) or watch.is_gone(view):
-                over.append(session)
+        looked = zip(sessions, watches, views, strict=True)
+        over.extend(session for session, watch, view in looked if has_ended(view) or watch.is_gone(view))
         if not over and not through_holds and all(map(is_all_held, views)):
             over.extend(sessions)
         return bool(over)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -121,34 +120,44 @@ def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> byte
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
     from sessionrun.git.private import open_fence
-    from sessionrun.session.history import find_task, load_tasks
 
-    words = (
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-        "--submodule=short",
-        "--ignore-submodules=dirty",  # to look into a submodule, git would use the settings in it
-    )
-    shape = ("--stat",) if stat else ("--binary", "--full-index")
-    argv = ("diff", *words, *shape, find_work_base(task) or "")
+    shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
+    words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+    argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
     repository = _load_repository(session, task)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            links = find_task(session, load_tasks(session), task["id"]).links
-            git, folder = _find_git(fence, Path(task["worktree"])), None
-            walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
-            if walls.is_dir():
-                from sessionrun.worktrees.own import open_reader
-
-                own = open_reader(fence, walls, task["branch"], git)
-                git, folder = own.git, own.scratch
-            return _diff_worktree(git, links, argv, repository, folder)
+            git, tree = _write_worktree(session, task, fence)
+            return git(*argv, tree)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
         return main(*argv, branch) if branch else b""
+
+
+def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> tuple[Git, str]:
+    """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
+    from sessionrun.git.repository import ignore_words
+    from sessionrun.model.places import Place
+    from sessionrun.session.history import find_task, load_tasks
+    from sessionrun.walls.argv import OWN_GIT
+    from sessionrun.worktrees.own import open_reader
+    from sessionrun.worktrees.park import write_worktree
+    from sessionrun.worktrees.request import WorkspaceRequest
+    from sessionrun.worktrees.site import Brought, Site, find_git, find_links
+
+    repository, path = fence.repository, Path(task["worktree"])
+    links = find_task(session, load_tasks(session), task["id"]).links
+    place = Place(branch=task["branch"], worktree=str(path), base_commit=task["base_commit"])
+    request = WorkspaceRequest(repository, session.session_id, task["id"], "", links, place)
+    git, folder, own, real = find_git(fence, request, path), fence.common, None, Path(repository.common_dir)
+    walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
+    if walls.is_dir():
+        own = open_reader(fence, walls, task["branch"], git)
+        git, folder, real = own.git, own.scratch, own.folder / OWN_GIT
+    git = git.on_trial(folder / "new-objects", real)
+    brought = Brought(path, find_links(request))
+    site = Site(fence, git, request, brought, ignore_words(repository, folder), folder, own)
+    return git, write_worktree(site).tree
 
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
@@ -162,38 +171,3 @@ def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     return repository
-
-
-def _find_git(fence: Fence, worktree: Path) -> Git:
-    """Git in a worktree of ours; an error if its link to the repository is gone."""
-    from sessionrun.worktrees.registration import find_admin
-    from sessionrun.worktrees.site import describe_broken_link
-
-    admin = find_admin(fence.repository, worktree)
-    if admin is None:
-        raise SessionrunError(describe_broken_link(fence.repository, worktree))
-    return fence.inside(worktree, admin)
-
-
-def _diff_worktree(
-    git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository, inside: Path | None
-) -> bytes:
-    """Run a diff with new files in it too, by a private copy of the worktree's index.
-
-    Args:
-        inside: where git of a walled task finds files of ours.
-    """
-    import tempfile
-
-    from sessionrun.git.repository import ignore_words
-    from sessionrun.worktrees.park import copy_index
-
-    ours = {os.path.normpath(link) for link in links}
-    with tempfile.TemporaryDirectory(prefix="sessionrun-", dir=inside) as folder:
-        index = replace(git, index=Path(folder, "index"))
-        copy_index(index, "HEAD")
-        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
-        empty = git.line("hash-object", "-t", "blob", "--stdin")
-        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
-        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
-        return index(*argv)

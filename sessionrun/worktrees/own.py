@@ -29,7 +29,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.git.clone import list_alternates, make_repository
+from sessionrun.git.clone import list_alternates, list_tags, make_repository
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
@@ -37,7 +37,7 @@ from sessionrun.git.repository import read_author
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Place
-from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, build_argv, clear_ways
@@ -203,25 +203,20 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     """
     make_directories(walls / TMP_FOLDER, 0o700)
     common, own, draft = Path(fence.repository.common_dir), walls / OWN_GIT, walls / f".{OWN_GIT}.new"
-    settings, shallow = _settings_inside(fence), common / "shallow"
+    settings = _settings_inside(fence)
     remove_tree(draft)
     make_directories(draft / "info", 0o700)
     (draft / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     (draft / "info" / "attributes").write_text(settings.shared_attributes, encoding="utf-8")
     (draft / "user-attributes").write_text(settings.user_attributes, encoding="utf-8")
     bring_settings(draft, fence.settings)
-    form = "--format=%(objectname) %(refname)"
-    tags = fence.main()(
-        "for-each-ref", form, f"--merged={commit}", "refs/tags"
-    )  # by which some find their version
     attributes = ("core.attributesFile", f"{OWN_PLACE}/user-attributes")
     make_repository(
         draft,
         f"ref: refs/heads/{branch}",
         (*settings.config, *_UNSIGNED, attributes, *read_author(Git(Path(fence.repository.top))).items()),
-        borrow=map(Path, (str(common / "objects"), *list_alternates(common))),
-        refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + tags,
-        shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
+        of=common,
+        refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + list_tags(fence.main(), commit),
     )
     replace_file(walls / GITFILE, f"gitdir: {OWN_PLACE}\n".encode(), durable=False)
     remove_tree(own)
@@ -380,15 +375,8 @@ def _open_quarantine(fence: Fence, outer: Git, common: Path) -> Iterator[Git]:
         remove_tree(left)
     kept = ("core.sharedrepository", "extensions.objectformat")
     settings = [pair for pair in fence.settings.config if pair[0] in kept]
-    shallow = common / "shallow"
     with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=outer.git_dir, ignore_cleanup_errors=True) as made:
-        make_repository(
-            Path(made),
-            "ref: refs/heads/none",
-            (("core.bare", "true"), *settings),
-            borrow=[common / "objects"],
-            shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
-        )
+        make_repository(Path(made), "ref: refs/heads/none", (("core.bare", "true"), *settings), of=common)
         (common / "objects" / "pack").mkdir(exist_ok=True)
         yield Git(Path(made), common=Path(made), git_dir=Path(made), limit_s=outer.limit_s)
 

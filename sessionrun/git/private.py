@@ -15,10 +15,9 @@ worktree has its own.
 
 from __future__ import annotations
 
-import codecs
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -195,8 +194,7 @@ def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitS
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
         GitError: git cannot read its settings.
     """
-    found = list(_list_config(Git(top)))
-    rules, settings = _read_users(top, found, lambda name: True)
+    rules, settings = _read_users(top, list(_list_config(Git(top))))
     shared = _read_text(common_dir / "info" / "attributes")
     settings = replace(settings, shared_attributes=shared, git_dir=os.path.realpath(git_dir))
     return "\n".join((rules, _read_rules(common_dir / "info" / "exclude"))), settings
@@ -209,15 +207,13 @@ def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
         folder: any directory, in which git is run.
     """
     found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
-    return _read_users(folder, found, lambda name: not _is_of_repository(name))
+    return _read_users(folder, [pair for pair in found if not _is_of_repository(pair[0])])
 
 
-def _read_users(
-    top: Path, found: list[tuple[str, str | None]], fits: Callable[[str], bool]
-) -> tuple[str, GitSettings]:
+def _read_users(top: Path, found: list[tuple[str, str | None]]) -> tuple[str, GitSettings]:
     """The rules of the user's own file, and those of the settings that matter, with the user's attributes."""
     has_filter = any(name.startswith("filter.") for name, _ in found)
-    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter) and fits(pair[0]))
+    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter))
     files = [SYSTEM_ATTRIBUTES, _find_users_file(top, found, "attributes")]
     rules = _read_rules(_find_users_file(top, found, "excludes"))
     return rules, GitSettings(wanted, "\n".join(map(_read_text, files)), "", "")
@@ -235,20 +231,15 @@ def is_promise(name: str) -> bool:
 
 
 def _list_config(git: Git, but: tuple[str, ...] = ("command",)) -> Iterator[tuple[str, str | None]]:
-    """All settings in force, in order, without some scopes: "command" is what we give git ourselves."""
+    """All settings in force, in order, without some scopes: "command" is what we give git ourselves.
+
+    One that is not UTF-8 is left out, or refused.
+    """
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
         if scope.decode() in but:
             continue
-        yield from _parse_config(entry)
-
-
-def _parse_config(output: bytes) -> Iterator[tuple[str, str | None]]:
-    """The settings that ``git config --list -z`` printed; one that is not UTF-8 is left out, or refused."""
-    for entry in output.split(b"\0"):
         name, equals, value = entry.partition(b"\n")
-        if not name:
-            continue
         try:
             yield name.decode(), value.decode() if equals else None
         except UnicodeDecodeError:
@@ -276,11 +267,7 @@ def _find_users_file(top: Path, config: list[tuple[str, str | None]], kind: str)
 
 def _read_rules(path: Path) -> str:
     """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
-    try:
-        content = path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return ""
-    lines = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
+    lines = _read_text(path).removeprefix("\ufeff").split("\n")
     return "\n".join(line.replace("\ufffd", "*") if line.startswith("!") else line for line in lines)
 
 

@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -192,17 +191,13 @@ def _check_filters(git: Git, settings: GitSettings) -> Iterator[str]:
 
 
 def _find_lacking(top: Path, command: str) -> str | None:
-    """The program of a filter's command if it is not there; a shell runs the command, and has words of its own."""
+    """The program of a filter's command if it is not there; what only a shell can read may be anything."""
     try:
         program = shlex.split(command)[0]
     except (ValueError, IndexError):
         return None
-    if shutil.which(program) or re.search(r"[^\w./+-]", program):
-        return None
-    known = subprocess.run(
-        ["sh", "-c", 'command -v "$1"', "sh", program], cwd=top, stdin=subprocess.DEVNULL, capture_output=True
-    )
-    return None if known.returncode == 0 else program
+    is_there = shutil.which(top / program if "/" in program else program)
+    return None if is_there or re.search(r"[^\w./+-]", program) else program
 
 
 def locate(git: Git) -> tuple[Path, Path, Path]:

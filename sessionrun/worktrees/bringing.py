@@ -36,24 +36,13 @@ def find_included(git: Git, request: WorkspaceRequest, ignore: Sequence[str]) ->
     return kept, sorted(str(path.relative_to(kept)) for path in found)
 
 
-def check_links(request: WorkspaceRequest) -> None:
-    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names.
-
-    Raises:
-        SessionrunError: which link it is.
-    """
-    top = request.repository.top
-    for link in request.links:
-        if not os.path.exists(expand_path(top, link)):
-            raise SessionrunError(f"links: there is no {link} in {top}")
-        if (problem := describe_problem(top, request.links, link)) is not None:
-            raise SessionrunError(f"links: {problem}")
-
-
 def bring_files(
     git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str], *, in_room: bool = False
 ) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout.
+
+    Raises:
+        SessionrunError: a link that the worktree cannot have.
 
     Args:
         git: in the user's checkout.
@@ -69,6 +58,8 @@ def bring_files(
             shutil.copy2(origins / name, path / name, follow_symlinks=False)
     for link in request.links:
         name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
+        if not in_room and (problem := describe_problem(str(top), request.links, link)) is not None:
+            raise SessionrunError(f"links: {problem}")
         target = path / name
         if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that

@@ -6,14 +6,12 @@ disk never holds up the supervisor.  Both are idempotent: a second start does no
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
@@ -25,7 +23,7 @@ from sessionrun.model.places import (
     Start,
     Upstream,
 )
-from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
+from sessionrun.store.jobfiles import CLAIM, load_answer, load_record_if_any
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
@@ -145,6 +143,21 @@ class Claim:
     taken_up: str | None = None
     reused: bool = False
 
+    @classmethod
+    def again(
+        cls,
+        earlier: Place,
+        worktree: str,
+        owner: str,
+        begin: str,
+        *,
+        seat: int | None = None,
+        reused: bool = False,
+    ) -> Claim:
+        """The claim of a branch with earlier work, which goes on at the commit `begin`."""
+        known = earlier.branch or "", worktree, earlier.base_commit or "", owner
+        return cls(*known, setup_commit=earlier.setup_commit, seat=seat, taken_up=begin, reused=reused)
+
     @property
     def place(self) -> Place:
         """What PREPARE answers once all of it is made."""
@@ -177,10 +190,7 @@ def load_place(folder: Path) -> Place | None:
     Raises:
         JobFileError: an answer is there and cannot be used.
     """
-    place = load_answer(folder, Place)
-    if place is not None:
-        _check_names(folder / ANSWER, place)
-    return place
+    return load_answer(folder, Place)
 
 
 def load_claim(folder: Path) -> Claim | None:
@@ -189,32 +199,7 @@ def load_claim(folder: Path) -> Claim | None:
     Raises:
         JobFileError: a claim is there and cannot be used.
     """
-    claim = load_record_if_any(folder / CLAIM, Claim)
-    if claim is not None:
-        _check_names(folder / CLAIM, claim)
-        _check_owner(folder / CLAIM, claim.owner)
-    return claim
-
-
-def _check_owner(path: Path, owner: str) -> None:
-    """Refuse what is no session and task: a part of it becomes the name of a directory."""
-    session_id, _, task = owner.partition("/")
-    if describe_id_problem(session_id) or describe_id_problem(task):
-        raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
-
-
-def _check_names(path: Path, record: Place | Claim) -> None:
-    """Refuse what we never write: relative paths, and words that git would take for something else."""
-    of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
-    worktree = record.worktree
-    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
-        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
-    for branch in (record.branch, of_start[0]):
-        if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
-            raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
-    for commit in (record.base_commit, record.setup_commit, record.taken_up, of_start[1]):
-        if commit is not None and not _COMMIT.fullmatch(commit):
-            raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
+    return load_record_if_any(folder / CLAIM, Claim)
 
 
 @frozen

@@ -200,10 +200,7 @@ def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterat
     """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
     earlier = request.earlier
     if earlier is not None and earlier.branch is not None:
-        base, setup = earlier.base_commit or "", earlier.setup_commit
-        yield replace(
-            wanted, branch=earlier.branch, base_commit=base, setup_commit=setup, taken_up=wanted.base_commit
-        )
+        yield Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
         return
     stem, taken = list_taken(git, request)
     for branch, _ in free_branches(stem, taken):

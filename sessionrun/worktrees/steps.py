@@ -184,27 +184,16 @@ def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
         raise refuse_task(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
     if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise refuse_task(num, task, "links lead to the checkout where the session begins, and a mirror has none")
-    upstream = upstream or Upstream("")
-    if not upstream.repo:
-        return _settle_own(num, task, upstream, ground)
-    inside = os.path.relpath(task.cwd, ground.directory) if task.cwd else None
-    return _settle(num, task, upstream, inside, ground)
-
-
-def _settle_own(num: int, task: TaskSpec, upstream: Upstream, ground: _Ground) -> TaskSpec:
-    """A mirror of the repository where the session begins; the task's directory is the same one in it."""
     from sessionrun.git.git import Git
     from sessionrun.git.repository import locate
-
-    here = ground.here or os.getcwd()
-    top, *_ = locate(Git(Path(here)))
-    cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
-    return _settle(num, task, replace(upstream, repo=str(top)), cwd, ground)
-
-
-def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, ground: _Ground) -> TaskSpec:
     from sessionrun.worktrees.mirrors import locate_mirror
 
+    upstream = upstream or Upstream("")
+    cwd = os.path.relpath(task.cwd, ground.directory) if task.cwd else None
+    if not upstream.repo:  # the repository where the session begins; the task's directory is the same one in it
+        top, *_ = locate(Git(Path(ground.here or os.getcwd())))
+        cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
+        upstream = replace(upstream, repo=str(top))
     if cwd is not None and cwd.split(os.sep)[0] == os.pardir:
         raise refuse_task(num, task, f"cwd {task.cwd} must be a path inside the repository")
     repo, home = upstream.repo, None

@@ -28,7 +28,7 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
-from sessionrun.worktrees.bringing import bring_files, check_links
+from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.crossing import find_patch_fault
 from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import settle_start
@@ -98,7 +98,6 @@ def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
-    check_links(request)
     if request.seats is not None:
         hide_task_file(repository)
     if request.earlier is not None:
@@ -270,15 +269,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     site = find_site(fence, own, path, folder)
     git = site.git
     check_on_branch(site.outer, earlier)
-    claim = Claim(
-        branch=earlier.branch or "",
-        worktree=str(path),
-        base_commit=earlier.base_commit or "",
-        owner=request.owner,
-        setup_commit=earlier.setup_commit,
-        taken_up=git.line("rev-parse", "HEAD"),
-        reused=True,
-    )
+    claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
@@ -319,14 +310,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         if os.path.lexists(path):
             continue
         _forget_lost(request, Path(path))
-        yield Claim(
-            branch=branch,
-            worktree=path,
-            base_commit=earlier.base_commit or "",
-            owner=request.owner,
-            setup_commit=earlier.setup_commit,
-            taken_up=tip,
-        )
+        yield Claim.again(earlier, path, request.owner, tip)
 
 
 def _forget_lost(request: WorkspaceRequest, path: Path) -> None:

@@ -8,6 +8,7 @@ has a time limit.  Before a session has settings, at its launch, git reads the u
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -260,11 +261,7 @@ def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
-    """What git printed.
-
-    Raises:
-        GitError: its exit code is none of `codes`.
-    """
+    """What git printed, if its exit code is one of `codes`; else it is raised as a `GitError`."""
     if done.returncode not in codes:
         raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
     return done.stdout
@@ -282,8 +279,7 @@ def version(directory: Path) -> tuple[int, ...]:
         GitError: there is no git, or its answer is not a version.
     """
     answer = Git(directory).line("version")
-    words = answer.split()
-    parts = words[2].split(".")[:2] if len(words) > 2 else []
-    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
+    found = re.match(r"git version ([0-9]+)\.([0-9]+)", answer)
+    if found is None:
         raise GitError(("version",), 0, f"it says {answer!r:.80}")
-    return tuple(map(int, parts))
+    return int(found[1]), int(found[2])

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sessionrun.client.graph import walk
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.outputs import iterate_chunks
+from sessionrun.client.reading.steps import Unlanded
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.words import read_landing
 from sessionrun.store.session import WALLS_SUFFIX, SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.git.git import Git
     from sessionrun.git.private import Fence
     from sessionrun.model.places import Repository
+
 
 DIFF_KEYS: Final = (
     *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
@@ -136,28 +141,22 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 
 def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> tuple[Git, str]:
     """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
-    from sessionrun.git.repository import ignore_words
     from sessionrun.model.places import Place
     from sessionrun.session.history import find_task, load_tasks
-    from sessionrun.walls.argv import OWN_GIT
     from sessionrun.worktrees.own import open_reader
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.request import WorkspaceRequest
-    from sessionrun.worktrees.site import Brought, Site, find_git, find_links
+    from sessionrun.worktrees.site import find_site
 
-    repository, path = fence.repository, Path(task["worktree"])
     links = find_task(session, load_tasks(session), task["id"]).links
-    place = Place(branch=task["branch"], worktree=str(path), base_commit=task["base_commit"])
-    request = WorkspaceRequest(repository, session.session_id, task["id"], "", links, place)
-    git, folder, own, real = find_git(fence, request, path), fence.common, None, Path(repository.common_dir)
+    place = Place(branch=task["branch"], worktree=task["worktree"], base_commit=task["base_commit"])
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
-    if walls.is_dir():
-        own = open_reader(fence, walls, task["branch"], git)
-        git, folder, real = own.git, own.scratch, own.folder / OWN_GIT
-    git = git.on_trial(folder / "new-objects", real)
-    brought = Brought(path, find_links(request))
-    site = Site(fence, git, request, brought, ignore_words(repository, folder), folder, own)
-    return git, write_worktree(site).tree
+    request = WorkspaceRequest(fence.repository, session.session_id, task["id"], "", links, place)
+    request = replace(request, walls=str(walls) if walls.is_dir() else None)
+    site = find_site(fence, request, Path(task["worktree"]), fence.common, open_reader)
+    real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
+    git = site.git.on_trial(site.folder / "new-objects", real)
+    return git, write_worktree(replace(site, git=git)).tree
 
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
@@ -171,3 +170,73 @@ def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     return repository
+
+
+Task = Mapping[str, Any]
+
+
+def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task]) -> Unlanded:
+    """Sort the tasks whose branches are left; none where the repository or its branch is gone."""
+    ended = [
+        task for task in tasks if task["status"] == "completed" and task["base_commit"] and not task.get("repo")
+    ]
+    if not ended:
+        return Unlanded()
+    from sessionrun.git.private import open_fence
+    from sessionrun.session.history import load_spec_now  # most sessions that are looked at have no worktrees
+
+    repository = load_spec_now(session).repository
+    if repository is None:
+        return Unlanded()
+    target, words = f"refs/heads/{repository.base_branch}", ("--format=%(refname:lstrip=2)", "refs/heads")
+    try:
+        with open_fence(repository) as fence:
+            alone = set(fence.main().line("for-each-ref", f"--no-merged={target}", *words).split("\n"))
+            done = set(fence.main().line("for-each-ref", f"--merged={target}", *words).split("\n"))
+    except (SessionrunError, OSError):
+        return Unlanded()
+    landings = {task["id"]: read_landing(task) for task in view["tasks"]}
+    waiting = [task for task in ended if (task["rescue_branch"] or task["branch"]) in alone]
+    waiting = [task for task in waiting if landings[task["id"]] != "landed" and not is_unchanged(task)]
+    ready = [task["id"] for task in waiting if not landings[task["id"]] and _is_whole(task)]
+    within = _find_reached(ready, view["tasks"], repository.base_commit)
+    built_on = [task["id"] for task in view["tasks"] if task["id"] in within and not is_unchanged(task)]
+    return Unlanded(
+        repository.base_branch,
+        tuple(name for name in built_on if landings[name] != "landed"),
+        tuple(task["id"] for task in waiting if landings[task["id"]] == "bounced"),
+        tuple(task["id"] for task in waiting if not landings[task["id"]] and not _is_whole(task)),
+        tuple(task["id"] for task in ended if task["branch"] in done - {repository.base_branch}),
+    )
+
+
+def _is_whole(task: Task) -> bool:
+    return bool(task["outcome"] == "succeeded" and task["commit"] is not None and not task["rescue_branch"])
+
+
+def _find_reached(names: Sequence[str], graph: Sequence[Task], base: str) -> set[str]:
+    """The tasks and, where their worktrees began with the work of their needs, those too."""
+    by_id = {node["id"]: node for node in graph}
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        return [] if at["base_commit"] == base else [need for need in at["needs"] if need in by_id]
+
+    return {*names, *walk(names, next_of)}
+
+
+def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:
+    """Where the branches of tasks with a repository of their own are, by id: in that or in its mirror."""
+    own = {task["id"] for task in tasks if task.get("repo") and (task["rescue_branch"] or task["branch"])}
+    places: dict[str, str] = {}
+    if not own:
+        return places
+    from sessionrun.model.repositories import repository_of
+    from sessionrun.session.history import load_spec_now
+
+    spec = load_spec_now(session)
+    for task in spec.tasks:
+        repository = repository_of(spec, task) if task.id in own else None
+        if repository is not None and task.upstream is not None:
+            places[task.id] = task.upstream.repo if task.upstream.home else repository.top
+    return places

@@ -66,10 +66,9 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
     """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
-    link = read_link(path)
-    if link is None:
+    named = read_link(path)
+    if named is None:
         return None
-    named = Path(os.path.normpath(link))
     if named.is_relative_to(OWN_PLACE):  # as a walled task names it
         named = modules.parent / named.relative_to(OWN_PLACE)
     git_dir = Path(os.path.realpath(named))

@@ -274,12 +274,10 @@ def open_apart(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) 
     return _begin(fence, replace(request, walls=folder), path, outer)
 
 
-def open_reader(fence: Fence, walls: Path, branch: str | None, outer: Git) -> Own:
+def open_reader(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
     """The git directory of a task that may be at work, for who only reads; one apart if it is gone."""
-    place = Place(branch=branch)
-    request = WorkspaceRequest(fence.repository, "", "", "", place=place, walls=str(walls))
-    opens = open_as_is if (walls / OWN_GIT).is_dir() else open_apart
-    return opens(fence, request, outer.directory, outer)
+    opens = open_as_is if Path(request.walls or "", OWN_GIT).is_dir() else open_apart
+    return opens(fence, request, path, outer)
 
 
 def _begin(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:

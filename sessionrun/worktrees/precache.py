@@ -49,8 +49,8 @@ from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.mirrored import hold_mirror
 from sessionrun.worktrees.mirrors import Fetched, Record, fetch_wanted, group_mirrors
+from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.setup import wish_environment
 
 Result = TypeVar("Result")
 

@@ -138,8 +138,10 @@ def _park(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path) -> 
     except (SessionrunError, OSError) as error:
         if request.walls is None:
             raise
+        from sessionrun.worktrees.own import open_apart
+
         inside = f"{error}; its commits stay in {Path(request.walls, OWN_GIT)}"
-    site = find_site(fence, request, path, folder, apart=True)
+    site = find_site(fence, request, path, folder, open_apart)
     remark = None if request.best is None else "the best round's work is not put back: its commits are inside"
     return site, park(site, word_message("Work", request), inside), remark
 

@@ -36,17 +36,12 @@ class WorkspaceRequest:
     """What a PREPARE or RELEASE job is to do.
 
     Attributes:
-        repository: the user's.
         title: the message of a commit of ours.
-        links: paths that the worktree shares with the checkout.
         place: what PREPARE made; for RELEASE.
-        keep: when a worktree is kept.
-        succeeded: whether the task did.
         worked: whether its work has begun: what lies there before that, its setup has left.
         patch: the file for the diff.
         expect_change: work that changes nothing is a failure.
-        branch: the branch's name, if it is free.
-        directory: the worktree's name, if it is free.
+        branch, directory: their names, if they are free.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
         round: the name of the round's ref, for jobs that keep it or take it back.
@@ -62,9 +57,9 @@ class WorkspaceRequest:
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
         mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
-        walls: the folder of the task's walls; None: it has none.
+        walls: the folder of the task's walls.
         tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
-        environments: the directory of all environments; None: the task wants none.
+        environments: the directory of all environments, if the task wants one.
         gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
@@ -185,20 +180,12 @@ class TestsUnusable(SessionrunError):
 
 
 def load_place(folder: Path) -> Place | None:
-    """What a finished job answered; None without an answer.
-
-    Raises:
-        JobFileError: an answer is there and cannot be used.
-    """
+    """What a finished job answered; None without an answer.  Raises `JobFileError` if it is damaged."""
     return load_answer(folder, Place)
 
 
 def load_claim(folder: Path) -> Claim | None:
-    """What a PREPARE job was about to make; None if it ended before its claim.
-
-    Raises:
-        JobFileError: a claim is there and cannot be used.
-    """
+    """What a PREPARE job was about to make; None before its claim.  Raises `JobFileError` if it is damaged."""
     return load_record_if_any(folder / CLAIM, Claim)
 
 

@@ -61,22 +61,14 @@ class Room:
     repo: str
 
     def fetch(self, *refspecs: str, options: tuple[str, ...] = ()) -> None:
-        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits.
-
-        Raises:
-            RepositoryFailed: with what git says.
-        """
+        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits."""
         forced = all(refspec.startswith("+") for refspec in refspecs)
         # without this check git takes each update for one that replaces nothing
         check = "--no-show-forced-updates" if forced else "--show-forced-updates"
         self._reach(*_FETCH_FSYNC, *_WORDS, "--update-head-ok", check, *options, "--", self.repo, *refspecs)
 
     def list_head(self) -> tuple[str | None, str | None]:
-        """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.
-
-        Raises:
-            RepositoryFailed: with what git says.
-        """
+        """The branch that the upstream's HEAD names, and its commit; None where there is none."""
         listed = self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace")
         values = [
             value for value, _, name in (line.partition("\t") for line in listed.split("\n")) if name == "HEAD"
@@ -107,7 +99,6 @@ class Room:
 
 
 def _explain(error: GitError) -> str:
-    """The lines of git that tell the most, as one."""
     lines = [line.strip() for line in error.stderr.split("\n") if line.strip() not in ("", "remote:")]
     lines = [line for line in lines if not line.startswith(_NOT_TOLD)]
     named = [line for line in lines if line != _GENERAL] or lines
@@ -123,7 +114,6 @@ def open_room(
     Args:
         repo: the URL or path that it may reach.
         folder: in which the room is made; None: the system's for temporary files.
-        limit_s: how long each git command may take (seconds); None: as long as it needs.
     """
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
@@ -197,7 +187,6 @@ def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Ite
     """Make a clean room with the files of a commit; it goes at the end.
 
     Args:
-        owner: the session and the task.
         objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
     """
     path = room_path(fence.repository, owner)
@@ -265,7 +254,7 @@ def make_excerpt(
     *,
     limit_s: float | None = None,
 ) -> None:
-    """Make an excerpt, unless it is there.
+    """Make an excerpt, unless it is there; on an error nothing is left.
 
     Args:
         path: where it goes, absolute.
@@ -273,10 +262,6 @@ def make_excerpt(
         commit: the base.
         history: how many commits before the base it has, in each line of them.
         folder: for temporary files; None: the system's.
-        limit_s: how long each git command may take (seconds); None: any time.
-
-    Raises:
-        SessionrunError, OSError: it cannot be made; nothing is left.
     """
     if path.is_dir():
         return

@@ -35,9 +35,6 @@ _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "
 _ALWAYS: Final = ("objects", "refs", "packed-refs", "worktrees")
 """Entries that are linked even if they do not exist yet: git makes them behind the link."""
 
-_STORES: Final = {"filter.lfs.": "lfs"}
-"""Directories for files of the programs behind filters; they are made in the repository, so they stay."""
-
 
 @frozen
 class Fence:
@@ -66,13 +63,8 @@ def open_fence(
     """Make the private common directory of a repository, for as long as it is needed.
 
     Args:
-        repository: whose objects, refs and worktrees git shall see.
         folder: where the directory is made; None: among the system's temporary files.
         limit_s: how long each git command may take (seconds); None: as long as it needs.
-
-    Raises:
-        OSError: the directory cannot be made, or the repository is gone.
-        SessionrunError: the repository has not the settings that it got at the launch.
     """
     common_dir = Path(repository.common_dir)
     settings = repository.settings
@@ -86,14 +78,9 @@ def open_fence(
 
 
 def furnish(common: Path, real: Path, settings: GitSettings) -> None:
-    """Make a directory a private common directory for the one at `real`; what is in it already is its own.
-
-    Raises:
-        OSError: the directory cannot be written, or `real` cannot be read.
-    """
-    for prefix, name in _STORES.items():
-        if any(key.startswith(prefix) for key, _ in settings.config):
-            (real / name).mkdir(exist_ok=True)
+    """Make a directory a private common directory for the one at `real`; what is in it already is its own."""
+    if any(key.startswith("filter.lfs.") for key, _ in settings.config):
+        (real / "lfs").mkdir(exist_ok=True)  # made there, what Git LFS puts into it stays
     (common / "HEAD").write_bytes(_read_head(real))
     (common / "info").mkdir()
     (common / "info" / "attributes").write_text(settings.shared_attributes, encoding="utf-8")
@@ -192,7 +179,6 @@ def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitS
 
     Raises:
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
-        GitError: git cannot read its settings.
     """
     rules, settings = _read_users(top, list(_list_config(Git(top))))
     shared = _read_text(common_dir / "info" / "attributes")
@@ -201,11 +187,7 @@ def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitS
 
 
 def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
-    """The same of the user and the system alone, for repositories that have none of their own: mirrors.
-
-    Args:
-        folder: any directory, in which git is run.
-    """
+    """The same of the user and the system alone, for mirrors; git runs in any `folder`."""
     found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
     return _read_users(folder, [pair for pair in found if not _is_of_repository(pair[0])])
 

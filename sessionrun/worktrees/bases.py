@@ -32,12 +32,7 @@ MAX_NAMED: Final = 5
 
 
 def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
-    """The commit at which the worktree of a PREPARE job begins.
-
-    Raises:
-        NeedsConflict: the work of two needs cannot be merged.
-        SessionrunError: the work of a need is gone, or git failed.
-    """
+    """The commit at which a worktree begins; `NeedsConflict` if the work of its needs cannot be merged."""
     repository = request.repository
     git = fence.main()
     ends = _find_ends(git, request)
@@ -66,11 +61,7 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
 
 
 def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
-    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
-
-    Raises:
-        SessionrunError: a commit is gone.
-    """
+    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch."""
     if not needs:
         return []
     asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
@@ -98,15 +89,10 @@ def _describe_loss(need: Handed) -> str:
 
 
 def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Handed], folder: Path) -> str:
-    """Merge commits in their order; return the commit that holds all of them.
-
-    Args:
-        ends: the commits, each with the need that ended there.
-        folder: where a temporary directory may be made.
+    """Merge commits in their order, each with the need that ended there; the commit that holds all of them.
 
     Raises:
-        NeedsConflict: two of the commits cannot be merged.
-        GitError: git failed.
+        NeedsConflict: one of the commits cannot be merged with those before it.
     """
     git, commits = fence.main(), list(ends)
     head = commits[0]
@@ -147,17 +133,8 @@ def holds_nothing(
         return False
     if base == repository.base_commit:
         return True
-    words = (
-        "rev-list",
-        "--max-count=2",
-        base,
-        "--not",
-        f"--exclude={branch}",
-        "--branches",
-        "--tags",
-        "--remotes",
-    )
-    listed = git.attempt(*words)
+    others = (f"--exclude={branch}", "--branches", "--tags", "--remotes")
+    listed = git.attempt("rev-list", "--max-count=2", base, "--not", *others)
     alone = listed.stdout.decode().split()
     if listed.returncode != 0:
         return False
@@ -176,11 +153,7 @@ _MOST: Final = 4 << 20
 
 
 def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, folder: Path) -> str:
-    """The commit at which a mend begins; the same for the same target and work, so also after a crash.
-
-    Raises:
-        SessionrunError: the target or the work is gone, or git failed.
-    """
+    """The commit at which a mend begins; the same for the same target and work, so also after a crash."""
     git = fence.main()
     target, tip = git.commit_of(base.target), git.commit_of(base.tip)
     if target is None or tip is None:
@@ -192,11 +165,7 @@ def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, fold
 
 
 def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
-    """What RELEASE found, with the commit that lands in the place of the work; or why it is refused.
-
-    Raises:
-        SessionrunError: git failed, or the branch has moved.
-    """
+    """What RELEASE found, with the commit that lands in the place of the work; or why it is refused."""
     base, commit, mend = released.base_commit, released.commit, request.mend
     if mend is None or None in (base, commit, released.branch) or released.rescue is not None:
         return released
@@ -243,7 +212,6 @@ def _name_others(git: Git, sides: _Sides) -> str | None:
 
 
 def _find_refusal(git: Git, sides: _Sides, *, insists: bool) -> str | None:
-    """Why the end of a mend cannot land; None: it can."""
     _, end, target, tip, since, merged = sides
     for name in merged:
         blobs = {side: _read(git, side, name) for side in (end, target, tip, since) if side}
@@ -270,10 +238,10 @@ def _find_untouched(git: Git, sides: _Sides, files: Sequence[str]) -> str | None
 
 
 def _find_entry(git: Git, commit: str, name: str) -> str:
-    """Mode and object of a path in a commit; empty: there is none."""
+    """Mode, kind, object and size of a path in a commit; empty: there is none."""
     if not commit:
         return ""
-    found = git.names("--literal-pathspecs", "ls-tree", "-z", commit, "--", name)
+    found = git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name)
     return found[0].partition("\t")[0] if found else ""
 
 
@@ -288,11 +256,8 @@ def _list_changed(git: Git, old: str, new: str) -> list[str]:
 
 def _read(git: Git, commit: str, name: str) -> bytes | None:
     """The content of a file, if the commit has it and it is not too big."""
-    for entry in git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name):
-        _, kind, blob, size = entry.partition("\t")[0].split()
-        if kind == "blob" and int(size) <= _MOST:
-            return git("cat-file", "blob", blob)
-    return None
+    _, kind, blob, size = (_find_entry(git, commit, name) or "- - - -").split()
+    return git("cat-file", "blob", blob) if kind == "blob" and int(size) <= _MOST else None
 
 
 def _count(content: bytes | None) -> int:

@@ -41,14 +41,10 @@ def bring_files(
 ) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout.
 
-    Raises:
-        SessionrunError: a link that the worktree cannot have.
-
     Args:
         git: in the user's checkout.
-        path: the worktree or the room.
+        path: the worktree or, with `in_room`, a clean room: there files of the work stay where a link would be.
         ignore: as of `ignore_words`.
-        in_room: in a clean room, files of the work stay where a link would be.
     """
     top = Path(request.repository.top)
     origins, included = find_included(git, request, ignore)

@@ -58,10 +58,9 @@ NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 
 @frozen
 class Claimed:
-    """One claim of a session, and what the RELEASE of its attempt would be asked.
+    """One claim of a session, from the PREPARE in `folder`, and what the RELEASE of its attempt would be asked.
 
-    `worked` is whether a SETUP or WORK job may have been started in the worktree; `folder` is that of the PREPARE
-    job which made the claim.
+    `worked` is whether a SETUP or WORK job may have been started in the worktree.
     """
 
     request: WorkspaceRequest
@@ -200,7 +199,6 @@ def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover
 
 
 def _remove(finding: Leftover, remove: Callable[[Path], None]) -> Leftover:
-    """Remove what was found; what cannot be removed stays, and says why."""
     try:
         remove(Path(finding.name))
     except OSError as error:
@@ -256,11 +254,7 @@ def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str |
 def clean_seats(
     repository: Repository, seats: Seats, session: Path, session_id: str, *, dry_run: bool
 ) -> Iterator[Leftover]:
-    """Remove the free seats that no session took after this one; one in which a user worked since stays.
-
-    Args:
-        session: the session's directory, in which temporary files may be.
-    """
+    """Remove the free seats that no session took after this one; one in which a user worked since stays."""
     mine = [found for found in list_free(repository, seats) if found[2].session_id == session_id]
     if mine:
         folder = session.absolute() / "jobs"
@@ -304,7 +298,7 @@ def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Pa
 
 
 def _remove_folder_of_seats(folder: Path) -> None:
-    """Remove the directory of the seats if nothing but our rules is in it."""
+    """Only if nothing but our rules is in it."""
     rules = folder / ".gitignore"
     with suppress(OSError):
         if os.listdir(folder) == [rules.name] and rules.read_bytes() == GITIGNORE:

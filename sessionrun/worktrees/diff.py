@@ -42,7 +42,6 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
 
     Raises:
         InputError: the session has no worktrees, or a named task has no branch.
-        StoreError: the session's files are damaged.
     """
     view = load_view(session)
     if view["base_branch"] is None and not any(task.get("repo") for task in view["tasks"]):
@@ -58,10 +57,7 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
 def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: bool = False) -> Iterator[Change]:
     """What each of these tasks changed: the patch that `git apply` takes, or with `stat` git's account of it.
 
-    Of several tasks, a task whose changes cannot be found is left out, with a warning.
-
-    Raises:
-        SessionrunError, OSError: the changes of the only task cannot be found.
+    Where the changes of the only task cannot be found, that is an error; of several, a warning names it.
     """
     for task in tasks:
         yield Change(task, _read_pieces(session, task, stat=stat, alone=len(tasks) == 1))

@@ -28,7 +28,6 @@ def find_repositories(site: Site, git_dir: Path, gitlinks: Sequence[str]) -> Ite
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
-        git_dir: its administrative directory.
         gitlinks: paths at which the index holds a commit of another repository.
     """
     modules, top = git_dir / "modules", site.git.directory

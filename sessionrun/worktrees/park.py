@@ -77,13 +77,10 @@ class Written:
 
 
 def park(site: Site, message: str, inside: str | None = None) -> Parked:
-    """Commit what lies in the worktree to its branch, or else to a rescue branch.
+    """Commit what lies in the worktree to its branch, or else to a rescue branch; an error changes nothing.
 
     Args:
         inside: why commits of the task cannot leave its walls; the branch stays free for them.
-
-    Raises:
-        GitError: the work cannot be read or committed; nothing was changed.
     """
     head, commit, tree, problems = _make_commit(site, message)
     problems = [*filter(None, [inside]), *problems]
@@ -102,12 +99,7 @@ def commit_setup(site: Site, message: str) -> str | None:
     """Commit what lies in a worktree after SETUP to its branch, and let its own index say so.
 
     What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
-
-    Returns:
-        Where the work begins; None: there is nothing that git does not ignore.
-
-    Raises:
-        GitError: it cannot be read or written, or the branch is locked; nothing was changed.
+    Returns where the work begins; None: there is nothing that git does not ignore.
     """
     head, commit, _, _ = _make_commit(site, message)
     name = f"refs/heads/{site.place.branch}"
@@ -418,11 +410,7 @@ def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) 
 
 
 def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str, str]:
-    """Make a rescue branch at the commit, or find one with the same content; return its commit and name.
-
-    Args:
-        ours: the commit was made here and holds nothing but its tree and parents.
-    """
+    """A rescue branch at the commit, or one with the same content if the commit is `ours`: its commit and name."""
     for number in range(1, _MOST_RESCUES + 1):
         rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
         if git.set_ref(f"refs/heads/{rescue}", commit, None):
@@ -434,7 +422,6 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
 
 
 def _content(git: Git, commit: str) -> str:
-    """Tree and parents."""
     return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")
 
 

@@ -83,12 +83,7 @@ REPLACED: Final = "a{}-replaced.patch"
 
 
 def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
-    """What all jobs of a workspace are asked.
-
-    Args:
-        state: the key's task, which has a workspace in git.
-        key: the job; a PREPARE is asked for a new place, all others for what was made of it.
-    """
+    """What all jobs of a workspace are asked; a PREPARE for a new place, all others for what was made of it."""
     spec, task = site.spec, state.spec
     place = None if key.phase == "prepare" else state.place
     known = task.upstream.start if task.upstream else None
@@ -161,7 +156,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a PREPARE, SETUP, PARK or RELEASE; `whole` is the state of the session.
 
     Raises:
-        OSError: the session directory cannot be written.
         NoSpace: a worktree is wanted and the disk is nearly full.
     """
     if key.phase == "setup":
@@ -230,11 +224,7 @@ def judge_failed(state: TaskState, problem: Problem) -> Judged:
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:
-    """What a finished job answered.
-
-    Raises:
-        JobFileError: the answer cannot be used, or a PREPARE made no worktree: the task would run in the checkout.
-    """
+    """What a finished job answered; one of PREPARE has to name a worktree: the task would run in the checkout."""
     place = load_place(folder)
     if place is None:
         raise JobFileError(folder / ANSWER, "there is none")
@@ -324,7 +314,7 @@ def wish_environment(
 
 
 def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """What a SETUP came to: a failure to make the environment is the machine's, not the commands'.
+    """A failure to make the environment is the machine's, not the commands'.
 
     Only the job's folder has what it printed, so the reason names a file.
     """

@@ -57,12 +57,10 @@ def register_lock(repository: Repository) -> Iterator[None]:
 
 
 def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
-    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns its administrative
-    directory.
+    """Make the claim's branch, directory and worktree, without files; under the lock.  An error leaves nothing.
 
     Raises:
         FileExistsError: another directory or branch has the name; that is unchanged.
-        SessionrunError, OSError: the worktree cannot be made; nothing of it is left.
     """
     make_directory(Path(claim.worktree))
     try:
@@ -154,11 +152,7 @@ def find_branch_lock(common_dir: str, branch: str) -> Path:
 
 
 def unregister(repository: Repository, path: Path, owner: str) -> Path:
-    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path.
-
-    Raises:
-        OSError: the worktree cannot be renamed; it is unchanged.
-    """
+    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path."""
     trash = trash_path(path, owner)
     admin = find_admin(repository, path) if path.exists() else None
     if path.exists():

@@ -77,8 +77,7 @@ ANSWER_LIMIT_S: Final = 5.0
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
     """Make the worktree; after a crash, finish or replace what an earlier start began.
 
-    Raises:
-        SessionrunError, OSError: the worktree cannot be made; only the claim is left.
+    If it cannot be made, only the claim is left.
     """
     with (
         settle_start(request, folder) as settled,
@@ -156,8 +155,7 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
 def check_answer(path: Path, admin: Path) -> None:
     """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
 
-    Raises:
-        SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
+    Elsewhere is an error: what a task cleans or resets there would be the user's.
     """
     if _find_work_tree(path, admin) in (str(path), None):
         return
@@ -231,8 +229,7 @@ def _is_registered(request: WorkspaceRequest, claim: Claim) -> bool:
 def find_tip(git: Git, request: WorkspaceRequest) -> str:
     """The commit at which a task goes on: the tip of its branch, with what a person has committed there since.
 
-    Raises:
-        SessionrunError: the branch does not hold the work any more, or is checked out.
+    It is an error if that does not hold the work any more, or is checked out.
     """
     earlier = request.earlier or Place()
     commit = git.commit_of(earlier.commit) if earlier.commit else None
@@ -255,10 +252,7 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
 def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:
     """Go on in the worktree that the earlier attempt left, as it is; None: there is none.
 
-    What lies in it is committed to its branch first, as far as it can be.
-
-    Raises:
-        SessionrunError, OSError: it is not a worktree of the task any more, or git failed; nothing was removed.
+    What lies in it is committed to its branch first, as far as it can be.  On an error nothing was removed.
     """
     earlier = request.earlier
     path = find_kept(request)
@@ -288,11 +282,7 @@ def find_kept(request: WorkspaceRequest) -> Path | None:
 
 
 def check_on_branch(git: Git, earlier: Place) -> None:
-    """Check that a worktree is on the task's branch.
-
-    Raises:
-        SessionrunError: it is not.
-    """
+    """Check that a worktree is on the task's branch."""
     head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
     if head != f"refs/heads/{earlier.branch}":
         raise SessionrunError(f"{git.directory} is not on {earlier.branch} any more: run git switch there")
@@ -329,11 +319,7 @@ def _commit_all(site: Site) -> str:
 
 
 def check_earlier(request: WorkspaceRequest) -> None:
-    """Check that an attempt can go on with earlier work, without a change.
-
-    Raises:
-        SessionrunError, OSError: it cannot.
-    """
+    """Check that an attempt can go on with earlier work, without a change."""
     earlier, path = request.earlier, find_kept(request)
     with open_fence(request.repository) as fence:
         if path is None or earlier is None:

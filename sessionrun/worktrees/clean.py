@@ -111,7 +111,10 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
-        yield from _clean_trash(claimed, dry_run=dry_run)
+        trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
+        if trash.exists():  # the removal was broken off when its job was killed: its work had been parked
+            finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
+            yield finding if dry_run else _remove(finding, remove_tree)
         if worktree is not None and not worktree.removed:
             return
         if not dry_run:
@@ -127,7 +130,11 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
                 tip = main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
                     finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
-                    yield finding if finding.removed or dry_run else _bring_home(claimed, finding, Path(folder))
+                    if not finding.removed and not dry_run:  # what stays in a mirror comes home, as by RELEASE
+                        place = bring_home(claimed.request, Place(branch=branch), Path(folder))
+                        why = f"{finding.why}; {place.remark}" if place.remark else finding.why
+                        finding = replace(finding, why=why)
+                    yield finding
 
 
 def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
@@ -181,14 +188,6 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
     return replace(finding, why=why)
 
 
-def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
-    """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
-    trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
-    if trash.exists():
-        finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
-        yield finding if dry_run else _remove(finding, remove_tree)
-
-
 def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """An environment goes with its worktree; a RELEASE that was killed may have left it."""
     if not dry_run and find_worktree(claimed.request) is not None:
@@ -224,12 +223,6 @@ def _clean_branch(
         except SessionrunError as error:
             return replace(finding, why=str(error))
     return replace(finding, removed=True, why=why, empty=why == NOTHING_OWN)
-
-
-def _bring_home(claimed: Claimed, finding: Leftover, folder: Path) -> Leftover:
-    """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
-    place = bring_home(claimed.request, Place(branch=finding.name), folder)
-    return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
 
 
 def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str | None:

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from sessionrun.worktrees.site import Site
 
 
-def find_repositories(site: Site, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
+def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
         gitlinks: paths at which the index holds a commit of another repository.
     """
-    modules, top = git_dir / "modules", site.git.directory
+    assert site.git.git_dir is not None
+    modules, top = site.git.git_dir / "modules", site.git.directory
     for name in gitlinks:
         if (top / name / ".git").is_dir():
             yield f"{name}/ is a repository of its own"

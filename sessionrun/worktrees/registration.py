@@ -329,15 +329,6 @@ def drop_empty_books(common_dir: Path) -> None:
         (common_dir / "worktrees").rmdir()
 
 
-def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
-    """The PREPARE jobs of a job's attempt that wrote a claim."""
-    attempt = folder.name.partition("-")[0]
-    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
-        claim = load_claim(job)
-        if claim is not None:
-            yield job, claim
-
-
 def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
     """The claims in a task's folder of jobs, or why one cannot be read, with the attempt and the job's folder."""
     for job in sorted(folder.glob("a*-prepare*")):
@@ -356,6 +347,12 @@ def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
     """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
     found = sorted(find_claims(folder.parent), key=lambda one: one[:2], reverse=True)
     return [(job, claim) for _, job, claim in found if isinstance(claim, Claim)]
+
+
+def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
+    """The same of a job's attempt alone, the oldest first."""
+    attempt = folder.name.partition("-")[0]
+    return [found for found in reversed(list_claims(folder)) if found[0].name.partition("-")[0] == attempt]
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:

@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
@@ -23,12 +24,10 @@ from sessionrun.model.places import (
     Start,
     Upstream,
 )
-from sessionrun.store.jobfiles import CLAIM, load_answer, load_record_if_any
+from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
-
-_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @frozen
@@ -181,12 +180,37 @@ class TestsUnusable(SessionrunError):
 
 def load_place(folder: Path) -> Place | None:
     """What a finished job answered; None without an answer.  Raises `JobFileError` if it is damaged."""
-    return load_answer(folder, Place)
+    place = load_answer(folder, Place)
+    if place is not None:
+        _check_names(folder / ANSWER, place)
+    return place
 
 
 def load_claim(folder: Path) -> Claim | None:
     """What a PREPARE job was about to make; None before its claim.  Raises `JobFileError` if it is damaged."""
-    return load_record_if_any(folder / CLAIM, Claim)
+    path = folder / CLAIM
+    claim = load_record_if_any(path, Claim)
+    if claim is None:
+        return None
+    _check_names(path, claim)
+    session_id, _, task = claim.owner.partition("/")  # a part of it becomes the name of a directory
+    if describe_id_problem(session_id) or describe_id_problem(task):
+        raise JobFileError(path, f"it is damaged: {claim.owner!r:.140} is not SESSION/TASK")
+    return claim
+
+
+def _check_names(path: Path, record: Place | Claim) -> None:
+    """Refuse what we never write: relative paths, and words that git would take for something else."""
+    of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
+    commits = (record.base_commit, record.setup_commit, record.taken_up, of_start[1])
+    for words, pattern, what in (
+        ((record.worktree,), r"/[^\0]*[^\0/]", "an absolute path of a directory"),
+        ((record.branch, of_start[0]), r"[^-\x00-\x1f][^\x00-\x1f]*", "a branch"),
+        (commits, "[0-9a-f]{40}|[0-9a-f]{64}", "a commit"),
+    ):
+        for word in words:
+            if word is not None and not re.fullmatch(pattern, word, re.DOTALL):
+                raise JobFileError(path, f"it is damaged: {word!r:.140} is not {what}")
 
 
 @frozen

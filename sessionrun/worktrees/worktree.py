@@ -59,7 +59,6 @@ from sessionrun.worktrees.seats import (
     take_seat,
 )
 from sessionrun.worktrees.site import (
-    Site,
     break_own_locks,
     claim_first,
     find_git,
@@ -202,15 +201,12 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     """Register the first name that is free."""
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
-    # if a branch is to be taken up, only a directory has to be free
-    claims = name_directories(request, folder, base) if request.earlier else _free_names(git, request, base)
+    if request.earlier:  # only a directory has to be free
+        claims = name_directories(request, folder, base)
+    else:
+        names = free_names(request.repository, *list_taken(git, request), request.directory)
+        claims = (Claim(branch, path, base, request.owner, start=request.start) for branch, path in names)
     return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
-
-
-def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
-    stem, taken = list_taken(git, request)
-    for branch, path in free_names(request.repository, stem, taken, request.directory):
-        yield Claim(branch, path, base, request.owner, start=request.start)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -268,7 +264,10 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
             drop_environments(request.environments, request.owner, job)
-    begin = _commit_all(site)
+    parked = park(site, word_message("Work", site.request))
+    if parked.rescue is None:
+        site.settle_index(parked.commit)
+    begin = parked.commit if parked.rescue is None else git.line("rev-parse", "HEAD")
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     return replace(claim.place, taken_up=begin)
 
@@ -307,15 +306,6 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
     """Take a worktree of ours whose directory a person deleted out of git's books."""
     if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, path)):
         unregister(request.repository, path, request.owner)
-
-
-def _commit_all(site: Site) -> str:
-    """Commit what lies in the worktree to its branch; where the attempt begins."""
-    parked = park(site, word_message("Work", site.request))
-    if parked.rescue is None:
-        site.settle_index(parked.commit)
-        return parked.commit
-    return site.git.line("rev-parse", "HEAD")
 
 
 def check_earlier(request: WorkspaceRequest) -> None:

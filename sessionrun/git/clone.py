@@ -20,6 +20,7 @@ person, runs no hook, and reaches what the plan names only.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -70,12 +71,9 @@ class Room:
     def list_head(self) -> tuple[str | None, str | None]:
         """The branch that the upstream's HEAD names, and its commit; None where there is none."""
         listed = self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace")
-        values = [
-            value for value, _, name in (line.partition("\t") for line in listed.split("\n")) if name == "HEAD"
-        ]
-        branches = [value[16:] for value in values if value.startswith("ref: refs/heads/")]
-        commits = [value for value in values if not value.startswith("ref: ")]
-        return next(iter(branches), None), next(iter(commits), None)
+        branch = re.search(r"^ref: refs/heads/(.+)\tHEAD$", listed, re.MULTILINE)
+        commit = re.search(r"^([0-9a-f]+)\tHEAD$", listed, re.MULTILINE)
+        return branch and branch[1], commit and commit[1]
 
     def _reach(self, *argv: str) -> bytes:
         git = replace(self.git, protocols=("file",) if is_path(self.repo) else SCHEMES)

@@ -12,7 +12,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,6 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
-from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
@@ -50,7 +49,7 @@ from sessionrun.worktrees.seats import GITIGNORE, Free, is_unchanged, list_free,
 from sessionrun.worktrees.site import break_old_lock, describe_broken_link, find_worktree
 
 LOCK_NAME: Final = ".clean"
-"""Lock file in a session's folder of jobs."""
+"""Lock file in a session's folder of jobs: two `clean` at a time would park the same work twice."""
 
 NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 """Why a branch without work of any job is deleted."""
@@ -80,11 +79,6 @@ class Claimed:
         """What is left of it under a name."""
         request = self.request
         return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)
-
-
-def clean_lock(session: Path) -> AbstractContextManager[None]:
-    """Let one `clean` at a time work on a session: two would park the same work twice."""
-    return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
 
 
 def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:

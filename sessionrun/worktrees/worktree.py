@@ -36,7 +36,6 @@ from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
     LOCKED,
     drop_unused,
-    find_admin,
     find_checkout,
     find_lost_admins,
     list_claims,
@@ -52,8 +51,8 @@ from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest,
 from sessionrun.worktrees.seats import (
     find_begun,
     give_back,
-    has_seat,
     hide_task_file,
+    is_made,
     make_ready,
     show_task,
     take_seat,
@@ -128,7 +127,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     claim = None if claim is not None and claim.reused else claim
     take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
     with register_lock(request.repository):
-        if claim is not None and not _is_registered(request, claim):
+        if claim is not None and not is_made(request, claim):
             drop_unused(git, request, claim)
             claim = None
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
@@ -212,14 +211,6 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
 def _sync_claim(claim: Claim, folder: Path) -> None:
     """Make the claim durable before there is any work: from it `clean` knows what is ours."""
     replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
-
-
-def _is_registered(request: WorkspaceRequest, claim: Claim) -> bool:
-    """Whether an earlier start of this job has made the worktree, or taken it."""
-    if claim.seat is not None:
-        return has_seat(request, claim)
-    admin = find_admin(request.repository, Path(claim.worktree))
-    return admin is not None and load_owner(admin) == claim.owner
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:

@@ -162,7 +162,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         "worktrees",
         phases=(
             Phase("prepare", "worktrees.phases", _WORKSPACE, "worktrees.worktree:prepare", in_turn=True),
-            Phase("setup", "worktrees.setup", _WORKSPACE, "worktrees.release:end_setup"),
+            Phase("setup", "worktrees.phases", _WORKSPACE, "worktrees.release:end_setup"),
             Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),

@@ -20,8 +20,7 @@ from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.worktrees.env_request import EnvironmentRequest
-from sessionrun.worktrees.phases import find_cwd, make_request
-from sessionrun.worktrees.setup import wish_environment
+from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:

@@ -179,7 +179,7 @@ def print_results(
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
     places: Mapping[str, str] = {}
     if in_git:
-        from sessionrun.worktrees.unlanded import locate_work
+        from sessionrun.worktrees.diff import locate_work
 
         places = locate_work(session, tasks)
     click.echo("\n".join(head_lines(view, now)))

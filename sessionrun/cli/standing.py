@@ -339,7 +339,7 @@ def tell_doing(task: Task) -> str:
 def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: str) -> list[str]:
     """What a person does next about these tasks, at most three commands; not the `verb` that shows them."""
     from sessionrun.client.reading.steps import list_steps
-    from sessionrun.worktrees.unlanded import find_unlanded
+    from sessionrun.worktrees.diff import find_unlanded
 
     name = name_for_command(view)
     steps = list_steps(view, tasks, find_unlanded(session, view, tasks))

@@ -20,13 +20,14 @@ person, runs no hook, and reaches what the plan names only.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence, word_settings
@@ -61,29 +62,18 @@ class Room:
     repo: str
 
     def fetch(self, *refspecs: str, options: tuple[str, ...] = ()) -> None:
-        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits.
-
-        Raises:
-            RepositoryFailed: with what git says.
-        """
+        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits."""
         forced = all(refspec.startswith("+") for refspec in refspecs)
         # without this check git takes each update for one that replaces nothing
         check = "--no-show-forced-updates" if forced else "--show-forced-updates"
         self._reach(*_FETCH_FSYNC, *_WORDS, "--update-head-ok", check, *options, "--", self.repo, *refspecs)
 
     def list_head(self) -> tuple[str | None, str | None]:
-        """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.
-
-        Raises:
-            RepositoryFailed: with what git says.
-        """
+        """The branch that the upstream's HEAD names, and its commit; None where there is none."""
         listed = self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace")
-        values = [
-            value for value, _, name in (line.partition("\t") for line in listed.split("\n")) if name == "HEAD"
-        ]
-        branches = [value[16:] for value in values if value.startswith("ref: refs/heads/")]
-        commits = [value for value in values if not value.startswith("ref: ")]
-        return next(iter(branches), None), next(iter(commits), None)
+        branch = re.search(r"^ref: refs/heads/(.+)\tHEAD$", listed, re.MULTILINE)
+        commit = re.search(r"^([0-9a-f]+)\tHEAD$", listed, re.MULTILINE)
+        return branch and branch[1], commit and commit[1]
 
     def _reach(self, *argv: str) -> bytes:
         git = replace(self.git, protocols=("file",) if is_path(self.repo) else SCHEMES)
@@ -107,7 +97,6 @@ class Room:
 
 
 def _explain(error: GitError) -> str:
-    """The lines of git that tell the most, as one."""
     lines = [line.strip() for line in error.stderr.split("\n") if line.strip() not in ("", "remote:")]
     lines = [line for line in lines if not line.startswith(_NOT_TOLD)]
     named = [line for line in lines if line != _GENERAL] or lines
@@ -123,7 +112,6 @@ def open_room(
     Args:
         repo: the URL or path that it may reach.
         folder: in which the room is made; None: the system's for temporary files.
-        limit_s: how long each git command may take (seconds); None: as long as it needs.
     """
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
@@ -141,39 +129,43 @@ BASE: Final = "refs/sessionrun/base"
 _SETTINGS: Final = (("core.repositoryformatversion", "1"), ("gc.auto", "0"), ("maintenance.auto", "false"))
 """For the git of agents and of people, too: no collection of theirs takes commits away."""
 
-_FSYNC: Final = ("-c", "core.fsync=committed,reference")
-
 
 def make_repository(
     git_dir: Path,
     head: str,
     settings: Iterable[tuple[str, str | None]] = (),
     *,
-    borrow: Iterable[Path] = (),
+    of: Path | None = None,
     refs: bytes = b"",
-    shallow: bytes = b"",
 ) -> None:
     """Make a git directory without objects of its own; what is there of it stays.
 
     Args:
         head: a commit, or ``ref: `` and the name of a branch.
         settings: beside those of each such repository.
-        borrow: directories of objects.
+        of: the git directory whose objects it borrows, and those that are borrowed there, and where history ends.
         refs: as they stand in ``packed-refs``.
-        shallow: the commits before which there is no history, as they stand in ``shallow``.
     """
+    shallow = of / "shallow" if of is not None else None
+    # all stores by name: walls may hide where those of `of` are
+    stores = () if of is None else (str(of / "objects"), *list_alternates(of))
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(parents=True, exist_ok=True)
     files = {
         "config": os.fsencode(word_settings((*_SETTINGS, *settings))),
         "packed-refs": refs,
-        "shallow": shallow,
-        "objects/info/alternates": b"".join(os.fsencode(path) + b"\n" for path in borrow),
+        "shallow": read_regular(shallow) if shallow is not None and shallow.exists() else b"",
+        "objects/info/alternates": b"".join(os.fsencode(path) + b"\n" for path in stores),
         "HEAD": os.fsencode(f"{head}\n"),
     }
     for name, content in files.items():
         if content:
             (git_dir / name).write_bytes(content)
+
+
+def list_tags(git: Git, commit: str) -> bytes:
+    """The tags before a commit, by which some projects find their version, as of `make_repository`."""
+    return git("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
 
 
 def sync_repository(git_dir: Path) -> None:
@@ -193,7 +185,6 @@ def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Ite
     """Make a clean room with the files of a commit; it goes at the end.
 
     Args:
-        owner: the session and the task.
         objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
     """
     path = room_path(fence.repository, owner)
@@ -244,14 +235,8 @@ def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> Git:
 
         shutil.copytree(objects, git_dir / "objects")
     formats = [pair for pair in fence.settings.config if pair[0].lower() == "extensions.objectformat"]
-    words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
     make_repository(
-        git_dir,
-        commit,
-        formats,
-        borrow=[real / "objects"],
-        refs=replace(fence.main(), trial=objects)(*words),  # by which some projects find their version
-        shallow=(real / "shallow").read_bytes() if (real / "shallow").is_file() else b"",
+        git_dir, commit, formats, of=real, refs=list_tags(replace(fence.main(), trial=objects), commit)
     )
     git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
     git("read-tree", "-u", "--reset", commit)
@@ -267,7 +252,7 @@ def make_excerpt(
     *,
     limit_s: float | None = None,
 ) -> None:
-    """Make an excerpt, unless it is there.
+    """Make an excerpt, unless it is there; on an error nothing is left.
 
     Args:
         path: where it goes, absolute.
@@ -275,10 +260,6 @@ def make_excerpt(
         commit: the base.
         history: how many commits before the base it has, in each line of them.
         folder: for temporary files; None: the system's.
-        limit_s: how long each git command may take (seconds); None: any time.
-
-    Raises:
-        SessionrunError, OSError: it cannot be made; nothing is left.
     """
     if path.is_dir():
         return
@@ -290,7 +271,8 @@ def make_excerpt(
             open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
         ):
             room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
-            _copy_tags(source.git, room.git, commit)
+            if tags := list(_find_tags(source.git, room.git, commit)):
+                room.fetch(*tags, options=("--no-tags",))
             shallow = room.git.directory / "shallow"
             if shallow.exists():
                 (draft / "shallow").write_bytes(shallow.read_bytes())
@@ -310,45 +292,24 @@ def _is_used(path: Path) -> bool:
     return packed.is_file() and b" refs/heads/" in packed.read_bytes()
 
 
-class _Tag(NamedTuple):
-    """A tag: its ref, the commit it points at, and its object, if it has one that may be there."""
-
-    ref: str
-    commit: str
-    note: str | None
-
-
 _FORMAT: Final = "%(refname)%00%(objectname)%00%(objecttype)%00%(object)%00%(type)%00%(taggerdate:unix)"
 
 
-def _copy_tags(source: Git, own: Git, base: str) -> None:
-    """Copy the tags of the commits that an excerpt has, for projects that find their version so.
+def _find_tags(source: Git, own: Git, base: str) -> Iterator[str]:
+    """What is to be fetched of tags, by which projects find their version: those of the commits of an excerpt.
 
     A tag of a later commit is left out, and a tag of a tag.  A tag object that was made after the base could tell
     of what came later: then the name alone is there, and points at the commit itself.
     """
     commits = set(own.line("rev-list", base).split("\n"))
     made_at = int(own.line("show", "--no-patch", "--format=%ct", base))
-    tags = list(_find_tags(source, commits, made_at))
-    if not tags:
-        return
-    notes = [tag.note for tag in tags if tag.note is not None]
-    if notes:
-        pack = source("pack-objects", "--quiet", "--stdout", stdin="".join(f"{note}\n" for note in notes).encode())
-        own(*_FSYNC, "index-pack", "--stdin", stdin=pack)
-    refs = "".join(f"create {tag.ref}\0{tag.note or tag.commit}\0" for tag in tags)
-    own(*_FSYNC, "update-ref", "-z", "--stdin", stdin=refs.encode("utf-8", "surrogateescape"))
-
-
-def _find_tags(source: Git, commits: Collection[str], made_at: int) -> Iterator[_Tag]:
-    listed = source("for-each-ref", f"--format={_FORMAT}", "refs/tags").decode("utf-8", "surrogateescape")
-    for line in filter(None, listed.split("\n")):
+    for line in filter(None, source.line("for-each-ref", f"--format={_FORMAT}", "refs/tags").split("\n")):
         ref, name, kind, inner, inner_kind, tagged_at = line.split("\0")
         if kind == "commit" and name in commits:
-            yield _Tag(ref, name, None)
+            yield f"+{name}:{ref}"
         elif kind == "tag" and inner_kind == "commit" and inner in commits:
             in_time = tagged_at.isdigit() and int(tagged_at) <= made_at
-            yield _Tag(ref, inner, name if in_time else None)
+            yield f"+{name if in_time else inner}:{ref}"
 
 
 def room_path(repository: Repository, owner: str) -> Path:

@@ -8,6 +8,7 @@ has a time limit.  Before a session has settings, at its launch, git reads the u
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,25 +33,20 @@ OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
     # what git would run
     "core.hooksPath": ("/dev/null", "hooks are programs"),
     "core.fsmonitor": ("false", "a monitor of the file system is a program, or asks one"),
-    "core.pager": ("cat", "a pager is a program"),
-    "core.editor": ("false", "an editor is a program, and waits for a person"),
     "core.alternateRefsCommand": ("", "a program that lists refs of another repository"),
     "diff.external": ("", "a program that shows differences"),
     "commit.gpgSign": ("false", "gpg is a program, and may ask for a password"),
     "gpg.program": ("false", "the same, whatever asks for a signature"),
     "gpg.ssh.program": ("false", "the same"),
     "gpg.x509.program": ("false", "the same"),
-    "gc.auto": ("0", "a collection in the background outlives our command"),
-    "maintenance.auto": ("false", "the same"),
+    "maintenance.auto": ("false", "a collection in the background outlives our command"),
     "protocol.allow": ("never", "no transport: nothing of ours is to reach another repository"),
-    "fetch.recurseSubmodules": ("false", "nothing is fetched"),
     "submodule.recurse": ("false", "a submodule has settings of its own, which a task may write"),
     # what git would believe
     "core.trustctime": ("true", "a file that changed is seen by all that tells, whatever an agent has set"),
     "core.checkStat": ("default", "the same"),
     "core.untrackedCache": ("false", "a cache in the index may be out of date, or made up"),
     "core.splitIndex": ("false", "an index in two files cannot be copied"),
-    "advice.detachedHead": ("false", "no person reads advice"),
 }
 """Settings of every git command of ours, each with its reason; they win over all files.
 
@@ -143,12 +139,9 @@ class Git:
         stdout: int = subprocess.PIPE,
         codes: Sequence[int] = (0,),
     ) -> bytes:
-        """Run git and return its standard output.
+        """Run git and return its standard output, if its exit code is one of `codes`; else raise `GitError`.
 
         What is of any size goes by files: `stdin` and `stdout` may be descriptors.
-
-        Raises:
-            GitError: its exit code is none of `codes`.
         """
         return check(argv, self.attempt(*argv, stdin=stdin, stdout=stdout), codes)
 
@@ -159,11 +152,7 @@ class Git:
     def attempt(
         self, *argv: str, stdin: bytes | int | None = None, stdout: int = subprocess.PIPE
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git, whatever its exit code.
-
-        Raises:
-            GitError: there is no git, the directory is gone, or the time was up.
-        """
+        """Run git, whatever its exit code; it is an error if there is no git, or the time was up."""
         settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
         try:
             return programs.run(
@@ -260,11 +249,7 @@ def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
-    """What git printed.
-
-    Raises:
-        GitError: its exit code is none of `codes`.
-    """
+    """What git printed, if its exit code is one of `codes`; else it is raised as a `GitError`."""
     if done.returncode not in codes:
         raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
     return done.stdout
@@ -276,14 +261,9 @@ def split_names(output: bytes) -> list[str]:
 
 
 def version(directory: Path) -> tuple[int, ...]:
-    """Git's version.
-
-    Raises:
-        GitError: there is no git, or its answer is not a version.
-    """
+    """Git's version; a `GitError` if there is no git, or its answer is not one."""
     answer = Git(directory).line("version")
-    words = answer.split()
-    parts = words[2].split(".")[:2] if len(words) > 2 else []
-    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
+    found = re.match(r"git version ([0-9]+)\.([0-9]+)", answer)
+    if found is None:
         raise GitError(("version",), 0, f"it says {answer!r:.80}")
-    return tuple(map(int, parts))
+    return int(found[1]), int(found[2])

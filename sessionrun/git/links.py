@@ -29,12 +29,7 @@ def leads_out(top: str, link: str) -> bool:
 
 
 def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
-    """Why a worktree cannot have this link, or None.
-
-    Args:
-        top: of the user's checkout.
-        links: all that the worktree is to have.
-    """
+    """Why a worktree of the checkout `top`, which is to have all of `links`, cannot have this link, or None."""
     name, target = find_name(top, link), expand_path(top, link)
     if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):
         return f"{link} is not a path that a worktree could have a link to"

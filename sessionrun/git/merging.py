@@ -41,10 +41,7 @@ class Merged(NamedTuple):
 
 @frozen
 class MergeRoom:
-    """An empty directory in which git merges as if the directory was the work tree of the repository.
-
-    An old git needs an index, `index`.
-    """
+    """An empty directory in which git merges as if it was the work tree; an old git needs an index."""
 
     git: Git
     index: Path | None
@@ -94,7 +91,7 @@ def open_merge_room(
     Args:
         attributes: the commit whose `.gitattributes` count.
         folder: where the directory may be made.
-        trial: new objects go to this directory (see `Git`).
+        trial: as of `Git`.
     """
     path = folder / "merge"
     remove_tree(path)
@@ -146,7 +143,6 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
     """Make a commit that depends on the arguments alone: made again after a crash it is the same.
 
     Args:
-        parents: of the commit; at least one.
         moment: its time (Unix time); None: that of the newest parent.
     """
     parents = list(parents)

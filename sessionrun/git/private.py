@@ -15,10 +15,9 @@ worktree has its own.
 
 from __future__ import annotations
 
-import codecs
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +34,6 @@ _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "
 
 _ALWAYS: Final = ("objects", "refs", "packed-refs", "worktrees")
 """Entries that are linked even if they do not exist yet: git makes them behind the link."""
-
-_STORES: Final = {"filter.lfs.": "lfs"}
-"""Directories for files of the programs behind filters; they are made in the repository, so they stay."""
 
 
 @frozen
@@ -67,13 +63,8 @@ def open_fence(
     """Make the private common directory of a repository, for as long as it is needed.
 
     Args:
-        repository: whose objects, refs and worktrees git shall see.
         folder: where the directory is made; None: among the system's temporary files.
         limit_s: how long each git command may take (seconds); None: as long as it needs.
-
-    Raises:
-        OSError: the directory cannot be made, or the repository is gone.
-        SessionrunError: the repository has not the settings that it got at the launch.
     """
     common_dir = Path(repository.common_dir)
     settings = repository.settings
@@ -87,14 +78,9 @@ def open_fence(
 
 
 def furnish(common: Path, real: Path, settings: GitSettings) -> None:
-    """Make a directory a private common directory for the one at `real`; what is in it already is its own.
-
-    Raises:
-        OSError: the directory cannot be written, or `real` cannot be read.
-    """
-    for prefix, name in _STORES.items():
-        if any(key.startswith(prefix) for key, _ in settings.config):
-            (real / name).mkdir(exist_ok=True)
+    """Make a directory a private common directory for the one at `real`; what is in it already is its own."""
+    if any(key.startswith("filter.lfs.") for key, _ in settings.config):
+        (real / "lfs").mkdir(exist_ok=True)  # made there, what Git LFS puts into it stays
     (common / "HEAD").write_bytes(_read_head(real))
     (common / "info").mkdir()
     (common / "info" / "attributes").write_text(settings.shared_attributes, encoding="utf-8")
@@ -193,31 +179,23 @@ def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitS
 
     Raises:
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
-        GitError: git cannot read its settings.
     """
-    found = list(_list_config(Git(top)))
-    rules, settings = _read_users(top, found, lambda name: True)
+    rules, settings = _read_users(top, list(_list_config(Git(top))))
     shared = _read_text(common_dir / "info" / "attributes")
     settings = replace(settings, shared_attributes=shared, git_dir=os.path.realpath(git_dir))
     return "\n".join((rules, _read_rules(common_dir / "info" / "exclude"))), settings
 
 
 def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
-    """The same of the user and the system alone, for repositories that have none of their own: mirrors.
-
-    Args:
-        folder: any directory, in which git is run.
-    """
+    """The same of the user and the system alone, for mirrors; git runs in any `folder`."""
     found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
-    return _read_users(folder, found, lambda name: not _is_of_repository(name))
+    return _read_users(folder, [pair for pair in found if not _is_of_repository(pair[0])])
 
 
-def _read_users(
-    top: Path, found: list[tuple[str, str | None]], fits: Callable[[str], bool]
-) -> tuple[str, GitSettings]:
+def _read_users(top: Path, found: list[tuple[str, str | None]]) -> tuple[str, GitSettings]:
     """The rules of the user's own file, and those of the settings that matter, with the user's attributes."""
     has_filter = any(name.startswith("filter.") for name, _ in found)
-    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter) and fits(pair[0]))
+    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter))
     files = [SYSTEM_ATTRIBUTES, _find_users_file(top, found, "attributes")]
     rules = _read_rules(_find_users_file(top, found, "excludes"))
     return rules, GitSettings(wanted, "\n".join(map(_read_text, files)), "", "")
@@ -235,20 +213,15 @@ def is_promise(name: str) -> bool:
 
 
 def _list_config(git: Git, but: tuple[str, ...] = ("command",)) -> Iterator[tuple[str, str | None]]:
-    """All settings in force, in order, without some scopes: "command" is what we give git ourselves."""
+    """All settings in force, in order, without some scopes: "command" is what we give git ourselves.
+
+    One that is not UTF-8 is left out, or refused.
+    """
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
         if scope.decode() in but:
             continue
-        yield from _parse_config(entry)
-
-
-def _parse_config(output: bytes) -> Iterator[tuple[str, str | None]]:
-    """The settings that ``git config --list -z`` printed; one that is not UTF-8 is left out, or refused."""
-    for entry in output.split(b"\0"):
         name, equals, value = entry.partition(b"\n")
-        if not name:
-            continue
         try:
             yield name.decode(), value.decode() if equals else None
         except UnicodeDecodeError:
@@ -276,11 +249,7 @@ def _find_users_file(top: Path, config: list[tuple[str, str | None]], kind: str)
 
 def _read_rules(path: Path) -> str:
     """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
-    try:
-        content = path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return ""
-    lines = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
+    lines = _read_text(path).removeprefix("\ufeff").split("\n")
     return "\n".join(line.replace("\ufffd", "*") if line.startswith("!") else line for line in lines)
 
 

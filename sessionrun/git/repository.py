@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -80,13 +79,9 @@ def find_repository(
     """The repository around `cwd`, and remarks for the user.
 
     Args:
-        cwd: where the command was started.
         base: branch, tag or commit to begin at; None = what is checked out.
         worktree_dir: where worktrees go; None = beside the repository.
         keep: which worktrees stay after their task.
-
-    Raises:
-        InputError: there is no repository, or no worktree can be made from it.
     """
     check_version(cwd)
     git, wanted = Git(cwd), base or "HEAD"
@@ -108,11 +103,7 @@ def find_repository(
 
 
 def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
-    """The given directories of the checkout that a worktree will lack, unless links bring them.
-
-    Args:
-        folders: the directories, as paths relative to the top of the repository.
-    """
+    """Those directories, relative to the top, that a worktree will lack, unless links bring them."""
     git = Git(Path(repository.top))
     missing = set()
     for folder in folders:
@@ -128,11 +119,7 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
 
 
 def check_version(cwd: Path) -> None:
-    """Refuse a git that is missing or too old.
-
-    Raises:
-        InputError: which one is wanted.
-    """
+    """Refuse a git that is missing or too old."""
     try:
         git_version = version(cwd)
     except GitError as error:
@@ -156,23 +143,15 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
 
 def find_submodules(repository: Repository) -> list[str]:
     """The submodules of the base commit: a worktree has an empty directory in the place of each."""
-    words = (
-        "config",
-        f"--blob={repository.base_commit}:.gitmodules",
-        "-z",
-        "--get-regexp",
-        r"^submodule\..*\.path$",
+    source = f"--blob={repository.base_commit}:.gitmodules"
+    listed = (
+        Git(Path(repository.top)).attempt("config", source, "-z", "--get-regexp", r"^submodule\..*\.path$").stdout
     )
-    listed = Git(Path(repository.top)).attempt(*words).stdout
     return [os.fsdecode(path) for entry in listed.split(b"\0") if (path := entry.partition(b"\n")[2])]
 
 
 def _check_filters(git: Git, settings: GitSettings) -> Iterator[str]:
-    """A remark on each filter that files of the repository have, and whose program is not there.
-
-    Raises:
-        InputError: git needs the filter to check the files out.
-    """
+    """A remark on each filter that files have, and whose program is not there; one that git needs is refused."""
     lacking: dict[str, str] = {}
     for name, command in settings.config:
         found = re.fullmatch(r"filter\.(.+)\.(?:process|smudge|clean)", name)
@@ -192,25 +171,17 @@ def _check_filters(git: Git, settings: GitSettings) -> Iterator[str]:
 
 
 def _find_lacking(top: Path, command: str) -> str | None:
-    """The program of a filter's command if it is not there; a shell runs the command, and has words of its own."""
+    """The program of a filter's command if it is not there; what only a shell can read may be anything."""
     try:
         program = shlex.split(command)[0]
     except (ValueError, IndexError):
         return None
-    if shutil.which(program) or re.search(r"[^\w./+-]", program):
-        return None
-    known = subprocess.run(
-        ["sh", "-c", 'command -v "$1"', "sh", program], cwd=top, stdin=subprocess.DEVNULL, capture_output=True
-    )
-    return None if known.returncode == 0 else program
+    is_there = shutil.which(top / program if "/" in program else program)
+    return None if is_there or re.search(r"[^\w./+-]", program) else program
 
 
 def locate(git: Git) -> tuple[Path, Path, Path]:
-    """Top of the checkout, common git directory and its own one, absolute.
-
-    Raises:
-        InputError: there is no checkout.
-    """
+    """Top of the checkout, common git directory and its own one, absolute; refused if there is no checkout."""
     lines = _ask(git, _PLACES)
     if lines is not None:
         return _check_places(git, lines)
@@ -244,11 +215,7 @@ def _check_places(git: Git, lines: Sequence[str]) -> tuple[Path, Path, Path]:
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that git's lists of worktrees or our files cannot hold.
-
-    Raises:
-        InputError: which path it is.
-    """
+    """Refuse a path that git's lists of worktrees or our files cannot hold."""
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
 

@@ -32,8 +32,7 @@ from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.session.history import load_spec_now
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.diff import find_work_base, is_unchanged
-from sessionrun.worktrees.unlanded import Task
+from sessionrun.worktrees.diff import Task, find_work_base, is_unchanged
 
 if TYPE_CHECKING:
     from sessionrun.model.asked import Policy, Sandbox

@@ -52,14 +52,13 @@ def apply_patch(
     """Apply a patch to the worktree; the paths of the files that it changed.
 
     Args:
-        spellings: the patch, and how it may have been meant; the first that applies counts.
+        spellings: how the patch may have been meant; the first that applies counts.
         below: the task's directory in the worktree: paths may count from there.
         record: the file that settles what is written.
         prefixes: paths in it begin with ``a/`` and ``b/``.
 
     Raises:
-        DoesNotApply: nothing was changed.
-        GitError, OSError: it cannot be done; done again it may.
+        DoesNotApply: nothing was changed; after other errors it may be done again.
     """
     try:
         applied = load_record_if_any(record, Applied)
@@ -98,7 +97,7 @@ def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied
 
 
 def _list_tries(spellings: Sequence[str], below: str, *, prefixes: bool) -> Iterator[_Try]:
-    """How a patch is tried, one after the other: as it is, its lines counted anew, and as if it lay below."""
+    """As it is, its lines counted anew, and as if it lay below."""
     inside = below not in ("", ".") and below.split(os.sep)[0] != os.pardir
     for spelling in spellings:
         for place in ((), (f"--directory={below}",)) if inside else ((),):
@@ -107,11 +106,7 @@ def _list_tries(spellings: Sequence[str], below: str, *, prefixes: bool) -> Iter
 
 
 def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None:
-    """Refuse what git takes, and we do not.
-
-    Raises:
-        DoesNotApply: it changes nothing, goes through a link, or makes a file that git ignores.
-    """
+    """Refuse what git takes, and we do not: no change, a way through a link, a file that git ignores."""
     names = index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", ground, after)
     if not names:
         raise DoesNotApply("it changes nothing")
@@ -128,7 +123,7 @@ def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None
 
 
 def _write(site: Site, index: Git, applied: Applied) -> list[str]:
-    """Write the files that the patch changed as they are behind it, from the record alone."""
+    """Write what the patch changed, from the record alone."""
     index("read-tree", applied.after)
     rows = index.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", applied.before, applied.after)
     status = dict(zip(rows[1::2], rows[::2], strict=True))

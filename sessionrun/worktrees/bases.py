@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_merge_room
+from sessionrun.git.merging import AUTHOR, commit_repeatably, open_merge_room
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
@@ -32,12 +32,7 @@ MAX_NAMED: Final = 5
 
 
 def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
-    """The commit at which the worktree of a PREPARE job begins.
-
-    Raises:
-        NeedsConflict: the work of two needs cannot be merged.
-        SessionrunError: the work of a need is gone, or git failed.
-    """
+    """The commit at which a worktree begins; `NeedsConflict` if the work of its needs cannot be merged."""
     repository = request.repository
     git = fence.main()
     ends = _find_ends(git, request)
@@ -66,11 +61,7 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
 
 
 def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
-    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
-
-    Raises:
-        SessionrunError: a commit is gone.
-    """
+    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch."""
     if not needs:
         return []
     asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
@@ -98,15 +89,10 @@ def _describe_loss(need: Handed) -> str:
 
 
 def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Handed], folder: Path) -> str:
-    """Merge commits in their order; return the commit that holds all of them.
-
-    Args:
-        ends: the commits, each with the need that ended there.
-        folder: where a temporary directory may be made.
+    """Merge commits in their order, each with the need that ended there; the commit that holds all of them.
 
     Raises:
-        NeedsConflict: two of the commits cannot be merged.
-        GitError: git failed.
+        NeedsConflict: one of the commits cannot be merged with those before it.
     """
     git, commits = fence.main(), list(ends)
     head = commits[0]
@@ -116,18 +102,11 @@ def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Hande
         for number, commit in enumerate(commits[1:], 2):
             tree, files = room.merge(head, commit)
             if tree is None:
-                against = _find_opponents(room, commits[: number - 1], commit)
-                raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
+                earlier = [ends[other] for other in commits[: number - 1]]
+                raise NeedsConflict(_describe_conflict(earlier, ends[commit], files))
             parents = [head, commit] if number < len(commits) else commits
             head = commit_repeatably(git, tree, parents, message)
     return head
-
-
-def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[str]:
-    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
-    if len(earlier) == 1:
-        return earlier
-    return [end for end in earlier if room.merge(end, commit).tree is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
@@ -154,17 +133,8 @@ def holds_nothing(
         return False
     if base == repository.base_commit:
         return True
-    words = (
-        "rev-list",
-        "--max-count=2",
-        base,
-        "--not",
-        f"--exclude={branch}",
-        "--branches",
-        "--tags",
-        "--remotes",
-    )
-    listed = git.attempt(*words)
+    others = (f"--exclude={branch}", "--branches", "--tags", "--remotes")
+    listed = git.attempt("rev-list", "--max-count=2", base, "--not", *others)
     alone = listed.stdout.decode().split()
     if listed.returncode != 0:
         return False
@@ -183,11 +153,7 @@ _MOST: Final = 4 << 20
 
 
 def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, folder: Path) -> str:
-    """The commit at which a mend begins; the same for the same target and work, so also after a crash.
-
-    Raises:
-        SessionrunError: the target or the work is gone, or git failed.
-    """
+    """The commit at which a mend begins; the same for the same target and work, so also after a crash."""
     git = fence.main()
     target, tip = git.commit_of(base.target), git.commit_of(base.tip)
     if target is None or tip is None:
@@ -199,11 +165,7 @@ def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, fold
 
 
 def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
-    """What RELEASE found, with the commit that lands in the place of the work; or why it is refused.
-
-    Raises:
-        SessionrunError: git failed, or the branch has moved.
-    """
+    """What RELEASE found, with the commit that lands in the place of the work; or why it is refused."""
     base, commit, mend = released.base_commit, released.commit, request.mend
     if mend is None or None in (base, commit, released.branch) or released.rescue is not None:
         return released
@@ -211,34 +173,47 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     target, tip = _parents(git, base)
     if _parents(git, commit) == [target, tip] and commit != base:
         return released  # an earlier start came so far
-    commits = (base, commit, target, tip)
-    why = _find_refusal(git, commits, insists=mend.insists)
+    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
+    sides = _Sides(base, commit, target, tip, since, _list_merged(git, base, target, tip))
+    why = _find_refusal(git, sides, insists=mend.insists)
     if why is None and not mend.insists:
-        why = _find_untouched(git, commits, mend.files) or _find_undone(git, commits)
+        why = _find_untouched(git, sides, mend.files)
+    tree, before = git.line("rev-parse", f"{commit}^{{tree}}", f"{target}^{{tree}}").split("\n")
+    if why is None and not mend.insists and tree == before:
+        why = f"it {DROPPED} the work has added, and all else of it"
     if why is not None:
         return replace(released, refused=why)
-    tree = git.line("rev-parse", f"{commit}^{{tree}}")
     made = commit_repeatably(git, tree, (target, tip), f"{MEND_SUBJECT}{request.task}\n\n{request.title}\n")
     git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
-    return replace(released, commit=made, remark=_name_others(git, (base, commit, target, tip)) or released.remark)
+    return replace(released, commit=made, remark=_name_others(git, sides) or released.remark)
 
 
-def _name_others(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+class _Sides(NamedTuple):
+    """The commits of a mend: where it began and ended, the two sides, and where these parted ('': nowhere).
+
+    `merged` are the files that the beginning has as neither side has them.
+    """
+
+    base: str
+    end: str
+    target: str
+    tip: str
+    since: str
+    merged: list[str]
+
+
+def _name_others(git: Git, sides: _Sides) -> str | None:
     """Which files a mend of a conflict has changed beside those in conflict; None: no others."""
-    base, end, target, tip = commits
-    merged = set(_list_merged(git, base, target, tip))
-    marked = {name for name in merged if _count(_read(git, base, name))}
-    others = sorted(set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", base, end)) - marked)
+    marked = {name for name in sides.merged if _count(_read(git, sides.base, name))}
+    others = sorted(set(_list_changed(git, sides.base, sides.end)) - marked)
     if not marked or not others:
         return None
     return f"beside the conflict it changed {name_some(others, MAX_NAMED)}"
 
 
-def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool) -> str | None:
-    """Why the end of a mend cannot land; None: it can.  `commits` are its base, its end, and the two sides."""
-    base, end, target, tip = commits
-    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
-    for name in _list_merged(git, base, target, tip):
+def _find_refusal(git: Git, sides: _Sides, *, insists: bool) -> str | None:
+    _, end, target, tip, since, merged = sides
+    for name in merged:
         blobs = {side: _read(git, side, name) for side in (end, target, tip, since) if side}
         if _count(blobs[end]) > max(_count(blobs[target]), _count(blobs[tip])):
             return f"marks of the conflict are left in {name}"
@@ -249,49 +224,40 @@ def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool
     return None
 
 
-def _find_untouched(git: Git, commits: tuple[str, str, str, str], files: Sequence[str]) -> str | None:
+def _find_untouched(git: Git, sides: _Sides, files: Sequence[str]) -> str | None:
     """Which file in conflict is still as git left it where no marks can be: as one side has it.  None: none is.
 
     So it is with a file that is no text, and with one that one side has changed and the other has deleted.
     """
-    base, end, target, tip = commits
-    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
     for name in files:
-        left, found = _find_entry(git, base, name), _find_entry(git, end, name)
-        mine, theirs = _find_entry(git, target, name), _find_entry(git, tip, name)
-        before = _find_entry(git, since, name) if since else ""
+        left, found, mine, theirs, before = (_find_entry(git, commit, name) for commit in sides[:5])
         if found == left and left in (mine, theirs) and len({mine, theirs, before}) == 3:
             whose = "the work" if left == mine else "the branch"
             return f"it leaves {name} {KEPT} {whose} has made of it"
     return None
 
 
-def _find_undone(git: Git, commits: tuple[str, str, str, str]) -> str | None:
-    """Whether nothing of the work is left, as if it had never been done."""
-    _, end, target, _ = commits
-    same = git.line("rev-parse", f"{end}^{{tree}}") == git.line("rev-parse", f"{target}^{{tree}}")
-    return f"it {DROPPED} the work has added, and all else of it" if same else None
-
-
 def _find_entry(git: Git, commit: str, name: str) -> str:
-    """Mode and object of a path in a commit; empty: there is none."""
-    found = git.names("--literal-pathspecs", "ls-tree", "-z", commit, "--", name)
+    """Mode, kind, object and size of a path in a commit; empty: there is none."""
+    if not commit:
+        return ""
+    found = git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name)
     return found[0].partition("\t")[0] if found else ""
 
 
 def _list_merged(git: Git, base: str, target: str, tip: str) -> list[str]:
     """The files of the base that are as in neither side."""
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only")
-    return sorted(set(git.names(*words, target, base)) & set(git.names(*words, tip, base)))
+    return sorted({*_list_changed(git, target, base)} & {*_list_changed(git, tip, base)})
+
+
+def _list_changed(git: Git, old: str, new: str) -> list[str]:
+    return git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new)
 
 
 def _read(git: Git, commit: str, name: str) -> bytes | None:
     """The content of a file, if the commit has it and it is not too big."""
-    for entry in git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name):
-        _, kind, blob, size = entry.partition("\t")[0].split()
-        if kind == "blob" and int(size) <= _MOST:
-            return git("cat-file", "blob", blob)
-    return None
+    _, kind, blob, size = (_find_entry(git, commit, name) or "- - - -").split()
+    return git("cat-file", "blob", blob) if kind == "blob" and int(size) <= _MOST else None
 
 
 def _count(content: bytes | None) -> int:

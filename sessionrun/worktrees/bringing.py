@@ -36,20 +36,6 @@ def find_included(git: Git, request: WorkspaceRequest, ignore: Sequence[str]) ->
     return kept, sorted(str(path.relative_to(kept)) for path in found)
 
 
-def check_links(request: WorkspaceRequest) -> None:
-    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names.
-
-    Raises:
-        SessionrunError: which link it is.
-    """
-    top = request.repository.top
-    for link in request.links:
-        if not os.path.exists(expand_path(top, link)):
-            raise SessionrunError(f"links: there is no {link} in {top}")
-        if (problem := describe_problem(top, request.links, link)) is not None:
-            raise SessionrunError(f"links: {problem}")
-
-
 def bring_files(
     git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str], *, in_room: bool = False
 ) -> None:
@@ -57,9 +43,8 @@ def bring_files(
 
     Args:
         git: in the user's checkout.
-        path: the worktree or the room.
+        path: the worktree or, with `in_room`, a clean room: there files of the work stay where a link would be.
         ignore: as of `ignore_words`.
-        in_room: in a clean room, files of the work stay where a link would be.
     """
     top = Path(request.repository.top)
     origins, included = find_included(git, request, ignore)
@@ -69,6 +54,8 @@ def bring_files(
             shutil.copy2(origins / name, path / name, follow_symlinks=False)
     for link in request.links:
         name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
+        if not in_room and (problem := describe_problem(str(top), request.links, link)) is not None:
+            raise SessionrunError(f"links: {problem}")
         target = path / name
         if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that

@@ -12,7 +12,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,6 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
-from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
@@ -50,7 +49,7 @@ from sessionrun.worktrees.seats import GITIGNORE, Free, is_unchanged, list_free,
 from sessionrun.worktrees.site import break_old_lock, describe_broken_link, find_worktree
 
 LOCK_NAME: Final = ".clean"
-"""Lock file in a session's folder of jobs."""
+"""Lock file in a session's folder of jobs: two `clean` at a time would park the same work twice."""
 
 NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 """Why a branch without work of any job is deleted."""
@@ -58,10 +57,9 @@ NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 
 @frozen
 class Claimed:
-    """One claim of a session, and what the RELEASE of its attempt would be asked.
+    """One claim of a session, from the PREPARE in `folder`, and what the RELEASE of its attempt would be asked.
 
-    `worked` is whether a SETUP or WORK job may have been started in the worktree; `folder` is that of the PREPARE
-    job which made the claim.
+    `worked` is whether a SETUP or WORK job may have been started in the worktree.
     """
 
     request: WorkspaceRequest
@@ -81,11 +79,6 @@ class Claimed:
         """What is left of it under a name."""
         request = self.request
         return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)
-
-
-def clean_lock(session: Path) -> AbstractContextManager[None]:
-    """Let one `clean` at a time work on a session: two would park the same work twice."""
-    return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
 
 
 def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
@@ -112,7 +105,10 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
-        yield from _clean_trash(claimed, dry_run=dry_run)
+        trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
+        if trash.exists():  # the removal was broken off when its job was killed: its work had been parked
+            finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
+            yield finding if dry_run else _remove(finding, remove_tree)
         if worktree is not None and not worktree.removed:
             return
         if not dry_run:
@@ -128,7 +124,11 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
                 tip = main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
                     finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
-                    yield finding if finding.removed or dry_run else _bring_home(claimed, finding, Path(folder))
+                    if not finding.removed and not dry_run:  # what stays in a mirror comes home, as by RELEASE
+                        place = bring_home(claimed.request, Place(branch=branch), Path(folder))
+                        why = f"{finding.why}; {place.remark}" if place.remark else finding.why
+                        finding = replace(finding, why=why)
+                    yield finding
 
 
 def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
@@ -182,14 +182,6 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
     return replace(finding, why=why)
 
 
-def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
-    """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
-    trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
-    if trash.exists():
-        finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
-        yield finding if dry_run else _remove(finding, remove_tree)
-
-
 def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """An environment goes with its worktree; a RELEASE that was killed may have left it."""
     if not dry_run and find_worktree(claimed.request) is not None:
@@ -200,7 +192,6 @@ def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover
 
 
 def _remove(finding: Leftover, remove: Callable[[Path], None]) -> Leftover:
-    """Remove what was found; what cannot be removed stays, and says why."""
     try:
         remove(Path(finding.name))
     except OSError as error:
@@ -228,12 +219,6 @@ def _clean_branch(
     return replace(finding, removed=True, why=why, empty=why == NOTHING_OWN)
 
 
-def _bring_home(claimed: Claimed, finding: Leftover, folder: Path) -> Leftover:
-    """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
-    place = bring_home(claimed.request, Place(branch=finding.name), folder)
-    return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
-
-
 def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str | None:
     repository = claimed.request.repository
     claim = claimed.claim
@@ -256,11 +241,7 @@ def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str |
 def clean_seats(
     repository: Repository, seats: Seats, session: Path, session_id: str, *, dry_run: bool
 ) -> Iterator[Leftover]:
-    """Remove the free seats that no session took after this one; one in which a user worked since stays.
-
-    Args:
-        session: the session's directory, in which temporary files may be.
-    """
+    """Remove the free seats that no session took after this one; one in which a user worked since stays."""
     mine = [found for found in list_free(repository, seats) if found[2].session_id == session_id]
     if mine:
         folder = session.absolute() / "jobs"
@@ -304,7 +285,7 @@ def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Pa
 
 
 def _remove_folder_of_seats(folder: Path) -> None:
-    """Remove the directory of the seats if nothing but our rules is in it."""
+    """Only if nothing but our rules is in it."""
     rules = folder / ".gitignore"
     with suppress(OSError):
         if os.listdir(folder) == [rules.name] and rules.read_bytes() == GITIGNORE:

@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sessionrun.client.graph import walk
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.outputs import iterate_chunks
+from sessionrun.client.reading.steps import Unlanded
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.words import read_landing
 from sessionrun.store.session import WALLS_SUFFIX, SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.git.git import Git
     from sessionrun.git.private import Fence
     from sessionrun.model.places import Repository
+
 
 DIFF_KEYS: Final = (
     *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
@@ -38,7 +42,6 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
 
     Raises:
         InputError: the session has no worktrees, or a named task has no branch.
-        StoreError: the session's files are damaged.
     """
     view = load_view(session)
     if view["base_branch"] is None and not any(task.get("repo") for task in view["tasks"]):
@@ -54,10 +57,7 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
 def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: bool = False) -> Iterator[Change]:
     """What each of these tasks changed: the patch that `git apply` takes, or with `stat` git's account of it.
 
-    Of several tasks, a task whose changes cannot be found is left out, with a warning.
-
-    Raises:
-        SessionrunError, OSError: the changes of the only task cannot be found.
+    Where the changes of the only task cannot be found, that is an error; of several, a warning names it.
     """
     for task in tasks:
         yield Change(task, _read_pieces(session, task, stat=stat, alone=len(tasks) == 1))
@@ -121,34 +121,38 @@ def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> byte
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
     from sessionrun.git.private import open_fence
-    from sessionrun.session.history import find_task, load_tasks
 
-    words = (
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-        "--submodule=short",
-        "--ignore-submodules=dirty",  # to look into a submodule, git would use the settings in it
-    )
-    shape = ("--stat",) if stat else ("--binary", "--full-index")
-    argv = ("diff", *words, *shape, find_work_base(task) or "")
+    shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
+    words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+    argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
     repository = _load_repository(session, task)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            links = find_task(session, load_tasks(session), task["id"]).links
-            git, folder = _find_git(fence, Path(task["worktree"])), None
-            walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
-            if walls.is_dir():
-                from sessionrun.worktrees.own import open_reader
-
-                own = open_reader(fence, walls, task["branch"], git)
-                git, folder = own.git, own.scratch
-            return _diff_worktree(git, links, argv, repository, folder)
+            git, tree = _write_worktree(session, task, fence)
+            return git(*argv, tree)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
         return main(*argv, branch) if branch else b""
+
+
+def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> tuple[Git, str]:
+    """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
+    from sessionrun.model.places import Place
+    from sessionrun.session.history import find_task, load_tasks
+    from sessionrun.worktrees.own import open_reader
+    from sessionrun.worktrees.park import write_worktree
+    from sessionrun.worktrees.request import WorkspaceRequest
+    from sessionrun.worktrees.site import find_site
+
+    links = find_task(session, load_tasks(session), task["id"]).links
+    place = Place(branch=task["branch"], worktree=task["worktree"], base_commit=task["base_commit"])
+    walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
+    request = WorkspaceRequest(fence.repository, session.session_id, task["id"], "", links, place)
+    request = replace(request, walls=str(walls) if walls.is_dir() else None)
+    site = find_site(fence, request, Path(task["worktree"]), fence.common, open_reader)
+    real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
+    git = site.git.on_trial(site.folder / "new-objects", real)
+    return git, write_worktree(replace(site, git=git)).tree
 
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
@@ -164,36 +168,71 @@ def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     return repository
 
 
-def _find_git(fence: Fence, worktree: Path) -> Git:
-    """Git in a worktree of ours; an error if its link to the repository is gone."""
-    from sessionrun.worktrees.registration import find_admin
-    from sessionrun.worktrees.site import describe_broken_link
-
-    admin = find_admin(fence.repository, worktree)
-    if admin is None:
-        raise SessionrunError(describe_broken_link(fence.repository, worktree))
-    return fence.inside(worktree, admin)
+Task = Mapping[str, Any]
 
 
-def _diff_worktree(
-    git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository, inside: Path | None
-) -> bytes:
-    """Run a diff with new files in it too, by a private copy of the worktree's index.
+def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task]) -> Unlanded:
+    """Sort the tasks whose branches are left; none where the repository or its branch is gone."""
+    ended = [
+        task for task in tasks if task["status"] == "completed" and task["base_commit"] and not task.get("repo")
+    ]
+    if not ended:
+        return Unlanded()
+    from sessionrun.git.private import open_fence
+    from sessionrun.session.history import load_spec_now  # most sessions that are looked at have no worktrees
 
-    Args:
-        inside: where git of a walled task finds files of ours.
-    """
-    import tempfile
+    repository = load_spec_now(session).repository
+    if repository is None:
+        return Unlanded()
+    target, words = f"refs/heads/{repository.base_branch}", ("--format=%(refname:lstrip=2)", "refs/heads")
+    try:
+        with open_fence(repository) as fence:
+            alone = set(fence.main().line("for-each-ref", f"--no-merged={target}", *words).split("\n"))
+            done = set(fence.main().line("for-each-ref", f"--merged={target}", *words).split("\n"))
+    except (SessionrunError, OSError):
+        return Unlanded()
+    landings = {task["id"]: read_landing(task) for task in view["tasks"]}
+    waiting = [task for task in ended if (task["rescue_branch"] or task["branch"]) in alone]
+    waiting = [task for task in waiting if landings[task["id"]] != "landed" and not is_unchanged(task)]
+    ready = [task["id"] for task in waiting if not landings[task["id"]] and _is_whole(task)]
+    within = _find_reached(ready, view["tasks"], repository.base_commit)
+    built_on = [task["id"] for task in view["tasks"] if task["id"] in within and not is_unchanged(task)]
+    return Unlanded(
+        repository.base_branch,
+        tuple(name for name in built_on if landings[name] != "landed"),
+        tuple(task["id"] for task in waiting if landings[task["id"]] == "bounced"),
+        tuple(task["id"] for task in waiting if not landings[task["id"]] and not _is_whole(task)),
+        tuple(task["id"] for task in ended if task["branch"] in done - {repository.base_branch}),
+    )
 
-    from sessionrun.git.repository import ignore_words
-    from sessionrun.worktrees.park import copy_index
 
-    ours = {os.path.normpath(link) for link in links}
-    with tempfile.TemporaryDirectory(prefix="sessionrun-", dir=inside) as folder:
-        index = replace(git, index=Path(folder, "index"))
-        copy_index(index, "HEAD")
-        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
-        empty = git.line("hash-object", "-t", "blob", "--stdin")
-        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
-        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
-        return index(*argv)
+def _is_whole(task: Task) -> bool:
+    return bool(task["outcome"] == "succeeded" and task["commit"] is not None and not task["rescue_branch"])
+
+
+def _find_reached(names: Sequence[str], graph: Sequence[Task], base: str) -> set[str]:
+    """The tasks and, where their worktrees began with the work of their needs, those too."""
+    by_id = {node["id"]: node for node in graph}
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        return [] if at["base_commit"] == base else [need for need in at["needs"] if need in by_id]
+
+    return {*names, *walk(names, next_of)}
+
+
+def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:
+    """Where the branches of tasks with a repository of their own are, by id: in that or in its mirror."""
+    own = {task["id"] for task in tasks if task.get("repo") and (task["rescue_branch"] or task["branch"])}
+    places: dict[str, str] = {}
+    if not own:
+        return places
+    from sessionrun.model.repositories import repository_of
+    from sessionrun.session.history import load_spec_now
+
+    spec = load_spec_now(session)
+    for task in spec.tasks:
+        repository = repository_of(spec, task) if task.id in own else None
+        if repository is not None and task.upstream is not None:
+            places[task.id] = task.upstream.repo if task.upstream.home else repository.top
+    return places

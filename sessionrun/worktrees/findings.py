@@ -76,7 +76,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
 
 def take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
     """What went of the worktrees and branches of a session, or stays."""
-    from sessionrun.worktrees.clean import clean_lock, clean_seats
+    from sessionrun.worktrees.clean import LOCK_NAME, clean_seats
 
     tasks_at_launch = () if evidence.spec is None else evidence.spec.tasks
     if evidence.fault is evidence.journal_fault is not None and not any(map(has_worktree, tasks_at_launch)):
@@ -87,7 +87,7 @@ def take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
         return
     marked = find_marked().get(session.session_id, ())
     living = {survivor.task for survivor in (*marked, *find_recorded(evidence.ledger))}  # these may write there
-    with clean_lock(session.path):
+    with locks.hold_lock(session.path / "jobs" / LOCK_NAME, 0o600):
         for task in tasks:
             if task.spec.id in living:
                 name, why = (task.place and task.place.worktree) or task.spec.id, f"task {task.spec.id} still runs"

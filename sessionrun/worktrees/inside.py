@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from sessionrun.worktrees.site import Site
 
 
-def find_repositories(site: Site, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
+def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
-        git_dir: its administrative directory.
         gitlinks: paths at which the index holds a commit of another repository.
     """
-    modules, top = git_dir / "modules", site.git.directory
+    assert site.git.git_dir is not None
+    modules, top = site.git.git_dir / "modules", site.git.directory
     for name in gitlinks:
         if (top / name / ".git").is_dir():
             yield f"{name}/ is a repository of its own"
@@ -66,10 +66,9 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
     """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
-    link = read_link(path)
-    if link is None:
+    named = read_link(path)
+    if named is None:
         return None
-    named = Path(os.path.normpath(link))
     if named.is_relative_to(OWN_PLACE):  # as a walled task names it
         named = modules.parent / named.relative_to(OWN_PLACE)
     git_dir = Path(os.path.realpath(named))

@@ -29,7 +29,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.git.clone import list_alternates, make_repository
+from sessionrun.git.clone import list_alternates, list_tags, make_repository
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
@@ -37,7 +37,7 @@ from sessionrun.git.repository import read_author
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Place
-from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, build_argv, clear_ways
@@ -74,11 +74,9 @@ class CannotLeave(SessionrunError):
 
 @frozen
 class Home:
-    """What is outside of a task's walls.
+    """What is outside of a task's walls: what stays inside, in one line (`left`), and a commit.
 
-    Attributes:
-        commit: where its branch was, inside and outside, when the git directory was made or work left it last.
-        left: in one line what stays inside.
+    Its branch was at `commit`, inside and outside, when the git directory was made or work left it last.
     """
 
     commit: str
@@ -140,11 +138,7 @@ class Own:
         replace_file(self.folder / HOME, orjson.dumps(note), durable=False)
 
     def hold(self, *commits: str) -> None:
-        """Let the repository have these commits, whole and checked; no ref moves.
-
-        Raises:
-            CannotLeave: they cannot be.
-        """
+        """Let the repository have these commits, whole and checked, or raise `CannotLeave`; no ref moves."""
         wanted = [commit for commit in dict.fromkeys(commits) if self.outer.commit_of(commit) is None]
         common = Path(self.fence.repository.common_dir)
         if wanted:
@@ -196,32 +190,23 @@ def _place(request: WorkspaceRequest) -> Place:
 
 
 def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None:
-    """Make a task's git directory anew, on its branch at a commit, without an index.
-
-    Args:
-        walls: the task's folder of walls.
-    """
+    """Make a task's git directory anew, on its branch at a commit, without an index."""
     make_directories(walls / TMP_FOLDER, 0o700)
     common, own, draft = Path(fence.repository.common_dir), walls / OWN_GIT, walls / f".{OWN_GIT}.new"
-    settings, shallow = _settings_inside(fence), common / "shallow"
+    settings = _settings_inside(fence)
     remove_tree(draft)
     make_directories(draft / "info", 0o700)
     (draft / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     (draft / "info" / "attributes").write_text(settings.shared_attributes, encoding="utf-8")
     (draft / "user-attributes").write_text(settings.user_attributes, encoding="utf-8")
     bring_settings(draft, fence.settings)
-    form = "--format=%(objectname) %(refname)"
-    tags = fence.main()(
-        "for-each-ref", form, f"--merged={commit}", "refs/tags"
-    )  # by which some find their version
     attributes = ("core.attributesFile", f"{OWN_PLACE}/user-attributes")
     make_repository(
         draft,
         f"ref: refs/heads/{branch}",
         (*settings.config, *_UNSIGNED, attributes, *read_author(Git(Path(fence.repository.top))).items()),
-        borrow=map(Path, (str(common / "objects"), *list_alternates(common))),
-        refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + tags,
-        shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
+        of=common,
+        refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + list_tags(fence.main(), commit),
     )
     replace_file(walls / GITFILE, f"gitdir: {OWN_PLACE}\n".encode(), durable=False)
     remove_tree(own)
@@ -230,16 +215,10 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
 
 
 def check_out(fence: Fence, request: WorkspaceRequest, path: Path, before: str | None = None) -> Git:
-    """Make a task's git directory, and let git write the files inside of walls; the books outside follow.
+    """Make a task's git directory, and let git in it write the files; the books outside follow.
 
     Args:
         before: the commit whose files lie there; None: there are none.
-
-    Returns:
-        Git in the directory.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done.
     """
     outer = fence.inside(path, need_admin(fence.repository, path))
     make_own(fence, Path(request.walls or ""), _place(request).branch, outer.line("rev-parse", "HEAD^{commit}"))
@@ -256,7 +235,6 @@ def open_own(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) ->
 
     Raises:
         CannotLeave: it cannot be read.
-        SessionrunError, OSError: it cannot be made, or no walls be had.
     """
     own = Path(request.walls or "", OWN_GIT)
     if not own.is_dir():
@@ -271,20 +249,15 @@ def open_own(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) ->
 
 
 def open_apart(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
-    """Another git directory at the tip of the task's branch, as long as the fence stands.
-
-    It is for files of a walled task whose own cannot be read, or is not there any more.
-    """
+    """Another git directory at the tip of the task's branch: its own cannot be read, or is not there any more."""
     folder = tempfile.mkdtemp(prefix="apart-", dir=fence.common)
     return _begin(fence, replace(request, walls=folder), path, outer)
 
 
-def open_reader(fence: Fence, walls: Path, branch: str | None, outer: Git) -> Own:
+def open_reader(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
     """The git directory of a task that may be at work, for who only reads; one apart if it is gone."""
-    place = Place(branch=branch)
-    request = WorkspaceRequest(fence.repository, "", "", "", place=place, walls=str(walls))
-    opens = open_as_is if (walls / OWN_GIT).is_dir() else open_apart
-    return opens(fence, request, outer.directory, outer)
+    opens = open_as_is if Path(request.walls or "", OWN_GIT).is_dir() else open_apart
+    return opens(fence, request, path, outer)
 
 
 def _begin(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
@@ -352,11 +325,7 @@ def _find_programs(settings: GitSettings) -> Iterator[str]:
 
 
 def _check_files(own: Path) -> None:
-    """Refuse what git would read, and wait for or follow: anything in the place of a file of its own.
-
-    Raises:
-        CannotLeave: which it is.
-    """
+    """Refuse what git would read, and wait for or follow: anything in the place of a file of its own."""
     for top in (own / name for name in _OPENED if os.path.lexists(own / name)):
         inner = (Path(root, name) for root, folders, files in os.walk(top) for name in (*folders, *files))
         for path in (top, *(inner if top.name not in _MANY else ())):
@@ -366,7 +335,7 @@ def _check_files(own: Path) -> None:
 
 
 def _is_unborn(git: Git) -> bool:
-    """Whether HEAD names a branch that is not there; one that is broken is there."""
+    """HEAD names a branch that is not there; one that is broken is there."""
     name = os.fsdecode(git.attempt("symbolic-ref", "-q", "HEAD").stdout).strip()
     listed = git.attempt("for-each-ref", "--format=%(refname)", name) if name else None
     return listed is not None and (listed.returncode, listed.stdout, listed.stderr) == (0, b"", b"")
@@ -380,15 +349,8 @@ def _open_quarantine(fence: Fence, outer: Git, common: Path) -> Iterator[Git]:
         remove_tree(left)
     kept = ("core.sharedrepository", "extensions.objectformat")
     settings = [pair for pair in fence.settings.config if pair[0] in kept]
-    shallow = common / "shallow"
     with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=outer.git_dir, ignore_cleanup_errors=True) as made:
-        make_repository(
-            Path(made),
-            "ref: refs/heads/none",
-            (("core.bare", "true"), *settings),
-            borrow=[common / "objects"],
-            shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
-        )
+        make_repository(Path(made), "ref: refs/heads/none", (("core.bare", "true"), *settings), of=common)
         (common / "objects" / "pack").mkdir(exist_ok=True)
         yield Git(Path(made), common=Path(made), git_dir=Path(made), limit_s=outer.limit_s)
 
@@ -401,9 +363,6 @@ def publish_gone(fence: Fence, request: WorkspaceRequest, path: Path, folder: Pa
 
     Args:
         folder: a directory of ours that stands for the worktree.
-
-    Raises:
-        SessionrunError, OSError: they cannot come out.
     """
     own = Path(request.walls or "", OWN_GIT)
     # an earlier start renames the worktree once all has come out; a kill may have left a part of the books

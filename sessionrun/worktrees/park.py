@@ -59,12 +59,11 @@ class Parked:
 
 @frozen
 class Head:
-    """Where the worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
+    """Where a worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
 
     reference: str
     commit: str
     tree: str
-    git_dir: Path
 
 
 @frozen
@@ -77,13 +76,10 @@ class Written:
 
 
 def park(site: Site, message: str, inside: str | None = None) -> Parked:
-    """Commit what lies in the worktree to its branch, or else to a rescue branch.
+    """Commit what lies in the worktree to its branch, or else to a rescue branch; an error changes nothing.
 
     Args:
         inside: why commits of the task cannot leave its walls; the branch stays free for them.
-
-    Raises:
-        GitError: the work cannot be read or committed; nothing was changed.
     """
     head, commit, tree, problems = _make_commit(site, message)
     problems = [*filter(None, [inside]), *problems]
@@ -102,12 +98,7 @@ def commit_setup(site: Site, message: str) -> str | None:
     """Commit what lies in a worktree after SETUP to its branch, and let its own index say so.
 
     What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
-
-    Returns:
-        Where the work begins; None: there is nothing that git does not ignore.
-
-    Raises:
-        GitError: it cannot be read or written, or the branch is locked; nothing was changed.
+    Returns where the work begins; None: there is nothing that git does not ignore.
     """
     head, commit, _, _ = _make_commit(site, message)
     name = f"refs/heads/{site.place.branch}"
@@ -126,8 +117,7 @@ def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
     Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
     again.
     """
-    left = _PRUNED_TRIES
-    while True:
+    for left in reversed(range(_PRUNED_TRIES)):
         try:
             written = write_worktree(site)
             head, commit = written.head, written.head.commit
@@ -135,9 +125,9 @@ def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
                 commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
             return head, commit, written.tree, list(written.problems)
         except GitError as error:
-            left -= 1
             if not left or error.code != _FATAL:
                 raise
+    raise AssertionError("the last try raises")
 
 
 def write_worktree(site: Site) -> Written:
@@ -148,7 +138,7 @@ def write_worktree(site: Site) -> Written:
     index = git.with_index(site.folder / "park-index")
     seen, unmerged = _look(index, head, site.ignore)
     names, why = _choose_work(index.directory, seen, site.brought)
-    problems += [*unmerged, *why, *find_repositories(site, head.git_dir, seen.gitlinks)]
+    problems += [*unmerged, *why, *find_repositories(site, seen.gitlinks)]
     problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
     tree = index.line("write-tree")
     assert index.index is not None
@@ -197,15 +187,14 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
 
 
 def _read_head(git: Git, place: Place) -> Head:
-    assert git.git_dir is not None
     done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
     lines = os.fsdecode(done.stdout).split("\n")
     if done.returncode == 0:
-        return Head(lines[2], lines[0], lines[1], git.git_dir)
+        return Head(lines[2], lines[0], lines[1])
     # a branch without a commit: an agent began a history of its own, or deleted its branch
     base = place.base_commit or ""
     tree = git.line("rev-parse", f"{base}^{{tree}}")
-    return Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
+    return Head(git.line("symbolic-ref", "HEAD"), base, tree)
 
 
 def _find_off_branch(git: Git, head: Head, place: Place) -> list[str]:
@@ -396,8 +385,9 @@ def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
 
 def _parents(git: Git, head: Head) -> list[str]:
     """HEAD, and the commits of an unfinished merge into it."""
+    assert git.git_dir is not None
     try:
-        merged = read_regular(head.git_dir / "MERGE_HEAD", _MAX_MERGED).decode("ascii").split()
+        merged = read_regular(git.git_dir / "MERGE_HEAD", _MAX_MERGED).decode("ascii").split()
     except (OSError, ValueError):
         merged = []
     return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))
@@ -418,11 +408,7 @@ def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) 
 
 
 def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str, str]:
-    """Make a rescue branch at the commit, or find one with the same content; return its commit and name.
-
-    Args:
-        ours: the commit was made here and holds nothing but its tree and parents.
-    """
+    """A rescue branch at the commit, or one with the same content if the commit is `ours`: its commit and name."""
     for number in range(1, _MOST_RESCUES + 1):
         rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
         if git.set_ref(f"refs/heads/{rescue}", commit, None):
@@ -434,7 +420,6 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
 
 
 def _content(git: Git, commit: str) -> str:
-    """Tree and parents."""
     return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")
 
 

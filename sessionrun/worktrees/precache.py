@@ -47,8 +47,8 @@ from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.mirrored import hold_mirror, use_mirror
+from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.setup import wish_environment
 
 Record = dict[str, Any]
 """One repository, or one environment: an object of ``precache --json``."""

@@ -57,12 +57,10 @@ def register_lock(repository: Repository) -> Iterator[None]:
 
 
 def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
-    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns its administrative
-    directory.
+    """Make the claim's branch, directory and worktree, without files; under the lock.  An error leaves nothing.
 
     Raises:
         FileExistsError: another directory or branch has the name; that is unchanged.
-        SessionrunError, OSError: the worktree cannot be made; nothing of it is left.
     """
     make_directory(Path(claim.worktree))
     try:
@@ -154,11 +152,7 @@ def find_branch_lock(common_dir: str, branch: str) -> Path:
 
 
 def unregister(repository: Repository, path: Path, owner: str) -> Path:
-    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path.
-
-    Raises:
-        OSError: the worktree cannot be renamed; it is unchanged.
-    """
+    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path."""
     trash = trash_path(path, owner)
     admin = find_admin(repository, path) if path.exists() else None
     if path.exists():
@@ -179,11 +173,8 @@ def trash_path(path: Path, owner: str) -> Path:
 def find_admin(repository: Repository, path: Path) -> Path | None:
     """The administrative directory of the worktree at `path`, if the worktree belongs to this repository."""
     link = read_link(path)
-    if link is None:
-        return None
-    admin = Path(os.path.normpath(link))
-    inside = admin.parent == Path(repository.common_dir) / "worktrees"
-    return admin if inside and admin.is_dir() else None
+    inside = link is not None and link.parent == Path(repository.common_dir) / "worktrees"
+    return link if link is not None and inside and link.is_dir() else None
 
 
 def read_link(path: Path) -> Path | None:
@@ -192,15 +183,12 @@ def read_link(path: Path) -> Path | None:
         link = read_regular(path / ".git", 1 << 16)
     except OSError:
         return None
-    return path / os.fsdecode(link[8:].rstrip(b"\n")) if link.startswith(b"gitdir: ") else None
+    named = os.path.normpath(path / os.fsdecode(link[8:].rstrip(b"\n")))
+    return Path(named) if link.startswith(b"gitdir: ") else None
 
 
 def need_admin(repository: Repository, path: Path) -> Path:
-    """The same of a worktree that was there just now.
-
-    Raises:
-        SessionrunError: it was removed meanwhile.
-    """
+    """The same of a worktree that was there just now; it is an error if it was removed meanwhile."""
     admin = find_admin(repository, path)
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
@@ -250,24 +238,21 @@ def list_worktrees(common_dir: str) -> list[tuple[Path, Path]]:
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
     """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
     admins = [admin for admin in _admins(repository.common_dir) if but is None or _target(admin) != but]
-    return {_read_branch(admin) for admin in (Path(repository.common_dir), *admins)}
+    return {read_head(admin).removeprefix("ref: refs/heads/") for admin in (Path(repository.common_dir), *admins)}
 
 
 def find_checkout(repository: Repository, branch: str, owner: str) -> Path | None:
     """Where a branch is checked out, in a directory that exists and is not a worktree of this owner."""
     common = Path(repository.common_dir)
     for top, admin in ((common.parent, common), *list_worktrees(repository.common_dir)):
-        if top.is_dir() and load_owner(admin) != owner and _read_branch(admin) == branch:
+        if top.is_dir() and load_owner(admin) != owner and read_head(admin) == f"ref: refs/heads/{branch}":
             return top
     return None
 
 
 def read_head(admin: Path) -> str:
     """What HEAD says of an administrative directory, ``ref: NAME`` or a commit; '' if it cannot be read."""
-    try:
-        head = os.fsdecode(read_regular(admin / "HEAD", 4096)).strip()
-    except OSError:
-        return ""
+    head = os.fsdecode(_read(admin / "HEAD")).strip()
     if head != _IN_A_TABLE:
         return head
     git = Git(admin)  # only git can read the table
@@ -275,16 +260,11 @@ def read_head(admin: Path) -> str:
     return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
 
 
-def _read_branch(admin: Path) -> str:
-    return read_head(admin).removeprefix("ref: refs/heads/")
-
-
 def create_branch(git: Git, claim: Claim) -> None:
     """A new branch at the base commit; if an earlier attempt left one, that, or a new one where it ended.
 
     Raises:
         FileExistsError: the name is taken, or a lock that a crash left behind is in its way.
-        GitError: no branch can have this name.
     """
     nothing, begin = "0" * len(claim.base_commit), claim.taken_up or claim.base_commit
     if _goes_on(git, claim):
@@ -307,9 +287,8 @@ class _NameTaken(FileExistsError):
 
 def _refuse_taken(branch: str, error: str) -> None:
     name = f"refs/heads/{branch}"
-    if any(
-        words in error for words in (f"{name}.lock'", f"{name}/", f"{name}': ref", f"'{branch}' already exists")
-    ):
+    signs = (f"{name}.lock'", f"{name}/", f"{name}': ref", f"'{branch}' already exists")
+    if any(sign in error for sign in signs):
         raise _NameTaken(error)
 
 
@@ -346,19 +325,8 @@ def _remove_admin(admin: Path) -> None:
 
 def drop_empty_books(common_dir: Path) -> None:
     """Remove the directory of all worktrees' books if it has no entry, as git does; under the lock."""
-    try:
+    with suppress(OSError):  # it has entries, or is not there
         (common_dir / "worktrees").rmdir()
-    except OSError:
-        pass  # it has entries, or is not there
-
-
-def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
-    """The PREPARE jobs of a job's attempt that wrote a claim."""
-    attempt = folder.name.partition("-")[0]
-    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
-        claim = load_claim(job)
-        if claim is not None:
-            yield job, claim
 
 
 def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
@@ -379,6 +347,12 @@ def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
     """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
     found = sorted(find_claims(folder.parent), key=lambda one: one[:2], reverse=True)
     return [(job, claim) for _, job, claim in found if isinstance(claim, Claim)]
+
+
+def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
+    """The same of a job's attempt alone, the oldest first."""
+    attempt = folder.name.partition("-")[0]
+    return [found for found in reversed(list_claims(folder)) if found[0].name.partition("-")[0] == attempt]
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:

@@ -56,8 +56,7 @@ from sessionrun.worktrees.worktree import check_answer
 def release(request: WorkspaceRequest, folder: Path) -> Place:
     """Release what PREPARE made; after a crash, go on where the earlier start stopped.
 
-    Raises:
-        SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
+    If the work cannot be parked, that is raised, and the worktree is unchanged.
     """
     request = _settle_first(request, folder)
     with (
@@ -138,8 +137,10 @@ def _park(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path) -> 
     except (SessionrunError, OSError) as error:
         if request.walls is None:
             raise
+        from sessionrun.worktrees.own import open_apart
+
         inside = f"{error}; its commits stay in {Path(request.walls, OWN_GIT)}"
-    site = find_site(fence, request, path, folder, apart=True)
+    site = find_site(fence, request, path, folder, open_apart)
     remark = None if request.best is None else "the best round's work is not put back: its commits are inside"
     return site, park(site, word_message("Work", request), inside), remark
 
@@ -194,11 +195,8 @@ def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
     """Commit the work to the task's branch and leave the worktree; done again after a crash, do it once.
 
-    If an earlier round was better, its work is put back first, as by RELEASE.  If the request says `partly`, a
-    commit that lacks something, or that another branch has, will do: RELEASE says so and keeps the worktree.
-
-    Raises:
-        SessionrunError, OSError: not all of it can be in a commit of that branch.
+    If an earlier round was better, its work is put back first, as by RELEASE.  It is an error if not all of the
+    work can be in a commit of that branch.  If the request says `partly`, RELEASE says so and keeps the worktree.
     """
     with open_site(request, folder) as site:
         remark = put_back(site)
@@ -212,11 +210,7 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
 
 
 def end_setup(request: WorkspaceRequest, folder: Path) -> Place:
-    """Commit what SETUP left, and ask again where the task's git works: SETUP may have run `git config`.
-
-    Raises:
-        SessionrunError, OSError: as `settle`; or git works elsewhere.
-    """
+    """Commit what SETUP left, and ask again where the task's git works: SETUP may have run `git config`."""
     place = settle(request, folder)
     path = None if request.walls is not None else find_worktree(request)  # git in walls has settings of its own
     if path is not None:
@@ -225,13 +219,10 @@ def end_setup(request: WorkspaceRequest, folder: Path) -> Place:
 
 
 def settle(request: WorkspaceRequest, folder: Path) -> Place:
-    """Commit what SETUP left; done again after a crash, do it once.
+    """Commit what SETUP left; done again after a crash, do it once.  On an error the worktree is as it was.
 
     If the attempt goes on with earlier work, this commit is a part of the work: the attempt counts as begun there,
     and the work as begun where it was.  In any other attempt the work counts as begun at this commit.
-
-    Raises:
-        SessionrunError, OSError: it could not be committed; the worktree is as it was.
     """
     with open_site(request, folder) as site:
         place, begins_at = site.place, commit_setup(site, word_message("Setup", request))

@@ -6,7 +6,6 @@ disk never holds up the supervisor.  Both are idempotent: a second start does no
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Final
@@ -30,25 +29,18 @@ from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
 
-_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-
 
 @frozen
 class WorkspaceRequest:
     """What a PREPARE or RELEASE job is to do.
 
     Attributes:
-        repository: the user's.
         title: the message of a commit of ours.
-        links: paths that the worktree shares with the checkout.
         place: what PREPARE made; for RELEASE.
-        keep: when a worktree is kept.
-        succeeded: whether the task did.
         worked: whether its work has begun: what lies there before that, its setup has left.
         patch: the file for the diff.
         expect_change: work that changes nothing is a failure.
-        branch: the branch's name, if it is free.
-        directory: the worktree's name, if it is free.
+        branch, directory: their names, if they are free.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
         round: the name of the round's ref, for jobs that keep it or take it back.
@@ -64,9 +56,9 @@ class WorkspaceRequest:
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
         mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
-        walls: the folder of the task's walls; None: it has none.
+        walls: the folder of the task's walls.
         tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
-        environments: the directory of all environments; None: the task wants none.
+        environments: the directory of all environments, if the task wants one.
         gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
@@ -145,6 +137,21 @@ class Claim:
     taken_up: str | None = None
     reused: bool = False
 
+    @classmethod
+    def again(
+        cls,
+        earlier: Place,
+        worktree: str,
+        owner: str,
+        begin: str,
+        *,
+        seat: int | None = None,
+        reused: bool = False,
+    ) -> Claim:
+        """The claim of a branch with earlier work, which goes on at the commit `begin`."""
+        known = earlier.branch or "", worktree, earlier.base_commit or "", owner
+        return cls(*known, setup_commit=earlier.setup_commit, seat=seat, taken_up=begin, reused=reused)
+
     @property
     def place(self) -> Place:
         """What PREPARE answers once all of it is made."""
@@ -172,11 +179,7 @@ class TestsUnusable(SessionrunError):
 
 
 def load_place(folder: Path) -> Place | None:
-    """What a finished job answered; None without an answer.
-
-    Raises:
-        JobFileError: an answer is there and cannot be used.
-    """
+    """What a finished job answered; None without an answer.  Raises `JobFileError` if it is damaged."""
     place = load_answer(folder, Place)
     if place is not None:
         _check_names(folder / ANSWER, place)
@@ -184,37 +187,30 @@ def load_place(folder: Path) -> Place | None:
 
 
 def load_claim(folder: Path) -> Claim | None:
-    """What a PREPARE job was about to make; None if it ended before its claim.
-
-    Raises:
-        JobFileError: a claim is there and cannot be used.
-    """
-    claim = load_record_if_any(folder / CLAIM, Claim)
-    if claim is not None:
-        _check_names(folder / CLAIM, claim)
-        _check_owner(folder / CLAIM, claim.owner)
-    return claim
-
-
-def _check_owner(path: Path, owner: str) -> None:
-    """Refuse what is no session and task: a part of it becomes the name of a directory."""
-    session_id, _, task = owner.partition("/")
+    """What a PREPARE job was about to make; None before its claim.  Raises `JobFileError` if it is damaged."""
+    path = folder / CLAIM
+    claim = load_record_if_any(path, Claim)
+    if claim is None:
+        return None
+    _check_names(path, claim)
+    session_id, _, task = claim.owner.partition("/")  # a part of it becomes the name of a directory
     if describe_id_problem(session_id) or describe_id_problem(task):
-        raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
+        raise JobFileError(path, f"it is damaged: {claim.owner!r:.140} is not SESSION/TASK")
+    return claim
 
 
 def _check_names(path: Path, record: Place | Claim) -> None:
     """Refuse what we never write: relative paths, and words that git would take for something else."""
     of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
-    worktree = record.worktree
-    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
-        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
-    for branch in (record.branch, of_start[0]):
-        if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
-            raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
-    for commit in (record.base_commit, record.setup_commit, record.taken_up, of_start[1]):
-        if commit is not None and not _COMMIT.fullmatch(commit):
-            raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
+    commits = (record.base_commit, record.setup_commit, record.taken_up, of_start[1])
+    for words, pattern, what in (
+        ((record.worktree,), r"/[^\0]*[^\0/]", "an absolute path of a directory"),
+        ((record.branch, of_start[0]), r"[^-\x00-\x1f][^\x00-\x1f]*", "a branch"),
+        (commits, "[0-9a-f]{40}|[0-9a-f]{64}", "a commit"),
+    ):
+        for word in words:
+            if word is not None and not re.fullmatch(pattern, word, re.DOTALL):
+                raise JobFileError(path, f"it is damaged: {word!r:.140} is not {what}")
 
 
 @frozen

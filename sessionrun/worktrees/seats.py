@@ -118,14 +118,14 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
 def find_begun(request: WorkspaceRequest, folder: Path) -> Claim | None:
     """The claim of the seat that an earlier PREPARE of this attempt took and did not make ready."""
     for job, claim in prepare_jobs(folder):
-        if job != folder and claim.seat is not None and has_seat(request, claim):
+        if job != folder and claim.seat is not None and is_made(request, claim):
             replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
             return claim
     return None
 
 
-def has_seat(request: WorkspaceRequest, claim: Claim) -> bool:
-    """Whether the seat of a claim is the task's, for the branch of the claim."""
+def is_made(request: WorkspaceRequest, claim: Claim) -> bool:
+    """Whether the worktree of a claim is the task's, for the branch of the claim."""
     admin = find_admin(request.repository, Path(claim.worktree))
     return admin is not None and read_mark(admin)[:2] == [request.owner, claim.branch]
 
@@ -187,10 +187,7 @@ def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterat
     """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
     earlier = request.earlier
     if earlier is not None and earlier.branch is not None:
-        base, setup = earlier.base_commit or "", earlier.setup_commit
-        yield replace(
-            wanted, branch=earlier.branch, base_commit=base, setup_commit=setup, taken_up=wanted.base_commit
-        )
+        yield Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
         return
     stem, taken = list_taken(git, request)
     for branch, _ in free_branches(stem, taken):
@@ -312,7 +309,7 @@ def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
     path = Path(claim.worktree)
     admin = find_admin(request.repository, path)
     try:
-        if admin is None or not has_seat(request, claim):
+        if admin is None or not is_made(request, claim):
             raise SessionrunError(f"{path} is not the task's")
         git = fence.inside(path, admin)
         drop_task_file(git, claim.place)

@@ -140,16 +140,18 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
         yield find_site(fence, request, path, folder)
 
 
-def find_site(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, apart: bool = False) -> Site:
+def find_site(
+    fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, opens: Callable[..., Own] | None = None
+) -> Site:
     """The worktree at `path`, to be read and parked; `folder` is the job's.
 
-    With `apart` the git directory of a walled task cannot be read: another one serves for its files.
+    `opens` makes the git directory of a walled task that serves for its files; None: its own.
     """
     git, ignore, own = find_git(fence, request, path), ignore_words(request.repository, folder), None
     if request.walls is not None:
-        from sessionrun.worktrees.own import open_apart, open_own  # only walled tasks need it
+        from sessionrun.worktrees.own import open_own  # only walled tasks need it
 
-        own = open_apart(fence, request, path, git) if apart else open_own(fence, request, path, git)
+        own = (opens or open_own)(fence, request, path, git)
         git, folder = own.git, own.scratch
     origins, files = find_included(fence.main(), request, ignore)
     place = request.place

@@ -6,12 +6,11 @@ What could not work there is refused before a session starts, or before a task g
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.assemble import Draft
@@ -23,7 +22,6 @@ from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, MirrorSite, Reposit
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.validation import refuse_task
-from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
@@ -34,20 +32,8 @@ LOOKS: Final = 8
 """So many test patches are tried at once."""
 
 
-class _Ground(NamedTuple):
-    """Where relative paths begin, the cache, and where the input says that the session is (None: here)."""
-
-    directory: str
-    cache_dir: Path
-    here: str | None
-
-
 def settle_mirrors(draft: Draft) -> Draft:
-    """The repositories of tasks, where their mirrors are, and the cache of their environments.
-
-    Raises:
-        InputError: a task asks for what a mirror cannot give; or the cache has a name that cannot be used.
-    """
+    """The repositories of tasks, where their mirrors are, and the cache of their environments."""
     spec, options = draft.spec, draft.options
     mirrored = any(task.upstream is not None or task.workspace.kind == "mirror" for task in spec.tasks)
     built = any(task.environment is not None for task in spec.tasks)
@@ -62,18 +48,12 @@ def settle_mirrors(draft: Draft) -> Draft:
     from sessionrun.git.repository import check_version
 
     check_version(Path.cwd())
-    directory = draft.source.folder.project if draft.source.folder else draft.source.directory
-    ground = _Ground(directory, cache_dir, draft.plan.repository.path)
-    tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(spec.tasks, 1))
+    tasks = tuple(_settle_task(num, task, draft, cache_dir) for num, task in enumerate(spec.tasks, 1))
     return draft.settle(tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache))
 
 
 def find_cache_dir(wanted: str | Path | None) -> Path:
-    """The cache, absolute and without links: the one that is wanted, or the user's usual one.
-
-    Raises:
-        InputError: git's files could not hold its name, or it cannot be a directory.
-    """
+    """The cache, absolute and without links: the one that is wanted, or the user's usual one."""
     from sessionrun.git.repository import check_path
 
     cache_dir = Path(os.path.realpath(wanted or user_directory("cache")))
@@ -87,11 +67,7 @@ def find_cache_dir(wanted: str | Path | None) -> Path:
 
 
 def check_mirrors(spec: SessionSpec) -> None:
-    """Refuse tasks in mirrors that could not begin, and instances that no work could solve.
-
-    Raises:
-        InputError: which task, and why.
-    """
+    """Refuse tasks in mirrors that could not begin, and instances that no work could solve."""
     if spec.mirrors is not None:
         _check_needs(spec.tasks)
         _check_hidden_tests(spec.tasks)
@@ -147,11 +123,7 @@ def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
 
 
 def check_environments(spec: SessionSpec) -> None:
-    """Refuse tasks whose environment could not be made on this machine; nodes of a cluster have their own uv.
-
-    Raises:
-        InputError: uv is not there.
-    """
+    """Refuse tasks whose environment needs uv, which is not on this machine; nodes of a cluster have their own."""
     tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
     for task in tasks:
         if task.environment is None:
@@ -174,7 +146,7 @@ def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskS
     return (by_id[name] for name in walk([task.id], next_of) if has_worktree(by_id[name]))
 
 
-def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
+def _settle_task(num: int, task: TaskSpec, draft: Draft, cache_dir: Path) -> TaskSpec:
     upstream, kind = task.upstream, task.workspace.kind
     if kind != "mirror":
         if upstream is None:
@@ -184,27 +156,17 @@ def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
         raise refuse_task(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
     if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise refuse_task(num, task, "links lead to the checkout where the session begins, and a mirror has none")
-    upstream = upstream or Upstream("")
-    if not upstream.repo:
-        return _settle_own(num, task, upstream, ground)
-    inside = os.path.relpath(task.cwd, ground.directory) if task.cwd else None
-    return _settle(num, task, upstream, inside, ground)
-
-
-def _settle_own(num: int, task: TaskSpec, upstream: Upstream, ground: _Ground) -> TaskSpec:
-    """A mirror of the repository where the session begins; the task's directory is the same one in it."""
     from sessionrun.git.git import Git
     from sessionrun.git.repository import locate
-
-    here = ground.here or os.getcwd()
-    top, *_ = locate(Git(Path(here)))
-    cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
-    return _settle(num, task, replace(upstream, repo=str(top)), cwd, ground)
-
-
-def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, ground: _Ground) -> TaskSpec:
     from sessionrun.worktrees.mirrors import locate_mirror
 
+    upstream = upstream or Upstream("")
+    directory = draft.source.folder.project if draft.source.folder else draft.source.directory
+    cwd = os.path.relpath(task.cwd, directory) if task.cwd else None
+    if not upstream.repo:  # the repository where the session begins; the task's directory is the same one in it
+        top, *_ = locate(Git(Path(draft.plan.repository.path or os.getcwd())))
+        cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
+        upstream = replace(upstream, repo=str(top))
     if cwd is not None and cwd.split(os.sep)[0] == os.pardir:
         raise refuse_task(num, task, f"cwd {task.cwd} must be a path inside the repository")
     repo, home = upstream.repo, None
@@ -212,7 +174,7 @@ def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, groun
         repo = os.path.realpath(repo)
         home = _find_home(num, task, repo)
         home = home if upstream.history is None else None  # the work does not leave the task's own repository
-    mirror = locate_mirror(ground.cache_dir, repo)
+    mirror = locate_mirror(cache_dir, repo)
     settled = replace(upstream, repo=repo, mirror=str(mirror), home=home)
     return replace(task, upstream=settled, cwd=None if cwd == os.curdir else cwd)
 
@@ -221,8 +183,6 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.git.git import Git
 
-    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
-        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
@@ -232,16 +192,6 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
-
-
-def _can_be_fetched(file: str) -> bool:
-    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
-    try:
-        fd = open_regular(file)
-    except (NotRegular, OSError):
-        return False
-    with open(fd, "rb") as stream:
-        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:
@@ -264,11 +214,7 @@ _OF_WORKTREES: Final = ("base", "worktree_dir", "keep")
 
 
 def find_repository(draft: Draft) -> Draft:
-    """The repository of the tasks with worktrees; a session to which tasks are added has its own.
-
-    Raises:
-        InputError: there is none that can be used, or something is said of worktrees that no task has.
-    """
+    """The repository of the tasks with worktrees; a session to which tasks are added has its own."""
     draft = _add_links(draft)
     if draft.into is not None:
         return draft
@@ -327,11 +273,7 @@ def _name_key(error: InputError, draft: Draft) -> InputError:
 
 
 def settle_seats(draft: Draft) -> Draft:
-    """Where the worktrees of the session stay, as the plan wishes.
-
-    Raises:
-        InputError: worktrees cannot stay, or tasks cannot begin at the branch on which work lands.
-    """
+    """Where the worktrees of the session stay, as the plan wishes."""
     spec, plan, into = draft.spec, draft.plan, draft.into
     _check_bases(spec.tasks, spec.landing if into is None else into.landing)
     if plan.seats is None:
@@ -400,11 +342,7 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
 
 
 def check_worktrees(spec: SessionSpec) -> None:
-    """Refuse what would fail in every worktree, or run outside of it.
-
-    Raises:
-        InputError: which task.
-    """
+    """Refuse what would fail in every worktree, or run outside of it."""
     from sessionrun.git.links import describe_problem, find_name
     from sessionrun.git.repository import find_missing
 
@@ -441,11 +379,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def check_branch(spec: SessionSpec, task: TaskState) -> None:
-    """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same.
-
-    Raises:
-        InputError: why it cannot go on.
-    """
+    """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
     from sessionrun.engine.handed import is_empty
 
     repository, earlier = repository_of(spec, task.spec), task.place

@@ -28,7 +28,7 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
-from sessionrun.worktrees.bringing import bring_files, check_links
+from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.crossing import find_patch_fault
 from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import settle_start
@@ -36,7 +36,6 @@ from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
     LOCKED,
     drop_unused,
-    find_admin,
     find_checkout,
     find_lost_admins,
     list_claims,
@@ -52,14 +51,13 @@ from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest,
 from sessionrun.worktrees.seats import (
     find_begun,
     give_back,
-    has_seat,
     hide_task_file,
+    is_made,
     make_ready,
     show_task,
     take_seat,
 )
 from sessionrun.worktrees.site import (
-    Site,
     break_own_locks,
     claim_first,
     find_git,
@@ -77,8 +75,7 @@ ANSWER_LIMIT_S: Final = 5.0
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
     """Make the worktree; after a crash, finish or replace what an earlier start began.
 
-    Raises:
-        SessionrunError, OSError: the worktree cannot be made; only the claim is left.
+    If it cannot be made, only the claim is left.
     """
     with (
         settle_start(request, folder) as settled,
@@ -98,7 +95,6 @@ def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
-    check_links(request)
     if request.seats is not None:
         hide_task_file(repository)
     if request.earlier is not None:
@@ -131,7 +127,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     claim = None if claim is not None and claim.reused else claim
     take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
     with register_lock(request.repository):
-        if claim is not None and not _is_registered(request, claim):
+        if claim is not None and not is_made(request, claim):
             drop_unused(git, request, claim)
             claim = None
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
@@ -157,8 +153,7 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
 def check_answer(path: Path, admin: Path) -> None:
     """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
 
-    Raises:
-        SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
+    Elsewhere is an error: what a task cleans or resets there would be the user's.
     """
     if _find_work_tree(path, admin) in (str(path), None):
         return
@@ -205,15 +200,12 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     """Register the first name that is free."""
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
-    # if a branch is to be taken up, only a directory has to be free
-    claims = name_directories(request, folder, base) if request.earlier else _free_names(git, request, base)
+    if request.earlier:  # only a directory has to be free
+        claims = name_directories(request, folder, base)
+    else:
+        names = free_names(request.repository, *list_taken(git, request), request.directory)
+        claims = (Claim(branch, path, base, request.owner, start=request.start) for branch, path in names)
     return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
-
-
-def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
-    stem, taken = list_taken(git, request)
-    for branch, path in free_names(request.repository, stem, taken, request.directory):
-        yield Claim(branch, path, base, request.owner, start=request.start)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -221,19 +213,10 @@ def _sync_claim(claim: Claim, folder: Path) -> None:
     replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
 
 
-def _is_registered(request: WorkspaceRequest, claim: Claim) -> bool:
-    """Whether an earlier start of this job has made the worktree, or taken it."""
-    if claim.seat is not None:
-        return has_seat(request, claim)
-    admin = find_admin(request.repository, Path(claim.worktree))
-    return admin is not None and load_owner(admin) == claim.owner
-
-
 def find_tip(git: Git, request: WorkspaceRequest) -> str:
     """The commit at which a task goes on: the tip of its branch, with what a person has committed there since.
 
-    Raises:
-        SessionrunError: the branch does not hold the work any more, or is checked out.
+    It is an error if that does not hold the work any more, or is checked out.
     """
     earlier = request.earlier or Place()
     commit = git.commit_of(earlier.commit) if earlier.commit else None
@@ -256,10 +239,7 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
 def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:
     """Go on in the worktree that the earlier attempt left, as it is; None: there is none.
 
-    What lies in it is committed to its branch first, as far as it can be.
-
-    Raises:
-        SessionrunError, OSError: it is not a worktree of the task any more, or git failed; nothing was removed.
+    What lies in it is committed to its branch first, as far as it can be.  On an error nothing was removed.
     """
     earlier = request.earlier
     path = find_kept(request)
@@ -270,20 +250,15 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     site = find_site(fence, own, path, folder)
     git = site.git
     check_on_branch(site.outer, earlier)
-    claim = Claim(
-        branch=earlier.branch or "",
-        worktree=str(path),
-        base_commit=earlier.base_commit or "",
-        owner=request.owner,
-        setup_commit=earlier.setup_commit,
-        taken_up=git.line("rev-parse", "HEAD"),
-        reused=True,
-    )
+    claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
             drop_environments(request.environments, request.owner, job)
-    begin = _commit_all(site)
+    parked = park(site, word_message("Work", site.request))
+    if parked.rescue is None:
+        site.settle_index(parked.commit)
+    begin = parked.commit if parked.rescue is None else git.line("rev-parse", "HEAD")
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     return replace(claim.place, taken_up=begin)
 
@@ -297,11 +272,7 @@ def find_kept(request: WorkspaceRequest) -> Path | None:
 
 
 def check_on_branch(git: Git, earlier: Place) -> None:
-    """Check that a worktree is on the task's branch.
-
-    Raises:
-        SessionrunError: it is not.
-    """
+    """Check that a worktree is on the task's branch."""
     head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
     if head != f"refs/heads/{earlier.branch}":
         raise SessionrunError(f"{git.directory} is not on {earlier.branch} any more: run git switch there")
@@ -319,14 +290,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         if os.path.lexists(path):
             continue
         _forget_lost(request, Path(path))
-        yield Claim(
-            branch=branch,
-            worktree=path,
-            base_commit=earlier.base_commit or "",
-            owner=request.owner,
-            setup_commit=earlier.setup_commit,
-            taken_up=tip,
-        )
+        yield Claim.again(earlier, path, request.owner, tip)
 
 
 def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
@@ -335,21 +299,8 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
         unregister(request.repository, path, request.owner)
 
 
-def _commit_all(site: Site) -> str:
-    """Commit what lies in the worktree to its branch; where the attempt begins."""
-    parked = park(site, word_message("Work", site.request))
-    if parked.rescue is None:
-        site.settle_index(parked.commit)
-        return parked.commit
-    return site.git.line("rev-parse", "HEAD")
-
-
 def check_earlier(request: WorkspaceRequest) -> None:
-    """Check that an attempt can go on with earlier work, without a change.
-
-    Raises:
-        SessionrunError, OSError: it cannot.
-    """
+    """Check that an attempt can go on with earlier work, without a change."""
     earlier, path = request.earlier, find_kept(request)
     with open_fence(request.repository) as fence:
         if path is None or earlier is None:

@@ -69,7 +69,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("client", "doors", "model", "house", "store.session", "input.kinds", "input.rows", "input.settings"),
         *("walls.steps", "worktrees.diff", "worktrees.mirrors", "worktrees.precache", "landing.merge"),
         *(
-            "worktrees.unlanded",
             "queue.dispatch",
             "queue.open",
             "queue.split",

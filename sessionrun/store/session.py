@@ -42,56 +42,35 @@ WALLS_STATE: Final = "walls-state"
 have the same, since a conversation may go on in a later one."""
 
 
+class _File:
+    """A file of a session, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, session: SessionDir, _: type[SessionDir]) -> Path:
+        return session.path / self._name
+
+
 class SessionDir:
     """One session's directory, by its path."""
 
     __slots__ = ("made", "path", "session_id")
+
+    spec_path = _File("spec.json")  # immutable
+    journal_path = _File("journal")  # decisions and outcomes
+    ledger_path = _File("ledger")  # processes
+    status_path = _File("status.json")  # the fold of the logs that readers show
+    summary_path = _File("summary")  # the small part of it that `list` reads
+    wake_path = _File("wake")  # the FIFO that tells a supervisor of a request
+    log_path = _File("supervisor.log")  # what the detached processes say of themselves
+    contact_path = _File("contact.json")  # with what of its cluster there is no contact; only while that is so
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.made: list[Path] = []
         """The directories that were made for it, from the outermost on (see `creation`)."""
         self.session_id = path.name.removeprefix(PREFIX)
-
-    @property
-    def spec_path(self) -> Path:
-        """The immutable spec."""
-        return self.path / "spec.json"
-
-    @property
-    def journal_path(self) -> Path:
-        """The log of decisions and outcomes."""
-        return self.path / "journal"
-
-    @property
-    def ledger_path(self) -> Path:
-        """The log of processes."""
-        return self.path / "ledger"
-
-    @property
-    def status_path(self) -> Path:
-        """The fold of the logs that readers show."""
-        return self.path / "status.json"
-
-    @property
-    def summary_path(self) -> Path:
-        """The small part of it that `list` reads."""
-        return self.path / "summary"
-
-    @property
-    def wake_path(self) -> Path:
-        """The FIFO that tells a supervisor of a request."""
-        return self.path / "wake"
-
-    @property
-    def log_path(self) -> Path:
-        """What the detached processes say of themselves."""
-        return self.path / "supervisor.log"
-
-    @property
-    def contact_path(self) -> Path:
-        """With what of its cluster the session has no contact; there only while that is so."""
-        return self.path / "contact.json"
 
     def output_path(self, task: str) -> Path:
         """Final answer or standard output of the task's last WORK job."""
@@ -164,8 +143,7 @@ class SessionDir:
 
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
-        content = self.read_status()
-        return None if content is None else seal.parse_sealed(content)
+        return seal.parse_sealed(self.read_status() or b"")
 
     def read_status(self) -> bytes | None:
         """The bytes of status.json; None when it is not there."""
@@ -173,8 +151,7 @@ class SessionDir:
 
     def load_summary(self) -> dict[str, Any] | None:
         """Read the summary; None when it is not there or cannot be believed."""
-        content = _read_if_there(self.summary_path)
-        return None if content is None else seal.parse_sealed(content)
+        return seal.parse_sealed(_read_if_there(self.summary_path) or b"")
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.

@@ -315,6 +315,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         binds=tuple(
             (str(folder), str(folder)) for folder in (own, scratch)
         ),  # ours has the paths that it has outside
+        stdin=OURS,
     )
     clear_ways(built)
     git = Git(
@@ -322,7 +323,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common=common,
         git_dir=own,
         limit_s=request.export_limit_s,
-        walls=partial(build_argv, built, stdin=OURS, dies_with_us=True),
+        walls=partial(build_argv, built),
     )
     return Own(fence, request, git, outer, walls)
 

@@ -231,23 +231,10 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
     return finished(known, problem, background.list_left(ended))
 
 
-def render(event: dict[str, Any]) -> str:
-    """Assistant text, tool calls and the final error of a stream."""
-    kind = event.get("type")
-    if kind == "assistant":
-        return "".join(_render_block(block) for block in list_at(event, "message", "content"))
-    return "".join(step.line for step in list_steps(event)) if kind == "result" else ""
-
-
-def _render_block(block: object) -> str:
-    kind = dig(block, "type")
-    if kind == "text":
-        return whole_line(text_at(block, "text"))
-    return _call_line(block) if kind == "tool_use" else ""
-
-
-def _call_line(block: object) -> str:
-    return tool_line(text_at(block, "name"), dig(block, "input"))
+def read_text(event: dict[str, Any]) -> str:
+    """Assistant text of a stream."""
+    blocks = list_at(event, "message", "content") if event.get("type") == "assistant" else []
+    return "".join(whole_line(text_at(block, "text")) for block in blocks if dig(block, "type") == "text")
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:
@@ -256,7 +243,8 @@ def list_steps(event: dict[str, Any]) -> Iterator[Step]:
     for block in list_at(event, "message", "content"):
         kind = dig(block, "type")
         if kind == "tool_use":
-            yield Step(text_at(block, "id"), _call_line(block), begun=at)
+            line = tool_line(text_at(block, "name"), dig(block, "input"))
+            yield Step(text_at(block, "id"), line, begun=at)
         elif kind == "tool_result":
             yield Step(text_at(block, "tool_use_id"), "", ended=at)
     if event.get("type") == "result" and event.get("is_error") is not False:

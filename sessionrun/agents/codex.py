@@ -90,16 +90,12 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     return finished(known, problem, list(running.values()))
 
 
-def render(event: dict[str, Any]) -> str:
-    """Messages, started commands, other finished items by name, and errors."""
-    kind = event.get("type")
-    item = dig(event, "item")
-    item_kind = text_at(item, "type") if kind == "item.completed" else None
-    if item_kind == "agent_message":
-        return whole_line(text_at(item, "text"))
-    if item_kind == "error":
+def read_text(event: dict[str, Any]) -> str:
+    """Messages, and warnings."""
+    item = dig(event, "item") if event.get("type") == "item.completed" else None
+    if dig(item, "type") == "error":
         return f"[warning] {one_line(text_at(item, 'message') or '?')}\n"
-    return "".join(step.line for step in list_steps(event))
+    return whole_line(text_at(item, "text")) if dig(item, "type") == "agent_message" else ""
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:

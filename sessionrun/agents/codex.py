@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
+    MAX_NAME,
     AgentResult,
     Problem,
     Step,
@@ -25,7 +26,6 @@ from sessionrun.agents.reading import (
     finished,
     one_line,
     parse_event,
-    short_name,
     text_at,
     tool_line,
     unfinished,
@@ -115,7 +115,7 @@ def _name_of(item: object) -> str:
     """A command without the shell that it is given to."""
     command = text_at(item, "command") or text_at(item, "tool") or "?"
     match = re.fullmatch(r"\S*sh -l?c (['\"]?)(.*)\1", command, re.DOTALL)
-    return short_name(match.group(2) if match else command)
+    return one_line(match.group(2) if match else command, MAX_NAME)
 
 
 def _problem_of(message: str | None) -> Problem:

@@ -28,7 +28,9 @@ from sessionrun.store.files import read_end
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
 MAX_WORDS: Final = 16 * 1024
-_MAX_NAME: Final = 100
+MAX_NAME: Final = 100
+"""Of the name of a job in the background: the beginning of its command."""
+
 
 WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
 """Reason classes that only say that the agent's own result is missing."""
@@ -245,11 +247,6 @@ def one_line(text: str, most: int = MAX_REASON) -> str:
     """The text as one line of at most so many characters."""
     line = " ".join(text[: 8 * MAX_REASON].split())
     return line if len(line) <= most else line[: most - 3] + "..."
-
-
-def short_name(text: str) -> str:
-    """A command, or other words, as the name of a job: the beginning of one line."""
-    return one_line(text, _MAX_NAME)
 
 
 def tool_line(name: str | None, arguments: object) -> str:

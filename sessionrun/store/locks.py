@@ -22,7 +22,6 @@ NAMES: Final = ("lock", "keeper.lock", "root.lock")
 """The locks of a session: of its supervisor, keeper and root."""
 
 LOCK_TIMEOUT_S: Final = 600
-LOCK_POLL_S: Final = 0.01
 
 
 def hold(path: Path | str, *, timeout_s: float = 2.0, mode: int = 0o600, dir_fd: int | None = None) -> int | None:
@@ -92,15 +91,10 @@ def is_held(path: Path) -> bool:
 @contextmanager
 def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Hold the lock on a file; one process at a time has it."""
-    from filelock import FileLock, Timeout
-
-    # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.
-    lock = FileLock(path, mode=mode, timeout=timeout_s, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process") from None
+    fd = hold(path, timeout_s=timeout_s, mode=mode)
+    if fd is None:
+        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process")
     try:
         yield
     finally:
-        lock.release()
+        os.close(fd)

@@ -21,8 +21,7 @@ from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store import index
 from sessionrun.store.files import expand_path, make_directories, open_regular, replace_file
 from sessionrun.store.interpreters import locate_python, locate_uv
-from sessionrun.store.jobfiles import FOLDERS, load_record
-from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
+from sessionrun.store.jobfiles import DENIED, DOOR, FOLDERS, LIST, NETWORK, SOCKET, list_networks, load_record
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy

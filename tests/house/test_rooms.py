@@ -151,7 +151,6 @@ READER_VERBS = (
 NOT_FOR_READERS = (
     "asyncio",
     "daemon",
-    "filelock",
     "psutil",
     "rich",
     "tabulate",

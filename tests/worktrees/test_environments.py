@@ -16,7 +16,6 @@ import orjson
 import pytest
 from calls import each_call, needs_calls, run_program
 from conftest import eventually
-from filelock import FileLock
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import git as git_of
 from stages import make_repository_of
@@ -25,6 +24,7 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
+from sessionrun.store.locks import hold_lock
 from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
@@ -261,7 +261,7 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
     digest = shop.make("one", require_cache=True).digest
     shop.cache.mkdir()
-    with FileLock(shop.cache / f"{digest}.lock"):
+    with hold_lock(shop.cache / f"{digest}.lock"):
         report = shop.make("two", limit_s=0.3)
     assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
     assert shop.builds() == 0

@@ -5,7 +5,7 @@ Names are resolved here, outside of the walls.
 If the user's own environment names a proxy, that one is asked, as by any other program of the user; it then
 resolves the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
 
-It looks at nothing that it carries.
+It looks at nothing that it carries.  For a client that is gone altogether the server's end is not waited for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import base64
 import errno
 import os
 import re
+import select
 import socket
 import threading
 from collections.abc import Iterable, Mapping
@@ -233,13 +234,20 @@ def relay(client: socket.socket, server: socket.socket, first: bytes = b"", most
 
 
 def _pump(source: socket.socket, sink: socket.socket, left: int | None = None) -> None:
-    """Carry one direction to its end; an end that breaks off takes both directions with it."""
+    """Carry one direction to its end, or until nobody is there to take it; an error takes both with it."""
+    poller = select.poll()
+    poller.register(source, select.POLLIN)
+    poller.register(sink, 0)  # for its hanging up, which needs no asking
     try:
-        while chunk := source.recv(CHUNK if left is None else min(CHUNK, left)) if left != 0 else b"":
+        while left != 0:
+            if sink.fileno() in dict(poller.poll()):
+                return
+            chunk = source.recv(CHUNK if left is None else min(CHUNK, left))
+            if not chunk:
+                sink.shutdown(socket.SHUT_WR)
+                return
             sink.sendall(chunk)
             left = left and left - len(chunk)
-        if left != 0:  # else what is asked for is whole, and its answer is to come
-            sink.shutdown(socket.SHUT_WR)
     except OSError:
         for end in (source, sink):
             with suppress(OSError):

@@ -1,12 +1,7 @@
 """Reading what an agent CLI printed, whatever it printed: lines, fields of any type, words for failures.
 
-The end of standard error may say why the program died.
-
 Everything here takes hostile input and never raises because of it: a field of the wrong type counts as
 absent.  This module must not know any agent's format, nor what becomes of a result.
-
-This is for runs that failed; a trace in the standard error of a good run means nothing.  This module must not
-know agents or exit codes.
 """
 
 from __future__ import annotations
@@ -293,7 +288,7 @@ _NODE_ERROR: Final = r"(?m)^(?:Uncaught )?[\w.]*Error\b"
 
 
 def find_crash(stderr: str) -> tuple[str, str] | None:
-    """Class (`oom`, `agent_crashed`) and the line that names it; None if it says nothing of a crash."""
+    """Class (`oom`, `agent_crashed`) and the line that names it, of a run that failed; None: no crash."""
     tail = stderr[-_LOOKED_AT:].rstrip()
     if match := re.search(_OUT_OF_MEMORY, tail):
         return "oom", line_at(tail, match.start())

@@ -11,6 +11,7 @@ the instant of a probe.  What the contents mean is not known here: records go in
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import locks, seal
-from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
+from sessionrun.store.files import NotRegular, list_folders, make_directory, read_regular, replace_file
 from sessionrun.store.logs import read_log, told_as_damage
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
@@ -96,18 +97,10 @@ class SessionDir:
     def find_starts(self, key: JobKey) -> Iterator[Path]:
         """The folders of a job and of those that did it again in the same round, the last one first."""
         first = self.job_path(key._replace(start=1))
-        again = f"{first.name}-s"
-        try:
-            names = os.listdir(first.parent)
-        except OSError:
-            return
-        starts = {
-            int(name[len(again) :]) for name in names if name.startswith(again) and name[len(again) :].isdecimal()
-        }
-        for start in (*sorted(starts, reverse=True), 1):
-            folder = self.job_path(key._replace(start=start))
-            if folder.is_dir():
-                yield folder
+        wanted = re.compile(rf"{re.escape(first.name)}(?:-s(\d+))?")
+        found = [match for name in list_folders(first.parent) if (match := wanted.fullmatch(name))]
+        for match in sorted(found, key=lambda match: int(match[1] or 1), reverse=True):
+            yield first.parent / match[0]
 
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""

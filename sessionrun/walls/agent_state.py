@@ -1,7 +1,5 @@
 """What an agent has inside of walls in the place of its folders: a folder of the task's own with a log-in.
 
-An agent that renames a new file over its log-in has a copy; what it renewed is taken back.
-
 A log-in is the user's file itself, mounted, so that what one task renews all have; or a copy, if its agent
 renames a new file over it: a mounted file refuses that with EBUSY.
 
@@ -40,13 +38,7 @@ _MAX_RECORD: Final = 1 << 20
 
 @frozen
 class Copied:
-    """A log-in that a job has a copy of.
-
-    Attributes:
-        users: the user's file, where it really is.
-        copy: the job's.
-        digest: of the content when the job began.
-    """
+    """A log-in that a job has a copy of: where each really is, and the digest of what was in it at the begin."""
 
     users: str
     copy: str

@@ -66,7 +66,6 @@ class Walls:
     Attributes:
         as_root: whether the user is root: some files have to be covered for it.
         python: an interpreter, which runs `inner`.
-        inner: the program inside.
         tmp: the folder that is /tmp inside; '': one in memory.
         network: whether the network is the machine's.
         top: the user's checkout; None: it is not shown.
@@ -78,14 +77,9 @@ class Walls:
         shown: what can be read beside the system.
         links: where a link is made for `strict`, and where it leads.
         again: the same, but covered by a mask or by the state of an agent.
-        masked_folders: folders that are empty inside.
-        masked_files: files that are empty inside.
         hidden: folders that are empty inside but for what is the task's own, its repository too.
         binds: what can be written: where it is, and where it is inside.
         ro_binds: the same for what can only be read; it comes last.
-        devices: devices that can be used.
-        proxy: the folder of the proxy's socket.
-        processes: the most processes that may live.
         report: the descriptor of the report of `inner`.
         stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
         outlives_us: whether programs go on when the process ends that starts them.

@@ -161,11 +161,8 @@ def test_where_names_of_a_list_may_lead(host: str, port: int, address: str, pass
 
 def test_the_list_of_an_agent(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[model_providers.x]\nbase_url = "http://127.0.0.1:4000/v1"\n')
-    env = {
-        "OPENAI_BASE_URL": "https://models.example.net/v1",
-        "CODEX_HOME": str(tmp_path),
-        "ANTHROPIC_BASE_URL": "rubbish",
-    }
+    env = {"OPENAI_BASE_URL": "https://models.example.net/v1", "CODEX_HOME": str(tmp_path)}
+    env["ANTHROPIC_BASE_URL"] = "rubbish"
     words = ("codex", "exec", "-c", 'model_providers.y.base_url="http://[::1]:4001"')
     rules = list_rules(["pypi.org"], AGENTS["codex"], env, words)
     assert rules[0] == Rule("pypi.org")

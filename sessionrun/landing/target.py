@@ -12,7 +12,6 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from math import inf
 from pathlib import Path
 from typing import Final, Literal
 
@@ -82,7 +81,7 @@ class Slot:
                 stack.enter_context(hold_lock(path, timeout_s=SOON_S))
             except SessionrunError:
                 tell(f"another landing on {shorten(self.target)} is under way: waiting for its end")
-                stack.enter_context(hold_lock(path, timeout_s=inf if limit_s is None else limit_s))
+                stack.enter_context(hold_lock(path, timeout_s=limit_s))
             yield
 
     def load_record(self) -> SlotRecord | None:

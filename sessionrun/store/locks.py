@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -89,11 +90,12 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on a file; one process at a time has it."""
-    fd = hold(path, timeout_s=timeout_s, mode=mode)
+def hold_lock(path: Path, mode: int = 0o644, timeout_s: float | None = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Hold the lock on a file; one process at a time has it.  A time of None waits until it is free."""
+    limit_s = inf if timeout_s is None else timeout_s
+    fd = hold(path, timeout_s=limit_s, mode=mode)
     if fd is None:
-        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process")
+        raise SessionrunError(f"{path} was held for {limit_s:g} s by another process")
     try:
         yield
     finally:

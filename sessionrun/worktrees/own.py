@@ -312,9 +312,8 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common_dir=fence.repository.common_dir,
         own=str(walls),
         worktree=None if path is None else str(path),
-        binds=tuple(
-            (str(folder), str(folder)) for folder in (own, scratch)
-        ),  # ours has the paths that it has outside
+        # ours has the paths that it has outside
+        binds=tuple((str(folder), str(folder)) for folder in (own, scratch)),
         stdin=OURS,
     )
     clear_ways(built)

@@ -307,7 +307,7 @@ EXTRAS: Final = ("sessionrun.doors.", "sessionrun.cluster.dask")
 """What only verbs of an extra need, and import for themselves: it brings twice as much as all the rest, and each
 fork copies the tables of the memory that it takes."""
 
-OTHERS: Final = ("daemon", "yaml", "rich.console", "rich.progress", "psutil", "filelock")
+OTHERS: Final = ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock")
 """What our code imports where it needs it."""
 
 

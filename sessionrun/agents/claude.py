@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from sessionrun.agents.markers import is_no_answer
 from sessionrun.agents.reading import (
+    MAX_NAME,
     AgentResult,
     Problem,
     Step,
@@ -39,8 +40,8 @@ from sessionrun.agents.reading import (
     finished,
     list_at,
     model_at,
+    one_line,
     parse_time,
-    short_name,
     sum_counts,
     text_at,
     tool_line,
@@ -123,13 +124,13 @@ class Background:
             filter(None, (text_at(asked, key) for key in ("command", "description", "reason", "prompt"))), ""
         )
         if tool in _WAKES:
-            self._wakes[call] = short_name(f"{tool}: {words}")
+            self._wakes[call] = one_line(f"{tool}: {words}", MAX_NAME)
         elif tool == "CronDelete":
             self._wakes.clear()
         elif tool == "task_stop":  # qwen's; of claude's the stream tells
             self._stops[call] = text_at(asked, "task_id") or ""
         elif words:
-            self._called[call] = short_name(words)
+            self._called[call] = one_line(words, MAX_NAME)
 
     def _see_answer(self, block: object) -> None:
         call, text = text_at(block, "tool_use_id") or "", text_at(block, "content") or ""
@@ -168,7 +169,7 @@ class Background:
             self._listed.add(job)
         if again or job not in self._runs:
             called = self._called.get(text_at(task, "tool_use_id") or "")
-            self._open[job] = called or short_name(text_at(task, "description") or job)
+            self._open[job] = called or one_line(text_at(task, "description") or job, MAX_NAME)
             self._lost.pop(job, None)
         self._runs[job] = text_at(task, "run_id") or ""
 
@@ -231,23 +232,10 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
     return finished(known, problem, background.list_left(ended))
 
 
-def render(event: dict[str, Any]) -> str:
-    """Assistant text, tool calls and the final error of a stream."""
-    kind = event.get("type")
-    if kind == "assistant":
-        return "".join(_render_block(block) for block in list_at(event, "message", "content"))
-    return "".join(step.line for step in list_steps(event)) if kind == "result" else ""
-
-
-def _render_block(block: object) -> str:
-    kind = dig(block, "type")
-    if kind == "text":
-        return whole_line(text_at(block, "text"))
-    return _call_line(block) if kind == "tool_use" else ""
-
-
-def _call_line(block: object) -> str:
-    return tool_line(text_at(block, "name"), dig(block, "input"))
+def read_text(event: dict[str, Any]) -> str:
+    """Assistant text of a stream."""
+    blocks = list_at(event, "message", "content") if event.get("type") == "assistant" else []
+    return "".join(whole_line(text_at(block, "text")) for block in blocks if dig(block, "type") == "text")
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:
@@ -256,7 +244,8 @@ def list_steps(event: dict[str, Any]) -> Iterator[Step]:
     for block in list_at(event, "message", "content"):
         kind = dig(block, "type")
         if kind == "tool_use":
-            yield Step(text_at(block, "id"), _call_line(block), begun=at)
+            line = tool_line(text_at(block, "name"), dig(block, "input"))
+            yield Step(text_at(block, "id"), line, begun=at)
         elif kind == "tool_result":
             yield Step(text_at(block, "tool_use_id"), "", ended=at)
     if event.get("type") == "result" and event.get("is_error") is not False:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
+    MAX_NAME,
     AgentResult,
     Problem,
     Step,
@@ -25,7 +26,6 @@ from sessionrun.agents.reading import (
     finished,
     one_line,
     parse_event,
-    short_name,
     text_at,
     tool_line,
     unfinished,
@@ -90,16 +90,12 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     return finished(known, problem, list(running.values()))
 
 
-def render(event: dict[str, Any]) -> str:
-    """Messages, started commands, other finished items by name, and errors."""
-    kind = event.get("type")
-    item = dig(event, "item")
-    item_kind = text_at(item, "type") if kind == "item.completed" else None
-    if item_kind == "agent_message":
-        return whole_line(text_at(item, "text"))
-    if item_kind == "error":
+def read_text(event: dict[str, Any]) -> str:
+    """Messages, and warnings."""
+    item = dig(event, "item") if event.get("type") == "item.completed" else None
+    if dig(item, "type") == "error":
         return f"[warning] {one_line(text_at(item, 'message') or '?')}\n"
-    return "".join(step.line for step in list_steps(event))
+    return whole_line(text_at(item, "text")) if dig(item, "type") == "agent_message" else ""
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:
@@ -119,7 +115,7 @@ def _name_of(item: object) -> str:
     """A command without the shell that it is given to."""
     command = text_at(item, "command") or text_at(item, "tool") or "?"
     match = re.fullmatch(r"\S*sh -l?c (['\"]?)(.*)\1", command, re.DOTALL)
-    return short_name(match.group(2) if match else command)
+    return one_line(match.group(2) if match else command, MAX_NAME)
 
 
 def _problem_of(message: str | None) -> Problem:

@@ -72,15 +72,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     return finished(known, _problem_of(result))
 
 
-def render(event: dict[str, Any]) -> str:
-    """Assistant text as it comes (in pieces of a line), tool calls and errors."""
+def read_text(event: dict[str, Any]) -> str:
+    """Assistant text as it comes, in pieces of a line, and the end of its line."""
     kind = event.get("type")
     if kind == "message" and event.get("role") == "assistant":
         text = text_at(event, "content")
         return text or "" if event.get("delta") is True else whole_line(text)
-    if kind in ("tool_use", "error", "result"):
-        return "\n" + "".join(step.line for step in list_steps(event))
-    return ""
+    return "\n" if kind in ("tool_use", "error", "result") else ""
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:

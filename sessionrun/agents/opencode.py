@@ -117,11 +117,9 @@ def _find_word(pattern: str, line: str) -> str:
     return match.group(1) if match else ""
 
 
-def render(event: dict[str, Any]) -> str:
-    """Text, tool calls (each is printed when it has ended) and errors."""
-    if event.get("type") == "text":
-        return whole_line(text_at(event, "part", "text"))
-    return "".join(step.line for step in list_steps(event))
+def read_text(event: dict[str, Any]) -> str:
+    """Text of the answer."""
+    return whole_line(text_at(event, "part", "text")) if event.get("type") == "text" else ""
 
 
 def list_steps(event: dict[str, Any]) -> Iterator[Step]:

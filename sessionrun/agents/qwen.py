@@ -72,5 +72,5 @@ def _find_files(
 
 
 read = claude.read
-render = claude.render
+read_text = claude.read_text
 list_steps = claude.list_steps

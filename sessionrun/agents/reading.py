@@ -1,12 +1,7 @@
 """Reading what an agent CLI printed, whatever it printed: lines, fields of any type, words for failures.
 
-The end of standard error may say why the program died.
-
 Everything here takes hostile input and never raises because of it: a field of the wrong type counts as
 absent.  This module must not know any agent's format, nor what becomes of a result.
-
-This is for runs that failed; a trace in the standard error of a good run means nothing.  This module must not
-know agents or exit codes.
 """
 
 from __future__ import annotations
@@ -28,7 +23,9 @@ from sessionrun.store.files import read_end
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
 MAX_WORDS: Final = 16 * 1024
-_MAX_NAME: Final = 100
+MAX_NAME: Final = 100
+"""Of the name of a job in the background: the beginning of its command."""
+
 
 WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
 """Reason classes that only say that the agent's own result is missing."""
@@ -247,11 +244,6 @@ def one_line(text: str, most: int = MAX_REASON) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def short_name(text: str) -> str:
-    """A command, or other words, as the name of a job: the beginning of one line."""
-    return one_line(text, _MAX_NAME)
-
-
 def tool_line(name: str | None, arguments: object) -> str:
     """What a follower sees of a tool call: the shell command, else the tool and the file it names."""
     command = text_at(arguments, "command")
@@ -296,7 +288,7 @@ _NODE_ERROR: Final = r"(?m)^(?:Uncaught )?[\w.]*Error\b"
 
 
 def find_crash(stderr: str) -> tuple[str, str] | None:
-    """Class (`oom`, `agent_crashed`) and the line that names it; None if it says nothing of a crash."""
+    """Class (`oom`, `agent_crashed`) and the line that names it, of a run that failed; None: no crash."""
     tail = stderr[-_LOOKED_AT:].rstrip()
     if match := re.search(_OUT_OF_MEMORY, tail):
         return "oom", line_at(tail, match.start())

@@ -79,15 +79,15 @@ FIRST_FOUND: Final = ("claude", "codex", "qwen", "gemini", "opencode", "aider")
 """The order in which an agent is looked for when none was asked for."""
 
 _Read = Callable[[Iterable[dict[str, Any]]], AgentResult]
-_Render = Callable[[dict[str, Any]], str]
+_ReadText = Callable[[dict[str, Any]], str]
 _ListSteps = Callable[[dict[str, Any]], Iterator[Step]]
 
-_STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render, _ListSteps]]] = {
-    "claude": (claude.read, claude.render, claude.list_steps),
-    "codex": (codex.read, codex.render, codex.list_steps),
-    "qwen": (qwen.read, qwen.render, qwen.list_steps),
-    "gemini": (gemini.read, gemini.render, gemini.list_steps),
-    "opencode": (opencode.read, opencode.render, opencode.list_steps),
+_STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _ReadText, _ListSteps]]] = {
+    "claude": (claude.read, claude.read_text, claude.list_steps),
+    "codex": (codex.read, codex.read_text, codex.list_steps),
+    "qwen": (qwen.read, qwen.read_text, qwen.list_steps),
+    "gemini": (gemini.read, gemini.read_text, gemini.list_steps),
+    "opencode": (opencode.read, opencode.read_text, opencode.list_steps),
 }
 
 _FindError = Callable[[str | None, Mapping[str, str], str, str | None], Logged | None]
@@ -109,6 +109,16 @@ COUNTS_ALL: Final = frozenset(("codex", "qwen"))
 others report their own alone, as was seen with three runs of each."""
 
 _LISTS: Final = ("model_args", "approve_args", "continue_args", "budget_args")
+_MEANINGS: Final = {
+    "argv": ("prompt_file",),
+    "model_args": ("prompt_file", "model"),
+    "approve_args": ("prompt_file",),
+    "continue_args": ("prompt_file", "conversation"),
+    "budget_args": ("prompt_file", "budget"),
+    "ready": ("model",),
+}
+"""The tokens that have a meaning inside of an element, by the list that it is in."""
+
 _TOKEN: Final = re.compile(rf"\{{(prompt_file|model|conversation|budget|{'|'.join(_LISTS)})\}}")
 _LONE_WORD: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 
@@ -170,12 +180,14 @@ def check_agent(agent: AgentSpec) -> None:
     """
     if not agent.argv or not agent.argv[0] or agent.argv[0].startswith("{"):
         raise InputError(f"agent {agent.name!r}: argv must begin with a program")
-    _check_tokens(agent, "argv", agent.argv, inside=("prompt_file",), alone=_LISTS)
-    _check_tokens(agent, "model_args", agent.model_args, inside=("prompt_file", "model"), alone=())
-    _check_tokens(agent, "approve_args", agent.approve_args, inside=("prompt_file",), alone=())
-    _check_tokens(agent, "continue_args", agent.continue_args, inside=("prompt_file", "conversation"), alone=())
-    _check_tokens(agent, "budget_args", agent.budget_args, inside=("prompt_file", "budget"), alone=())
-    _check_tokens(agent, "ready", agent.ready, inside=("model",), alone=())
+    for where, inside in _MEANINGS.items():
+        for element in getattr(agent, where):
+            lone = _LONE_WORD.fullmatch(element)
+            names = [lone.group(1)] if lone else [match.group(1) for match in _TOKEN.finditer(element)]
+            alone = _LISTS if lone and where == "argv" else ()
+            wrong = next((name for name in names if name not in (*inside, *alone)), None)
+            if wrong is not None:
+                raise InputError(f"agent {agent.name!r}: {where} holds {{{wrong}}}, which has no meaning there")
 
 
 def find_program(agent: AgentSpec, path: str | None) -> str | None:
@@ -341,7 +353,8 @@ def render_events(output: OutputFormat, line: bytes) -> str:
     event = parse_event(line) if output in _STREAMS else None
     if event is None:
         return line.decode("utf-8", "replace")
-    return _STREAMS[output][1](event)
+    _, read_text, list_steps_of = _STREAMS[output]
+    return read_text(event) + "".join(step.line for step in list_steps_of(event))
 
 
 def list_steps(output: OutputFormat, line: bytes) -> list[Step]:
@@ -355,18 +368,6 @@ def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ..
     return tuple(
         _TOKEN.sub(lambda match: tokens.get(match.group(1), match.group(0)), element) for element in elements
     )
-
-
-def _check_tokens(
-    agent: AgentSpec, where: str, elements: tuple[str, ...], *, inside: tuple[str, ...], alone: tuple[str, ...]
-) -> None:
-    for element in elements:
-        lone = _LONE_WORD.fullmatch(element)
-        ours = [match.group(1) for match in _TOKEN.finditer(element)]
-        names = [lone.group(1)] if lone else ours
-        for name in names:
-            if name not in inside and not (lone and name in alone):
-                raise InputError(f"agent {agent.name!r}: {where} holds {{{name}}}, which has no meaning there")
 
 
 def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) -> None:

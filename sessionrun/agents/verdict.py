@@ -30,7 +30,7 @@ import errno as errnos
 import os
 import re
 import signal as signals
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 
@@ -94,10 +94,13 @@ def find_reset(text: str, now: float) -> float | None:
         now: epoch seconds; a time that is past, or more than `MAX_AHEAD_S` ahead, counts as none.
     """
     looked_at = text[-_LOOKED_AT:]
-    for search in _SEARCHES:
-        for at in _candidates(search, looked_at, now):
-            if (checked := check_reset(at, now)) is not None:
-                return checked
+    for pattern, read in _SEARCHES:
+        try:
+            for match in re.finditer(pattern, looked_at):
+                if (checked := check_reset(read(match, now), now)) is not None:
+                    return checked
+        except (ValueError, OverflowError, OSError):
+            continue  # no date, or one beyond what the system's calendar knows
     return None
 
 
@@ -110,53 +113,16 @@ def check_reset(at: float | None, now: float) -> float | None:
     return float(at) if now < at <= now + MAX_AHEAD_S else None
 
 
-def _candidates(search: Callable[[str, float], Iterator[float]], text: str, now: float) -> Iterator[float]:
-    try:
-        yield from search(text, now)
-    except (ValueError, OverflowError, OSError):
-        return  # no date, or one beyond what the system's calendar knows
+def _read_date(match: re.Match[str], now: float) -> float:
+    zone = match.group(2).upper().replace("UTC", "Z").replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    return datetime.fromisoformat(match.group(1).replace(" at ", "T").replace(" ", "T") + zone).timestamp()
 
 
-def _find_epoch(text: str, now: float) -> Iterator[float]:
-    for match in re.finditer(_EPOCH, text):
-        yield float(match.group(1) or match.group(2))
-
-
-def _find_seconds(text: str, now: float) -> Iterator[float]:
-    for match in re.finditer(_SECONDS, text):
-        yield now + float(match.group(1))
-
-
-def _find_iso(text: str, now: float) -> Iterator[float]:
-    for match in re.finditer(_ISO, text):
-        zone = match.group(2).upper().replace("UTC", "Z").replace("Z", "+00:00")
-        zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
-        yield datetime.fromisoformat(match.group(1).replace(" at ", "T").replace(" ", "T") + zone).timestamp()
-
-
-def _find_clock(text: str, now: float) -> Iterator[float]:
-    for match in re.finditer(_CLOCK, text):
-        at = _read_clock(match, now)
-        if at is not None:
-            yield at
-
-
-def _find_wait(text: str, now: float) -> Iterator[float]:
-    per_day = re.search(_PER_DAY, text) is not None
-    for match in re.finditer(_IN, text):
-        if per_day and match.group(0).lower().startswith("retry"):
-            continue
-        yield now + _seconds_of(match.group(1))
-
-
-def _find_retry_delay(text: str, now: float) -> Iterator[float]:
-    if not re.search(_PER_DAY, text):
-        for match in re.finditer(_RETRY_DELAY, text):
-            yield now + _seconds_of(match.group(1))
-
-
-_SEARCHES: Final = (_find_epoch, _find_iso, _find_seconds, _find_clock, _find_retry_delay, _find_wait)
-"""In the order in which they are believed."""
+def _read_wait(match: re.Match[str], now: float) -> float | None:
+    if match.group(0).lower().startswith(("retry", "please retry")) and re.search(_PER_DAY, match.string):
+        return None
+    return now + _seconds_of(match.group(1))
 
 
 def _seconds_of(amount: str) -> float:
@@ -190,6 +156,17 @@ def _read_clock(match: re.Match[str], now: float) -> float | None:
     if match["year"] is None and dated.timestamp() < now - 180 * 86400:
         dated = dated.replace(year=dated.year + 1)
     return dated.timestamp()
+
+
+_SEARCHES: Final[tuple[tuple[str, Callable[[re.Match[str], float], float | None]], ...]] = (
+    (_EPOCH, lambda match, now: float(match.group(1) or match.group(2))),
+    (_ISO, _read_date),
+    (_SECONDS, lambda match, now: now + float(match.group(1))),
+    (_CLOCK, _read_clock),
+    (_RETRY_DELAY, _read_wait),
+    (_IN, _read_wait),
+)
+"""In the order in which they are believed."""
 
 
 def _zone_of(name: str | None) -> tzinfo | None:

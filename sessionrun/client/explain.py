@@ -27,9 +27,9 @@ from sessionrun.model.spec import SLOT
 from sessionrun.model.units import format_time
 from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
+from sessionrun.store.jobfiles import read_denials
 from sessionrun.store.logs import Ledger
 from sessionrun.store.logs import describe_rest as describe_rest
-from sessionrun.store.networks import read_denials
 from sessionrun.store.session import SessionDir
 
 CAUSES: Final = (

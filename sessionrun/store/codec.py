@@ -24,26 +24,11 @@ from sessionrun.model.kinds import Money, Seconds
 
 _Record = TypeVar("_Record")
 
-_Check: TypeAlias = Callable[[Any], None]
-"""Looks at a value of the right type.
+_Found: TypeAlias = tuple[str, str] | None
+"""Where in a value something is wrong ('': it is the value itself), and what."""
 
-Raises:
-    _Misfit: it is not what its kind wants.
-"""
-
-
-class _Misfit(ValueError):
-    """A value is not what its field wants; `place` is where inside of the record it is."""
-
-    def __init__(self, problem: str, place: str = "") -> None:
-        super().__init__(f"{place or 'it'} {problem}")
-        self._problem = problem
-        self._place = place
-
-    def within(self, outer: str) -> _Misfit:
-        """The same, told from one level further out."""
-        joint = "." if self._place and not self._place.startswith("[") else ""
-        return _Misfit(self._problem, f"{outer}{joint}{self._place}")
+_Check: TypeAlias = Callable[[Any], _Found]
+"""Looks at a value of the right type."""
 
 
 def build(cls: type[_Record], value: object) -> _Record:
@@ -99,7 +84,7 @@ def _read_keys(cls: type[Any], value: Mapping[str, Any]) -> dict[str, JobKey]:
     try:
         return {"key": parse_job_key(text)}
     except ValueError:
-        raise _refusal(text).within("key") from None
+        raise ValueError(f"key {_word_refusal(text)}") from None
 
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key in )?\$\.?(.*?)`)?", re.DOTALL)
@@ -128,30 +113,27 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 def _checked(cls: type[Any], record: _Record) -> _Record:
     wanted: Any = cls
     check = _check_of_record(wanted)
-    if check is not None:
-        check(record)
+    found = check and check(record)
+    if found:
+        raise ValueError(f"{found[0] or 'it'} {found[1]}")
     return record
 
 
 @cache
 def _check_of_record(cls: Any) -> _Check | None:
     hints = get_type_hints(cls, include_extras=True)
-    found = {field.name: _check_of_field(field.name, hints[field.name]) for field in fields(cls)}
-    checks = [(name, check) for name, check in found.items() if check is not None]
-    alike = [name for name in found if f"{cls.__name__}.{name}" in _ALIKE]
-    empty = [name for name in found if alike and get_origin(hints[name]) is Mapping]
+    names = [field.name for field in fields(cls)]
+    checks = [(name, found) for name in names if (found := _check_of_field(name, hints[name]))]
+    alike = [name for name in names if f"{cls.__name__}.{name}" in _ALIKE]
+    empty = [name for name in names if alike and get_origin(hints[name]) is Mapping]
     if not checks and not alike:
         return None
 
-    def check(record: Any) -> None:
-        name = ""
-        try:
-            for name, check_field in checks:
-                value = getattr(record, name)
-                if value is not None:
-                    check_field(value)
-        except _Misfit as misfit:
-            raise misfit.within(name) from None
+    def check(record: Any) -> _Found:
+        for name, check_field in checks:
+            value = getattr(record, name)
+            if value is not None and (found := check_field(value)):
+                return _within(name, found)
         for name in alike:
             text = getattr(record, name)
             if text is not None:
@@ -159,6 +141,7 @@ def _check_of_record(cls: Any) -> _Check | None:
         for name in empty:
             if not getattr(record, name):
                 object.__setattr__(record, name, _NOTHING)
+        return None
 
     return check
 
@@ -186,27 +169,29 @@ def _check_of(hint: Any) -> _Check | None:
 
 
 def _narrowed(is_good: Callable[[Any], bool], check_inner: _Check | None) -> _Check:
-    def check(value: Any) -> None:
-        if check_inner is not None:
-            check_inner(value)
-        if not is_good(value):
-            raise _refusal(value)
+    def check(value: Any) -> _Found:
+        found = check_inner and check_inner(value)
+        return found or (None if is_good(value) else ("", _word_refusal(value)))
 
     return check
 
 
 def _each(check_member: _Check, iterate: Callable[[Any], Iterable[tuple[object, Any]]]) -> _Check:
-    def check(value: Any) -> None:
-        place: object = None
-        try:
-            for place, member in iterate(value):  # noqa: B007  # told where it fails
-                check_member(member)
-        except _Misfit as misfit:
-            raise misfit.within(f"[{place!r:.80}]") from None
+    def check(value: Any) -> _Found:
+        for place, member in iterate(value):
+            if found := check_member(member):
+                return _within(f"[{place!r:.80}]", found)
+        return None
 
     return check
 
 
-def _refusal(value: object) -> _Misfit:
+def _within(outer: str, found: tuple[str, str]) -> _Found:
+    place, problem = found
+    joint = "." if place and not place.startswith("[") else ""
+    return f"{outer}{joint}{place}", problem
+
+
+def _word_refusal(value: object) -> str:
     shown = f": {value!r:.40}" if isinstance(value, (str, int, float)) else ""
-    return _Misfit(f"has a value that does not belong there{shown}")
+    return f"has a value that does not belong there{shown}"

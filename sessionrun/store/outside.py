@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +115,8 @@ def link_below(folder: int, name: str, target: Path) -> None:
         return
     sweep_beside(name, dir_fd=folder)
     beside = name_beside(name)
-    _remove(folder, beside)
+    with suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=folder)
     os.symlink(target, beside, dir_fd=folder)
     os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -162,13 +163,6 @@ def _find_mode(folder: int, name: str) -> int:
         return inode.st_mode & 0o777
     with no_umask() as umask:
         return usual_mode(0o666, umask)
-
-
-def _remove(folder: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
 
 
 def _stat(folder: int, name: str) -> os.stat_result | None:

@@ -1,9 +1,7 @@
 """The requests that clients left in a session: how they come, are read, checked and put aside.
 
-A request is a file and one byte in the FIFO `wake`.
-
-Any process that may enter the directory may put anything there, so nothing of it is trusted.  What a request does
-is not known here: that is the engine's business.
+A request is a file and one byte in the FIFO `wake`.  Any process that may enter the directory may put anything
+there, so nothing of it is trusted.
 
 Where the disk has no room for a file, the request itself goes into the FIFO, as a line of JSON that is written by
 one write(2) and small enough not to be torn.  The client learns from the journal that it was taken: nothing else

@@ -11,6 +11,7 @@ the instant of a probe.  What the contents mean is not known here: records go in
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import locks, seal
-from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
+from sessionrun.store.files import NotRegular, list_folders, make_directory, read_regular, replace_file
 from sessionrun.store.logs import read_log, told_as_damage
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
@@ -42,56 +43,35 @@ WALLS_STATE: Final = "walls-state"
 have the same, since a conversation may go on in a later one."""
 
 
+class _File:
+    """A file of a session, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, session: SessionDir, _: type[SessionDir]) -> Path:
+        return session.path / self._name
+
+
 class SessionDir:
     """One session's directory, by its path."""
 
     __slots__ = ("made", "path", "session_id")
+
+    spec_path = _File("spec.json")  # immutable
+    journal_path = _File("journal")  # decisions and outcomes
+    ledger_path = _File("ledger")  # processes
+    status_path = _File("status.json")  # the fold of the logs that readers show
+    summary_path = _File("summary")  # the small part of it that `list` reads
+    wake_path = _File("wake")  # the FIFO that tells a supervisor of a request
+    log_path = _File("supervisor.log")  # what the detached processes say of themselves
+    contact_path = _File("contact.json")  # with what of its cluster there is no contact; only while that is so
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.made: list[Path] = []
         """The directories that were made for it, from the outermost on (see `creation`)."""
         self.session_id = path.name.removeprefix(PREFIX)
-
-    @property
-    def spec_path(self) -> Path:
-        """The immutable spec."""
-        return self.path / "spec.json"
-
-    @property
-    def journal_path(self) -> Path:
-        """The log of decisions and outcomes."""
-        return self.path / "journal"
-
-    @property
-    def ledger_path(self) -> Path:
-        """The log of processes."""
-        return self.path / "ledger"
-
-    @property
-    def status_path(self) -> Path:
-        """The fold of the logs that readers show."""
-        return self.path / "status.json"
-
-    @property
-    def summary_path(self) -> Path:
-        """The small part of it that `list` reads."""
-        return self.path / "summary"
-
-    @property
-    def wake_path(self) -> Path:
-        """The FIFO that tells a supervisor of a request."""
-        return self.path / "wake"
-
-    @property
-    def log_path(self) -> Path:
-        """What the detached processes say of themselves."""
-        return self.path / "supervisor.log"
-
-    @property
-    def contact_path(self) -> Path:
-        """With what of its cluster the session has no contact; there only while that is so."""
-        return self.path / "contact.json"
 
     def output_path(self, task: str) -> Path:
         """Final answer or standard output of the task's last WORK job."""
@@ -117,18 +97,10 @@ class SessionDir:
     def find_starts(self, key: JobKey) -> Iterator[Path]:
         """The folders of a job and of those that did it again in the same round, the last one first."""
         first = self.job_path(key._replace(start=1))
-        again = f"{first.name}-s"
-        try:
-            names = os.listdir(first.parent)
-        except OSError:
-            return
-        starts = {
-            int(name[len(again) :]) for name in names if name.startswith(again) and name[len(again) :].isdecimal()
-        }
-        for start in (*sorted(starts, reverse=True), 1):
-            folder = self.job_path(key._replace(start=start))
-            if folder.is_dir():
-                yield folder
+        wanted = re.compile(rf"{re.escape(first.name)}(?:-s(\d+))?")
+        found = [match for name in list_folders(first.parent) if (match := wanted.fullmatch(name))]
+        for match in sorted(found, key=lambda match: int(match[1] or 1), reverse=True):
+            yield first.parent / match[0]
 
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""
@@ -164,8 +136,7 @@ class SessionDir:
 
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
-        content = self.read_status()
-        return None if content is None else seal.parse_sealed(content)
+        return seal.parse_sealed(self.read_status() or b"")
 
     def read_status(self) -> bytes | None:
         """The bytes of status.json; None when it is not there."""
@@ -173,8 +144,7 @@ class SessionDir:
 
     def load_summary(self) -> dict[str, Any] | None:
         """Read the summary; None when it is not there or cannot be believed."""
-        content = _read_if_there(self.summary_path)
-        return None if content is None else seal.parse_sealed(content)
+        return seal.parse_sealed(_read_if_there(self.summary_path) or b"")
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.

@@ -221,11 +221,6 @@ def remove_unused(
         return IN_USE
 
 
-def remove_cached(entry: Cached, *, dry_run: bool = False) -> str | None:
-    """The same of an entry that stays for no other reason than its use."""
-    return remove_unused(entry.path, dry_run=dry_run)
-
-
 def _remove(path: Path, find_obstacle: Callable[[], str | None], *, dry_run: bool) -> str | None:
     try:
         fd = os.open(path, _OPEN)

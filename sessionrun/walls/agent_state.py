@@ -1,7 +1,5 @@
 """What an agent has inside of walls in the place of its folders: a folder of the task's own with a log-in.
 
-An agent that renames a new file over its log-in has a copy; what it renewed is taken back.
-
 A log-in is the user's file itself, mounted, so that what one task renews all have; or a copy, if its agent
 renames a new file over it: a mounted file refuses that with EBUSY.
 
@@ -26,8 +24,8 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.policy import EVERYTHING, AgentState
-from sessionrun.walls.programs import find_state_folder, find_state_folders
+from sessionrun.walls.policy import AgentState
+from sessionrun.walls.programs import find_state_folder, find_state_folders, list_settings
 
 LOGINS: Final = "walls-logins"
 """In the folder of a job: a list of `Copied`."""
@@ -40,13 +38,7 @@ _MAX_RECORD: Final = 1 << 20
 
 @frozen
 class Copied:
-    """A log-in that a job has a copy of.
-
-    Attributes:
-        users: the user's file, where it really is.
-        copy: the job's.
-        digest: of the content when the job began.
-    """
+    """A log-in that a job has a copy of: where each really is, and the digest of what was in it at the begin."""
 
     users: str
     copy: str
@@ -143,13 +135,6 @@ def locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[s
     return {state.folder_variable: named, **dict(state.variables)}
 
 
-def list_more_settings(home: str, state: AgentState) -> tuple[str, ...]:
-    """The user's files of an agent's settings that are not in its main folder."""
-    others = find_state_folders(home, state, {})[1:]
-    paths = [path for users, settings in others for _, path in _list_settings(users, settings)]
-    return (*(path for path in paths if os.path.isfile(path)), *(os.path.join(home, name) for name in state.files))
-
-
 def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str], *, record: Path) -> Walls:
     """The walls with folders of the task's own for its agent, and what of the user's comes in.
 
@@ -163,7 +148,7 @@ def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]
         make_directories(mine, 0o700)
         inside = _find_inside(walls, state, num, users)
         writable.append((str(mine), inside))
-        readable += [(path, os.path.join(inside, name)) for name, path in _list_settings(users, settings)]
+        readable += [(path, os.path.join(inside, name)) for name, path in list_settings(users, settings)]
     users, inside = find_state_folder(walls.home, state, env), writable[0][1]
     logins = [name for name in state.credentials if os.path.isfile(os.path.join(users, name))]
     if state.renames:
@@ -184,16 +169,6 @@ def _find_inside(walls: Walls, state: AgentState, num: int, users: str) -> str:
         make_directories(Path(users), 0o700)  # the agent would make it by itself
         return os.path.realpath(users)
     return users
-
-
-def _list_settings(users: str, settings: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What of the user's settings is there: the name, and where it really is."""
-    if EVERYTHING in settings:
-        settings = sorted(os.listdir(users)) if os.path.isdir(users) else ()
-    for name in settings:
-        path = os.path.realpath(os.path.join(users, name))
-        if os.path.isfile(path) or os.path.isdir(path):
-            yield name, path
 
 
 def _list_files(walls: Walls, state: AgentState) -> Iterator[tuple[str, str]]:

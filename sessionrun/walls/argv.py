@@ -66,7 +66,6 @@ class Walls:
     Attributes:
         as_root: whether the user is root: some files have to be covered for it.
         python: an interpreter, which runs `inner`.
-        inner: the program inside.
         tmp: the folder that is /tmp inside; '': one in memory.
         network: whether the network is the machine's.
         top: the user's checkout; None: it is not shown.
@@ -78,13 +77,12 @@ class Walls:
         shown: what can be read beside the system.
         links: where a link is made for `strict`, and where it leads.
         again: the same, but covered by a mask or by the state of an agent.
-        masked_folders: folders that are empty inside.
-        masked_files: files that are empty inside.
         hidden: folders that are empty inside but for what is the task's own, its repository too.
         binds: what can be written: where it is, and where it is inside.
         ro_binds: the same for what can only be read; it comes last.
-        devices: devices that can be used.
-        proxy: the folder of the proxy's socket.
+        report: the descriptor of the report of `inner`.
+        stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
+        outlives_us: whether programs go on when the process ends that starts them.
     """
 
     bwrap: str
@@ -111,61 +109,41 @@ class Walls:
     devices: tuple[str, ...] = ()
     proxy: str | None = None
     processes: int | None = None
+    report: int | None = None
+    stdin: str | None = None
+    outlives_us: bool = False
 
 
 @frozen
 class Enclosure:
-    """How programs are started inside of walls.
-
-    Attributes:
-        env: the variables inside, all of them.
-        begins_in: the directory in which programs begin.
-        before: the words before those of bubblewrap.
-        report: the descriptor of the report of `inner`.
-        stdin: the file inside that the program reads.
-        outlives_us: whether programs go on when the process ends that starts them.
-    """
+    """How programs are started inside of walls: all their variables, and the words before bubblewrap's."""
 
     walls: Walls
     env: Mapping[str, str]
     sandbox: Sandbox
     begins_in: str = "/"
     before: tuple[str, ...] = ()
-    report: int | None = None
-    stdin: str | None = None
-    outlives_us: bool = False
 
     def wrap(self, *command: str) -> tuple[str, ...]:
         """The words that start a program inside."""
-        words = build_argv(
-            self.walls, self.begins_in, report=self.report, stdin=self.stdin, dies_with_us=not self.outlives_us
-        )
-        return (*self.before, *words, *command)
+        return (*self.before, *build_argv(self.walls, self.begins_in), *command)
 
     def at(self, directory: str) -> Enclosure:
         """The same with programs that begin in another directory."""
         return replace(self, begins_in=directory)
 
 
-def build_argv(
-    walls: Walls, cwd: str, *, report: int | None = None, stdin: str | None = None, dies_with_us: bool = False
-) -> tuple[str, ...]:
-    """The words that stand before those of a program, which begins in `cwd`.
-
-    Args:
-        report: the descriptor of the report of `inner`.
-        stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
-        dies_with_us: whether the program ends with the process that starts it.
-    """
+def build_argv(walls: Walls, cwd: str) -> tuple[str, ...]:
+    """The words that stand before those of a program, which begins in `cwd`."""
     words = [walls.bwrap, *_ALONE, *_NO_CAPABILITIES]
     words += [] if walls.network else ["--unshare-net"]
-    words += ["--die-with-parent"] if dies_with_us else []
+    words += [] if walls.outlives_us else ["--die-with-parent"]
     words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
     words += [word for mount in list_mounts(walls) for word in mount]
     words += ["--remount-ro", "/"] if walls.policy == "strict" else []
     words += ["--chdir", cwd, "--", walls.python, "-I", "-S", INNER]
-    words += ["-" if report is None else str(report), "-" if walls.processes is None else str(walls.processes)]
-    return (*words, stdin or "-", f"{PROXY_FOLDER}/socket" if walls.proxy is not None else "-")
+    words += ["-" if number is None else str(number) for number in (walls.report, walls.processes)]
+    return (*words, walls.stdin or "-", f"{PROXY_FOLDER}/socket" if walls.proxy is not None else "-")
 
 
 def list_mounts(walls: Walls) -> list[tuple[str, ...]]:

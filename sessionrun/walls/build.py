@@ -21,12 +21,11 @@ from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store import index
 from sessionrun.store.files import expand_path, make_directories, open_regular, replace_file
 from sessionrun.store.interpreters import locate_python, locate_uv
-from sessionrun.store.jobfiles import FOLDERS, load_record
-from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
+from sessionrun.store.jobfiles import DENIED, DOOR, FOLDERS, LIST, NETWORK, SOCKET, list_networks, load_record
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
-from sessionrun.walls.agent_state import LOGINS, add_state, list_more_settings, locate_state
+from sessionrun.walls.agent_state import LOGINS, add_state, locate_state
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, Enclosure, Walls, clear_ways
 from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState, filter_environment
@@ -36,17 +35,15 @@ from sessionrun.walls.programs import (
     find_masks,
     find_named,
     find_python,
-    find_state_folder,
+    find_sandbox_problem,
     holds_own,
     is_hidden,
     list_rules,
     make_walls,
     state_of,
 )
-from sessionrun.walls.proxy.request import Rule
 from sessionrun.walls.proxy.upstream import keep_environment
 from sessionrun.walls.report import REPORT
-from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import INSIDE, WallsWish
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
@@ -78,21 +75,14 @@ def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure 
         make_directories(Path(tmp), 0o700)
         built = replace(built, worktree=wish.room, own=None, tmp=tmp)
     else:
-        built = replace(built, binds=(*built.binds, *_find_own_folders(wish)))
+        kept = os.path.join(os.path.dirname(wish.record), AGENT_DIR)  # of all attempts
+        built = replace(built, binds=(*built.binds, *([(kept, kept)] if os.path.isdir(kept) else ())))
     if wish.prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (wish.prompt, PROMPT)))
     built, inside, before = _connect(wish, built, env, state)
     clear_ways(built)
-    return Enclosure(
-        built,
-        inside,
-        wish.sandbox,
-        wish.begins_in,
-        (*before, *enter_groups(wish.group, wish.sandbox)),
-        REPORT_FD if wish.reports else None,
-        PROMPT if wish.prompt is not None and wish.on_stdin else None,
-        wish.outlives_us,
-    )
+    words = (*before, *enter_groups(wish.group, wish.sandbox))
+    return Enclosure(built, inside, wish.sandbox, wish.begins_in, words)
 
 
 def _settle(wish: WallsWish) -> WallsWish:
@@ -102,7 +92,7 @@ def _settle(wish: WallsWish) -> WallsWish:
         SessionrunError: it cannot be fulfilled on this machine.
         OSError: the job's folder cannot be written.
     """
-    problem = find_wish_problem(wish.sandbox)
+    problem = find_sandbox_problem(wish.sandbox)
     if problem is not None:
         raise SessionrunError(problem)
     try:
@@ -137,20 +127,11 @@ def _connect(
     record = Path(wish.record)
     folder = record / f"{NETWORK}{1 + sum(1 for _ in list_networks(record))}"
     make_directories(folder / DOOR, 0o700)
-    rules = _list_rules(wish, state, inside)
+    rules = list_rules(wish.sandbox.hosts, state, inside, wish.agent.argv if wish.agent is not None else ())
     replace_file(folder / LIST, orjson.dumps([list(rule) for rule in rules]), durable=False)
     files = (str(folder / DOOR / SOCKET), str(folder / LIST), str(folder / DENIED))
     before = (sys.executable, "-I", "-S", PROXY, *files, "-" if wish.outlives_us else "1")
     return replace(built, proxy=str(folder / DOOR)), {**inside, **keep_environment(os.environ)}, before
-
-
-def _list_rules(wish: WallsWish, state: AgentState | None, inside: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Which hosts the job may reach."""
-    home = find_home()
-    folder = "" if state is None else find_state_folder(home, state, inside)
-    more = () if state is None else list_more_settings(home, state)
-    words = () if wish.agent is None else wish.agent.argv
-    return list_rules(wish.sandbox.hosts, state, inside, words, folder, more)
 
 
 def _build(wish: WallsWish) -> Walls:
@@ -190,6 +171,9 @@ def _build(wish: WallsWish) -> Walls:
         ro_binds=tuple((path, path) for path in _find_told(wish)),
         devices=sandbox.devices,
         processes=sandbox.processes,
+        report=REPORT_FD if wish.reports else None,
+        stdin=PROMPT if wish.prompt is not None and wish.on_stdin else None,
+        outlives_us=wish.outlives_us,
     )
 
 
@@ -258,13 +242,6 @@ def _find_masks(
     return folders, files
 
 
-def _find_own_folders(wish: WallsWish) -> Iterator[tuple[str, str]]:
-    """What can be written beside the worktree, by all attempts."""
-    kept = os.path.join(os.path.dirname(wish.record), AGENT_DIR)
-    if os.path.isdir(kept):
-        yield kept, kept
-
-
 def _find_told(wish: WallsWish) -> Iterator[str]:
     """Files of the session to which variables of the job lead."""
     for value in wish.env.values():
@@ -297,19 +274,15 @@ def go_inside(folder: Path) -> NoReturn:
     By that the end of a walled job is told from the end of walls that could not be built.
     """
     try:
-        _go_inside(folder)
+        wish = load_record(folder / INSIDE, WallsWish)
+        open_report(folder / REPORT)
+        walls = raise_if_any(wish)
+        assert walls is not None
+        argv = walls.wrap(*wish.command)
+        marker = {name: os.environ[name] for name in (JOB_MARKER,) if name in os.environ}  # it finds processes
+        os.execve(argv[0], argv, {**walls.env, **marker})
     except (SessionrunError, OSError) as error:
         sys.exit(f"bwrap: {error}")
-
-
-def _go_inside(folder: Path) -> NoReturn:
-    wish = load_record(folder / INSIDE, WallsWish)
-    open_report(folder / REPORT)
-    walls = raise_if_any(wish)
-    assert walls is not None
-    argv = walls.wrap(*wish.command)
-    marker = {name: os.environ[name] for name in (JOB_MARKER,) if name in os.environ}  # processes are found by it
-    os.execve(argv[0], argv, {**walls.env, **marker})
 
 
 def open_report(path: Path) -> None:

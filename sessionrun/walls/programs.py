@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.asked import Policy
+from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.programs import leave_task
 from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import (
     AGENTS,
+    EVERYTHING,
     SECRET_FILES,
     SECRET_FOLDERS,
     SECRET_VARIABLES,
@@ -108,10 +109,20 @@ def holds_own(path: str) -> bool:
     return any(place.startswith(f"{path.rstrip('/')}/") for place in _COVERED)
 
 
-def find_read_problem(paths: Iterable[str]) -> str | None:
-    """What is wrong with paths that a plan wants to be read inside, in one line; None: nothing."""
-    wrong = [path for path in paths if holds_own(os.path.realpath(path))]
-    return f"sandbox.read: {wrong[0]} would cover what is new inside; name what is needed in it" if wrong else None
+def find_sandbox_problem(sandbox: Sandbox) -> str | None:
+    """Why this machine cannot give a sandbox, as far as its paths and the user tell; None: it can."""
+    missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
+    if missing:
+        return f"sandbox: there is no {missing[0]}"
+    wrong = [path for path in sandbox.read if holds_own(os.path.realpath(path))]
+    if wrong:
+        return f"sandbox.read: {wrong[0]} would cover what is new inside; name what is needed in it"
+    wrong = [path for path in sandbox.devices if not is_device(path)]
+    if wrong:
+        return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices"
+    if os.geteuid() == 0 and sandbox.processes is not None:
+        return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
+    return None
 
 
 def is_device(path: str) -> bool:
@@ -219,6 +230,16 @@ def find_state_folders(
     return ((find_state_folder(home, state, env), state.settings), *others)
 
 
+def list_settings(users: str, settings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What of a folder of the user's settings is there: the name, and where it really is."""
+    if EVERYTHING in settings:
+        settings = sorted(os.listdir(users)) if os.path.isdir(users) else ()
+    for name in settings:
+        path = os.path.realpath(os.path.join(users, name))
+        if os.path.isfile(path) or os.path.isdir(path):
+            yield name, path
+
+
 def state_of(program: str) -> AgentState | None:
     """The state of the agent CLI that a program is; None if it keeps none."""
     return AGENTS.get(os.path.basename(program))
@@ -310,32 +331,23 @@ _MAX_SETTINGS: Final = 1 << 20
 
 
 def list_rules(
-    hosts: Iterable[str],
-    state: AgentState | None,
-    env: Mapping[str, str],
-    words: Iterable[str],
-    folder: str,
-    more: Iterable[str] = (),
+    hosts: Iterable[str], state: AgentState | None, env: Mapping[str, str], words: Iterable[str]
 ) -> tuple[Rule, ...]:
     """The list of a job.
 
     Args:
         hosts: what the plan names.
-        state: the state of the job's agent; None: it has none.
         env: the variables inside.
         words: of the agent's command line, as it is configured.
-        folder: the user's folder of the agent.
-        more: files of its settings that lie elsewhere.
     """
     rules = [make_rule(host) for host in hosts]
     if state is not None:
         rules += [make_rule(host, USUAL_PORTS) for host in state.hosts]
-        rules += _find_servers(state, env, words, folder)
-        rules += [rule for path in more for rule in _find_settings(_read_settings(path))]
+        rules += _find_servers(state, env, words)
     return tuple(dict.fromkeys(rules))
 
 
-def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str], folder: str) -> Iterator[Rule]:
+def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str]) -> Iterator[Rule]:
     for name, value in env.items():
         if name in SERVER_VARIABLES:
             yield from _parse_server(value if "://" in value else f"http://{value}")
@@ -343,10 +355,12 @@ def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str
             yield from _find_settings(value)
     for word in words:
         yield from _find_settings(word)
-    for name in state.settings:
-        if not name.endswith(_SETTINGS):
-            continue
-        yield from _find_settings(_read_settings(os.path.join(folder, name)))
+    home = find_home()
+    main, *others = find_state_folders(home, state, env)
+    files = [path for name, path in list_settings(*main) if name.endswith(_SETTINGS)]
+    files += [path for folder in others for _, path in list_settings(*folder)]
+    for path in (*files, *(os.path.join(home, name) for name in state.files)):
+        yield from _find_settings(_read_settings(path))
 
 
 def _find_settings(text: str) -> Iterator[Rule]:
@@ -366,9 +380,9 @@ def _parse_server(address: str) -> Iterator[Rule]:
 
 
 def _read_settings(path: str) -> str:
+    if not os.path.isfile(path):
+        return ""
     try:
-        if not os.path.isfile(path):
-            return ""
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(_MAX_SETTINGS)
     except OSError:

@@ -7,6 +7,7 @@ it writes a program can fail in another way than it did, and as if nothing of it
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 from sessionrun.model.frozen import frozen
@@ -37,23 +38,16 @@ class Report:
 
 def parse_report(content: bytes) -> Report:
     """Read a report; lines that `inner` does not write are passed over, and the first of each kind counts."""
-    started, errno, status, cpu_s = False, None, None, None
-    for line in content[:4096].decode("ascii", "replace").splitlines():
-        words = line.split()
-        started = started or words == ["started"]
-        if len(words) == 2 and words[0] == "failed" and words[1].isdecimal() and errno is None:
-            errno = int(words[1])
-        if len(words) == 4 and words[0] == "ended" and words[1].isdecimal() and status is None:
-            status, cpu_s = int(words[1]), _parse_seconds(words[2])
-    return Report(started, errno, status, cpu_s)
-
-
-def _parse_seconds(word: str) -> float | None:
-    try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if 0 <= value < 1e9 else None
+    text = content[:4096].decode("ascii", "replace")
+    failed = re.search(r"^failed (\d{1,9})$", text, re.MULTILINE)
+    ended = re.search(r"^ended (\d{1,9}) (\S+) \S+$", text, re.MULTILINE)
+    is_time = ended is not None and re.fullmatch(r"\d{1,9}(\.\d+)?", ended[2])
+    return Report(
+        started=re.search(r"^started$", text, re.MULTILINE) is not None,
+        errno=int(failed[1]) if failed else None,
+        status=int(ended[1]) if ended else None,
+        cpu_s=float(ended[2]) if ended and is_time else None,
+    )
 
 
 def agree(reported: int, seen: int) -> bool:

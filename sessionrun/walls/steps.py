@@ -38,7 +38,7 @@ def settle_sandboxes(draft: Draft) -> Draft:
 def _settle(spec: SessionSpec, default: Sandbox | None) -> SessionSpec:
     if default is None:
         spec = _wall_hidden_tests(spec)
-    if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+    if default is None and not _says_sandbox(spec):
         return spec
 
     def settle(task: TaskSpec, where: str = "") -> TaskSpec:
@@ -53,7 +53,7 @@ def _settle(spec: SessionSpec, default: Sandbox | None) -> SessionSpec:
     landing = spec.landing
     if landing is not None:
         gated = landing.sandbox or default
-        problem = None if gated is None else _find_path_problem(gated)
+        problem = None if gated is None else _find_problem_here(gated)
         if problem is not None:
             raise InputError(f"land: {problem}")
         landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
@@ -77,11 +77,9 @@ def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
     return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
 
 
-def list_walled(spec: SessionSpec) -> list[TaskSpec]:
-    """The tasks that say something of a sandbox."""
-    return [
-        task for task in (*spec.tasks, *((spec.template,) if spec.template else ())) if task.sandbox is not None
-    ]
+def _says_sandbox(spec: SessionSpec) -> bool:
+    parts = (*spec.tasks, spec.template, spec.landing)
+    return any(part is not None and part.sandbox is not None for part in parts)
 
 
 def check_sandboxes(spec: SessionSpec) -> str | None:
@@ -90,7 +88,7 @@ def check_sandboxes(spec: SessionSpec) -> str | None:
     Raises:
         InputError: they cannot; nothing may start.
     """
-    if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+    if not _says_sandbox(spec):
         return None
     from sessionrun.walls.trial import check_spec
 
@@ -158,24 +156,14 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         return f"{why}: remove it from git's settings, or say --sandbox none"
     if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
         return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
-    if os.geteuid() == 0 and sandbox.processes is not None and spec.cluster is None:
-        return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
     names = (task.agent, *(other.agent for other in task.fallback))
     asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
     if sandbox.network == "none" and asking:
         return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
-    return _find_path_problem(sandbox) if spec.cluster is None else None
+    return _find_problem_here(sandbox) if spec.cluster is None else None
 
 
-def _find_path_problem(sandbox: Sandbox) -> str | None:
-    """What is wrong with the paths that a sandbox names; None: nothing."""
-    from sessionrun.walls.programs import find_read_problem, is_device
+def _find_problem_here(sandbox: Sandbox) -> str | None:
+    from sessionrun.walls.programs import find_sandbox_problem
 
-    for path in (*sandbox.read, *sandbox.devices):
-        if not os.path.exists(path):
-            return f"sandbox: there is no {path}"
-    problem = find_read_problem(sandbox.read)
-    if problem is not None:
-        return problem
-    wrong = [path for path in sandbox.devices if not is_device(path)]
-    return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices" if wrong else None
+    return find_sandbox_problem(sandbox)

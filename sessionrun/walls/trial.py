@@ -16,9 +16,10 @@ from sessionrun.client.findings import Findings
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
+from sessionrun.store.interpreters import ask
 from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import build_argv
-from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_read_problem, make_walls
+from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, make_walls
 
 TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
@@ -30,10 +31,9 @@ def check_spec(spec: SessionSpec) -> bool:
     Raises:
         InputError: one cannot be built here.
     """
-    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
-    wishes = [task.sandbox for task in tasks]
-    wishes.append(spec.landing.sandbox if spec.landing else None)
-    wanted = {wish for wish in wishes if wish is not None and wish.policy != "none"}
+    parts = (spec.landing,) if spec.cluster is not None else (*spec.tasks, spec.template, spec.landing)
+    sandboxes = {part.sandbox for part in parts if part is not None}
+    wanted = {sandbox for sandbox in sandboxes if sandbox is not None and sandbox.policy != "none"}
     for policy, network in sorted({(wish.policy, wish.network == "allow") for wish in wanted}):
         problem = find_problem(policy, network=network)
         if problem is not None:
@@ -59,19 +59,6 @@ def list_problems(place: str) -> dict[str, str]:
     found["memory"] = groups.find_problem(Sandbox("project", memory=1 << 30))
     found["cpus"] = groups.find_problem(Sandbox("project", cpus=1.0))
     return {name: problem for name, problem in found.items() if problem is not None}
-
-
-def find_wish_problem(sandbox: Sandbox) -> str | None:
-    """Why a job that has come to this machine cannot have its sandbox, as far as its paths tell; None: it can."""
-    missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
-    if missing:
-        return f"there is no {missing[0]} on this machine"
-    problem = find_read_problem(sandbox.read)
-    if problem is not None:
-        return problem
-    if os.geteuid() == 0 and sandbox.processes is not None:
-        return "sandbox.processes has no effect for root, whom the kernel does not count"
-    return None
 
 
 def find_problem(policy: Policy, *, network: bool = True) -> str | None:
@@ -110,7 +97,7 @@ def build_trial(
 ) -> tuple[str, ...]:
     """The words of a trial, with a folder that is its /tmp and its worktree."""
     walls = replace(make_walls(policy, folder, network=network), worktree=folder)
-    return (*build_argv(walls, "/", dies_with_us=True), *program)
+    return (*build_argv(walls, "/"), *program)
 
 
 def _try(argv: tuple[str, ...]) -> str | None:
@@ -130,15 +117,11 @@ def _try(argv: tuple[str, ...]) -> str | None:
 def read_version() -> str | None:
     """The version that bubblewrap gives, or None."""
     bwrap = find_bwrap()
-    if bwrap is None:
-        return None
     try:
-        done = subprocess.run(
-            [bwrap, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_LIMIT_S
-        )
+        answer = "" if bwrap is None else ask([bwrap, "--version"], os.environ, None)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode("utf-8", "replace").strip().removeprefix("bubblewrap ") or None
+    return answer.removeprefix("bubblewrap ") or None
 
 
 def examine_walls() -> tuple[dict[str, Any], str]:

@@ -28,11 +28,9 @@ class WallsWish:
     """What walls a job is to have.
 
     Attributes:
-        job: the job's key, as text.
         worktree: the directory that can be written.
         folder: the folder of the attempt's walls.
         record: the job's folder.
-        session: the session's directory.
         cwd: where relative paths in variables begin.
         cache: the directory of what could be made again, as environments.
         hidden: folders of which nothing is seen but what is the task's own.
@@ -41,15 +39,11 @@ class WallsWish:
         is_mirror: whether the repository is a mirror of the task's own.
         environment: where the environment of the task is; None: it has none.
         python: the interpreter that was asked for it.
-        plain_env: the task's own variables.
         agent: whose state comes in; None: of no agent.
         env: the variables of the job, beside those around it.
-        begins_in: where its programs begin.
         room: another directory than the worktree that can be written, without git, and with a /tmp of its own.
         git: of a build, the repository of the room in which the project lies; None: it is in the worktree.
-        prompt: the file of the prompt.
         on_stdin: whether the program reads the prompt from its standard input.
-        reports: whether `inner` reports.
         outlives_us: whether the programs go on when the process ends that starts them.
         command: of a job whose process becomes bubblewrap, the words of the program.
     """

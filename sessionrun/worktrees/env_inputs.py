@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.git.clone import list_alternates, make_repository, open_room
+from sessionrun.git.clone import list_tags, make_repository, open_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
 from sessionrun.model.frozen import frozen
@@ -335,21 +335,14 @@ def make_build_repository(request: EnvironmentRequest, top: Path, checkout: Path
     It borrows the objects, so nothing that a build runs changes a branch or a setting of the user.
     """
     real = top / ".git" if request.repository is None else Path(request.repository.common_dir)
-    words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={request.commit}", "refs/tags")
     with _open_git(request, top) as git:
         commit = git.line("rev-parse", f"{request.commit}^{{commit}}")
-        tags = git(*words)
+        tags = list_tags(git, commit)
         if not _describe(git, commit) and (behind := _find_behind(request)):
             first = git.line("rev-list", "--max-parents=0", commit).split("\n")[-1]
             tags += os.fsencode(f"{first} refs/tags/{behind}\n")
-        make_repository(
-            checkout / ".git",
-            commit,
-            [("extensions.objectFormat", git.line("rev-parse", "--show-object-format"))],
-            borrow=[real / "objects", *map(Path, list_alternates(real))],  # of `real` walls may show nothing
-            refs=tags,
-            shallow=(real / "shallow").read_bytes() if (real / "shallow").is_file() else b"",
-        )
+        form = [("extensions.objectFormat", git.line("rev-parse", "--show-object-format"))]
+        make_repository(checkout / ".git", commit, form, of=real, refs=tags)
         Git(checkout)("read-tree", commit)
 
 

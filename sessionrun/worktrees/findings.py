@@ -182,13 +182,13 @@ def sweep_repository(repository: Repository) -> None:
 
 def list_kinds() -> tuple[Kind, ...]:
     """Mirrors, and environments."""
-    from sessionrun.store.trees import remove_cached
+    from sessionrun.store.trees import remove_unused
     from sessionrun.worktrees.env_request import iterate_copies, iterate_environments, remove_copy
     from sessionrun.worktrees.mirrors import iterate_mirrors, remove_mirror
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
-        Kind("environment", iterate_environments, remove_cached),
+        Kind("environment", iterate_environments, lambda entry, **kind: remove_unused(entry.path, **kind)),
         Kind("environment", iterate_copies, remove_copy),
     )
 

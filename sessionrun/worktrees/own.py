@@ -285,9 +285,9 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common_dir=fence.repository.common_dir,
         own=str(walls),
         worktree=None if path is None else str(path),
-        binds=tuple(
-            (str(folder), str(folder)) for folder in (own, scratch)
-        ),  # ours has the paths that it has outside
+        # ours has the paths that it has outside
+        binds=tuple((str(folder), str(folder)) for folder in (own, scratch)),
+        stdin=OURS,
     )
     clear_ways(built)
     git = Git(
@@ -295,7 +295,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common=common,
         git_dir=own,
         limit_s=request.export_limit_s,
-        walls=partial(build_argv, built, stdin=OURS, dies_with_us=True),
+        walls=partial(build_argv, built),
     )
     return Own(fence, request, git, outer, walls)
 

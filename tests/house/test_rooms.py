@@ -153,6 +153,7 @@ NOT_FOR_READERS = (
     "filelock",
     "psutil",
     "rich",
+    "tabulate",
     "yaml",
     "sessionrun.cli.aliases",
     "sessionrun.input",

@@ -91,7 +91,7 @@ def places(options: Sequence[tuple[str, ...]]) -> dict[str, int]:
 
 @pytest.mark.parametrize("policy", ["project", "strict"])
 def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(policy: Any) -> None:
-    options = read_words(build_argv(replace(WALLS, policy=policy), "/home/ann/trees/t", report=9))
+    options = read_words(build_argv(replace(WALLS, policy=policy, report=9), "/home/ann/trees/t"))
     at = places(options)
     shown = [at[path] for path in ("/home/ann/repo", "/srv/data", "/home/ann/repo/.git")]
     masks = [at[path] for path in (*WALLS.masked_folders, *WALLS.masked_files, *WALLS.hidden)]
@@ -157,8 +157,8 @@ def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
 def test_the_program_has_no_capability_and_sees_no_process_outside(
     policy: Any, *, as_root: bool, dies: bool
 ) -> None:
-    walls = replace(WALLS, policy=policy, as_root=as_root)
-    argv = build_argv(walls, "/", report=9, dies_with_us=dies)
+    walls = replace(WALLS, policy=policy, as_root=as_root, report=9, outlives_us=not dies)
+    argv = build_argv(walls, "/")
     flags = {option[0] for option in read_words(argv)}
     assert ("--cap-drop", "ALL") in read_words(argv)
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} <= flags

@@ -24,7 +24,7 @@ from walled import need_walls
 from sessionrun.agents import table
 from sessionrun.model.asked import Policy
 from sessionrun.walls import agent_state
-from sessionrun.walls.agent_state import add_state, copy_logins, list_more_settings, locate_state, take_back
+from sessionrun.walls.agent_state import add_state, copy_logins, locate_state, take_back
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.programs import find_folders, find_masks, find_state_folder, list_rules, state_of
@@ -187,8 +187,7 @@ def test_folders_of_opencode_and_files_of_aider(home: Path, tmp_path: Path) -> N
     (config / "opencode.json").write_text('{"options": {"baseURL": "http://10.0.0.1:8000/v1"}}')
     (home / ".aider.conf.yml").write_text("openai-api-base: http://10.0.0.2:8000/v1\n")
     for agent, host in (("opencode", "10.0.0.1"), ("aider", "10.0.0.2")):
-        more = list_more_settings(str(home), AGENTS[agent])
-        assert make_rule(host, [8000], private=True) in list_rules((), AGENTS[agent], {}, (), "", more)
+        assert make_rule(host, [8000], private=True) in list_rules((), AGENTS[agent], {}, ())
     assert make_walls(home, tmp_path, "aider").ro_binds == ()
     assert make_walls(home, tmp_path, "aider", "strict").ro_binds == ((str(home / ".aider.conf.yml"),) * 2,)
 

@@ -12,17 +12,16 @@ named.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import threading
 import time
 from typing import Any, Final, NoReturn
 
+from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.proxy.request import (
     END,
     MAX_HEAD,
@@ -96,73 +95,43 @@ NO_ROOM_S: Final = 0.1
 """How long to wait if there is no descriptor or memory for a connection."""
 
 _BACKLOG: Final = 128
-_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _STACK: Final = 512 << 10
 _TUNNEL: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _PHRASES: Final = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
 _FOR_THE_PROGRAM: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Proxy:
-    """A socket that listens, and its list.  The lock guards the number of open connections and what is denied."""
+    """A socket that listens, and its list.  The lock guards what is denied."""
 
     def __init__(self, listener: socket.socket, rules: tuple[Rule, ...], denials: Denials) -> None:
         self._listener, self._rules, self._denials = listener, rules, denials
         self._lock = threading.Lock()
+        self._room = threading.Semaphore(MOST_AT_ONCE)
         self._environ = take_environment()
-        self._open = 0
-        self._wake_fd, self._ring_fd = os.pipe()
-        os.set_blocking(self._wake_fd, False)
-        os.set_blocking(self._ring_fd, False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(self._ring_fd, warn_on_full_buffer=False)
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def run(self, pid: int) -> int:
-        """Serve until a child has ended; its raw status."""
-        while True:
-            ready = self._wait()
-            if self._wake_fd in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_fd, 4096)
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    with self._lock:
-                        self._denials.write()
-                    return status
-            if self._listener.fileno() in ready:
-                self._accept()
-
-    def _wait(self) -> set[int]:
-        poller = select.poll()
-        poller.register(self._wake_fd, select.POLLIN)
+        """Wait until a child has ended; its raw status."""
+        _, status = os.waitpid(pid, 0)
         with self._lock:
-            if self._open < MOST_AT_ONCE:
-                poller.register(self._listener, select.POLLIN)
-        return {fd for fd, _ in poller.poll()}
+            self._denials.write()
+        return status
 
     def _accept(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in _NO_ROOM:
+        while True:
+            self._room.acquire()
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                self._room.release()
                 time.sleep(NO_ROOM_S)  # the client waits; to ask again at once would only keep the machine busy
-            return
-        with self._lock:
-            self._open += 1
-        try:
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-        except RuntimeError:  # no room for a thread
-            client.close()
-            self._done()
-
-    def _done(self) -> None:
-        with self._lock:
-            self._open -= 1
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._ring_fd, b"\0")
-
-    # --- connections ---
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            except RuntimeError:  # no room for a thread
+                client.close()
+                self._room.release()
 
     def _serve(self, client: socket.socket) -> None:
         try:
@@ -171,7 +140,7 @@ class Proxy:
         except OSError:
             pass  # one of the two is gone
         finally:
-            self._done()
+            self._room.release()
 
     def _answer(self, client: socket.socket) -> None:
         request: ProxyRequest | None = None
@@ -248,7 +217,6 @@ def listen(path: str) -> socket.socket:
         listener.bind(f"/proc/self/fd/{fd}/{name}")
         os.chmod(name, 0o600, dir_fd=fd)  # whatever the umask is
         listener.listen(_BACKLOG)
-        listener.setblocking(False)
     finally:
         os.close(fd)
     return listener
@@ -257,23 +225,21 @@ def listen(path: str) -> socket.socket:
 def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
     """Run the program with a proxy beside it, and end as it does."""
     if dies != "-":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
     for number in _FOR_THE_PROGRAM:
         signal.signal(number, signal.SIG_IGN)
     with open(hosts, "rb") as stream:
         rules = tuple(rule_from_record(record) for record in json.load(stream))
+    threading.stack_size(_STACK)
     proxy = Proxy(listen(door), rules, Denials(denied))
     # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
-    usual = (*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+    usual = (*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ)
     pid = os.posix_spawn(argv[0], argv, environ, setsigdef=usual)
     with contextlib.suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0o077)  # whatever that of the agents is
-    threading.stack_size(_STACK)
     status = proxy.run(pid)
     with contextlib.suppress(OSError):
         os.unlink(door)

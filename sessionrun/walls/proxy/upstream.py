@@ -5,18 +5,20 @@ Names are resolved here, outside of the walls.
 If the user's own environment names a proxy, that one is asked, as by any other program of the user; it then
 resolves the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
 
-It waits in poll(2) and looks at nothing that it carries.  A stream may be silent for as long as it likes: a model
-thinks.  If the client is gone altogether, which only its own end can tell, the server's end is not waited for.
+It looks at nothing that it carries.  For a client that is gone altogether the server's end is not waited for.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
 import select
 import socket
+import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -207,90 +209,46 @@ def take_environment() -> dict[str, str]:
 
 
 CHUNK: Final = 1 << 16
-MOST: Final = 4 * CHUNK
-"""How much may wait for an end that does not take it (bytes)."""
-
-
-class _Flow:
-    """One direction."""
-
-    def __init__(self, source: socket.socket, sink: socket.socket, first: bytes, most: int | None) -> None:
-        self.source, self.sink = source, sink
-        self.waiting = bytearray(first if most is None else first[:most])
-        self.left = None if most is None else max(0, most - len(first))
-        self.is_read = False
-        self.is_done = False
-
-    def wants(self, end: socket.socket) -> int:
-        """What to wait for at one of its ends."""
-        if end is self.source:
-            # an end that has nothing more to say is only watched: for its hanging up
-            return select.POLLIN if not self.is_read and self.left != 0 and len(self.waiting) < MOST else 0
-        return select.POLLOUT if self.waiting else 0
-
-    def read(self) -> None:
-        """Read what has come; what is too much is not taken."""
-        try:
-            chunk = self.source.recv(CHUNK if self.left is None else min(CHUNK, self.left))
-        except (BlockingIOError, InterruptedError):
-            return
-        self.is_read = not chunk
-        self.waiting += chunk
-        if self.left is not None:
-            self.left -= len(chunk)
-
-    def write(self) -> None:
-        """Write what can be written, and say that it was all once it was."""
-        if self.waiting:
-            try:
-                del self.waiting[: self.sink.send(self.waiting)]
-            except (BlockingIOError, InterruptedError):
-                return
-        if self.is_read and not self.waiting and not self.is_done:
-            self.is_done = True
-            try:
-                self.sink.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass  # it is gone
 
 
 def relay(client: socket.socket, server: socket.socket, first: bytes = b"", most: int | None = None) -> None:
     """Carry until both ends are done, or one is gone.
 
     Args:
-        client: a Unix socket.
-        server: the other one.
         first: what the client has sent already.
         most: how much the client may send, with `first`; None: any amount.
 
     Raises:
-        OSError: an end has broken off.
+        OSError: there is no room for a thread, or the server takes nothing.
     """
-    there, back = _Flow(client, server, first, most), _Flow(server, client, b"", None)
-    is_gone = False
     for end in (client, server):
-        end.setblocking(False)
-    while not back.is_done or (not there.is_done and there.left != 0):
-        ready = _wait(client, server, there, back, watched=not is_gone)
-        is_gone = is_gone or bool(ready.get(client.fileno(), 0) & select.POLLHUP)
-        if client.fileno() in ready and there.wants(client):
-            there.read()
-        if server.fileno() in ready and back.wants(server):
-            back.read()
-        there.write()
-        if not is_gone:
-            back.write()
-        elif not there.waiting and not there.wants(client):
-            return
+        end.settimeout(None)  # a stream may be silent for as long as it likes: a model thinks
+    back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+    try:
+        back.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
+    server.sendall(first if most is None else first[:most])
+    _pump(client, server, None if most is None else max(0, most - len(first)))
+    back.join()
 
 
-def _wait(
-    client: socket.socket, server: socket.socket, there: _Flow, back: _Flow, *, watched: bool
-) -> dict[int, int]:
-    """Wait for what is wanted, and for the hanging up of a client that is watched: that needs no asking."""
+def _pump(source: socket.socket, sink: socket.socket, left: int | None = None) -> None:
+    """Carry one direction to its end, or until nobody is there to take it; an error takes both with it."""
     poller = select.poll()
-    for end in (client, server):
-        events = there.wants(end) | back.wants(end)
-        if events or (watched and end is client):
-            poller.register(end, events)
-    return dict(poller.poll())
+    poller.register(source, select.POLLIN)
+    poller.register(sink, 0)  # for its hanging up, which needs no asking
+    try:
+        while left != 0:
+            if sink.fileno() in dict(poller.poll()):
+                return
+            chunk = source.recv(CHUNK if left is None else min(CHUNK, left))
+            if not chunk:
+                sink.shutdown(socket.SHUT_WR)
+                return
+            sink.sendall(chunk)
+            left = left and left - len(chunk)
+    except OSError:
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -12,7 +12,7 @@ from sessionrun.client.ask import cancel as cancel
 from sessionrun.client.ask import hold as hold
 from sessionrun.client.ask import release as release
 from sessionrun.client.ask import retry as retry
-from sessionrun.client.launching.launch import launch as launch
+from sessionrun.client.launch import launch as launch
 from sessionrun.client.lookup import choose_tasks as choose_tasks
 from sessionrun.client.lookup import open_session as open_session
 from sessionrun.client.notices import SessionWarning as SessionWarning

@@ -123,7 +123,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
     from sessionrun.cli.interrupts import ignore, was_pressed
-    from sessionrun.client.launching.launch import launch
+    from sessionrun.client.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
     shown = SessionDir(results_dir / f"session-{spec.session_id}")
@@ -357,7 +357,7 @@ def _open_joined(
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
-    from sessionrun.client.launching.launch import check_machine, check_ready
+    from sessionrun.client.launch import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
 
     if ready:
@@ -368,7 +368,7 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
 
 
 def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
-    from sessionrun.client.launching.launch import tell_signed_out
+    from sessionrun.client.launch import tell_signed_out
 
     for warning in tell_signed_out(planned.spec) if ready else ():
         warn(warning)

@@ -154,7 +154,7 @@ def _money_lines(view: View) -> Iterator[str]:
 
 def tell_left(view: View, now: float) -> str:
     """How much time is left, by the tasks that have ended; empty: not known."""
-    from sessionrun.client.reading.eta import estimate_left, is_overtaken
+    from sessionrun.client.graph import estimate_left, is_overtaken
 
     tasks = view["tasks"]
     # while a task is held, the time that is left is not known

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import load_config
-from sessionrun.client.launching.launch import check_ready
+from sessionrun.client.launch import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import (
     agents_of,

@@ -228,7 +228,7 @@ def cancel_all(
     With `nested` the sessions that these launched, or the named tasks of the only one, are cancelled, too, and
     returned.  They are looked for when what launched them has ended, for until then it may launch more.
     """
-    from sessionrun.client.launching.launch import find_nested
+    from sessionrun.client.launch import find_nested
 
     ids = {task["id"] for session in sessions for task in choose_tasks(load_view(session), tasks)} if tasks else ()
     found: list[SessionDir] = []

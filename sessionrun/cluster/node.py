@@ -38,8 +38,8 @@ from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.logs import fold_ledger, parse_log
 from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.disk import DiskLook
-from sessionrun.walls.report import FILLED
 from sessionrun.walls.trial import list_problems
+from sessionrun.walls.wish import FILLED
 
 LOCK_TIMEOUT_S: Final = 5.0
 TRIAL: Final = "trial"

@@ -173,8 +173,8 @@ class Landing:
     """Into which branch (its full name) the work of a session's tasks goes by itself, and what must pass before.
 
     `gates` are shell commands that all have to exit 0, each within `gate_timeout_s`, inside of the walls
-    `sandbox`.  At most `batch` tasks are merged and gated together (None: 8, without gates all).  So many tasks in a
-    row (`mends`) may mend the work of a task that is bounced.
+    `sandbox`.  At most `batch` tasks are merged and gated together (None: 8, without gates all).  So many tasks in
+    a row (`mends`) may mend the work of a task that is bounced.
     """
 
     target: str

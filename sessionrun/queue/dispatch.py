@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.client.launching.launch import check_ready, tell_signed_out
+from sessionrun.client.launch import check_ready, tell_signed_out
 from sessionrun.client.planning.plan import Planned
 from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import InputError

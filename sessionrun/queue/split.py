@@ -137,7 +137,7 @@ def _ask(
     for _ in range(_ASKS):
         try:
             spec = _plan(write_prompt(goal, maximum, problem), agent, model)
-            from sessionrun.client.launching.launch import launch
+            from sessionrun.client.launch import launch
 
             session = launch(spec, results_dir)
         except InputError as error:  # AgentNotFound is one

@@ -20,9 +20,9 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store import index
 from sessionrun.store.files import expand_path, make_directories, open_regular, replace_file
-from sessionrun.store.interpreters import locate_python, locate_uv
 from sessionrun.store.jobfiles import DENIED, DOOR, FOLDERS, LIST, NETWORK, SOCKET, list_networks, load_record
 from sessionrun.store.processes import JOB_MARKER
+from sessionrun.store.programs import locate_python, locate_uv
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
 from sessionrun.walls.agent_state import LOGINS, add_state, locate_state
@@ -43,8 +43,7 @@ from sessionrun.walls.programs import (
     state_of,
 )
 from sessionrun.walls.proxy.upstream import keep_environment
-from sessionrun.walls.report import REPORT
-from sessionrun.walls.wish import INSIDE, WallsWish
+from sessionrun.walls.wish import INSIDE, REPORT, WallsWish
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 

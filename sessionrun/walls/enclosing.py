@@ -34,8 +34,7 @@ from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.agent_state import LOGINS, take_back
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
-from sessionrun.walls.report import FILLED, REPORT, agree, parse_report
-from sessionrun.walls.wish import INSIDE, AgentWish, WallsWish
+from sessionrun.walls.wish import FILLED, INSIDE, REPORT, AgentWish, WallsWish, agree, parse_report
 
 
 def wish_walls(

@@ -16,7 +16,7 @@ from sessionrun.client.findings import Findings
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
-from sessionrun.store.interpreters import ask
+from sessionrun.store.programs import ask
 from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import build_argv
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, make_walls

@@ -31,7 +31,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
-from sessionrun.store.interpreters import ask, locate_python, locate_uv
+from sessionrun.store.programs import ask, locate_python, locate_uv
 from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest
 
 FORMAT: Final = 3

@@ -128,7 +128,7 @@ def check_environments(spec: SessionSpec) -> None:
     for task in tasks:
         if task.environment is None:
             continue
-        from sessionrun.store.interpreters import locate_uv
+        from sessionrun.store.programs import locate_uv
         from sessionrun.worktrees.env_inputs import NO_UV
 
         if locate_uv({**os.environ, **task.env}) is None:

@@ -153,7 +153,7 @@ def test_ctrl_c_where_python_loses_it(sessionrun: Command, code: str) -> None:
         "        os.kill(os.getpid(), 2)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'sessionrun.client.launching.launch':\n"
+        "        if name == 'sessionrun.client.launch':\n"
         f"            {code}\n"
         "sys.meta_path.insert(0, Finder())\n"
     )

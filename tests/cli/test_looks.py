@@ -31,7 +31,7 @@ from sessionrun.cli.standing import (
     task_lines,
     tell_left,
 )
-from sessionrun.client.reading.eta import estimate_left, is_overtaken
+from sessionrun.client.graph import estimate_left, is_overtaken
 from sessionrun.client.reading.steps import list_steps
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.wording import columns, fit_counts, tell_result

@@ -84,7 +84,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SEAMS = (
     "client.again",
     "client.findings",
-    "client.launching.launch",
+    "client.launch",
     "client.planning.assemble",
     "client.planning.plan",
     "client.planning.preview",
@@ -166,7 +166,7 @@ NOT_FOR_READERS = (
 _OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.git.git", "sessionrun.git.private")
 NOT_AT_START = {
     ("sessionrun.session.main",): (*_OF_GIT, "sessionrun.worktrees.env_make", "sessionrun.landing.target"),
-    ("sessionrun.client.planning.plan", "sessionrun.client.launching.launch"): (
+    ("sessionrun.client.planning.plan", "sessionrun.client.launch"): (
         *_OF_GIT,
         "random",
         "sessionrun.landing.target",
@@ -438,7 +438,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
-        ("sessionrun.session.limits", "session.main client.launching.launch client.doctor.report"),
+        ("sessionrun.session.limits", "session.main client.launch client.doctor.report"),
         (
             "sessionrun.session.local",
             "session.main cluster.dask_executor cluster.node cluster.slurm_executor",

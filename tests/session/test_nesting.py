@@ -13,7 +13,7 @@ import pytest
 from conftest import Command, eventually
 from simulation import make_session
 
-from sessionrun.client.launching.launch import find_parent, settle_nesting
+from sessionrun.client.launch import find_parent, settle_nesting
 from sessionrun.client.notices import SessionWarning
 from sessionrun.client.reading.selection import arrange, find_depths
 from sessionrun.model.errors import InputError

@@ -39,9 +39,9 @@ from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.inner import CALLS
 from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
 from sessionrun.walls.programs import find_masks, find_named, find_python, is_device
-from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
+from sessionrun.walls.wish import REPORT, Report, agree, parse_report
 from sessionrun.worktrees.env_request import FOLDER, find_target
 
 WALLS = Walls(

@@ -60,7 +60,7 @@ def launch(
     if spec.parent is not None or JOB_MARKER in os.environ:
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    from sessionrun.client.launching.launch import check_machine, check_ready
+    from sessionrun.client.launch import check_machine, check_ready
 
     if ready:
         check_ready(spec)

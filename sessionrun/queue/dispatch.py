@@ -92,8 +92,8 @@ def prepare(
     drafted = ""
     if path is not None and not preview:
         added, present = import_list(feed, path, group=wanted.group)
-        known = f", {len(present)} were known" if present else ""
-        drafted = f"; {len(added)} were imported from {path}{known}"
+        twice = f", {len(present)} were known" if present else ""
+        drafted = f"; {len(added)} were imported from {path}{twice}"
     queued = by_id(feed.load())
     if path is not None and preview:
         drafts = _draft(path, wanted.group, queued)

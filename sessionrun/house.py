@@ -220,7 +220,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         ),
         rules="landing.rules:RULES",
         findings="landing.findings:FINDINGS",
-        views=("landing", "landing.findings:add_landings"),
+        views=("landing", "landing.landed:add_landings"),
         outputs="landing.outputs:OUTPUTS",
     ),
     Business(

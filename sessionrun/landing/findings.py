@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from sessionrun.client.evidence import Evidence
 from sessionrun.client.findings import Cleaned, Finding, Findings, Leftover, warning
 from sessionrun.client.notices import notify
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.landing.landed import find_killed_landings
 from sessionrun.landing.mends import land_of
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.places import Repository
-from sessionrun.model.units import format_time
-from sessionrun.model.words import IN_LANDING, choose_word
-from sessionrun.store.files import list_folders
-from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.landing.history import End
 
 
 def check_landings(evidence: Evidence) -> Iterator[Finding]:
@@ -112,88 +105,3 @@ FINDINGS: Final = Findings(
     sweep_repository=sweep_repository,
     describe_success=describe_success,
 )
-
-
-_TO_MS: Final = len("2026-01-01T00:00:00.000")
-"""As much of two times is compared."""
-
-
-def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tasks, each whose work was tried with `landing`; a log that cannot be read is a warning.
-
-    Of several targets the last that was tried counts.  What was tried before the task ended is not told: it was
-    the work of an earlier attempt.
-    """
-    ends = _load(session)
-    return [_add(task, ends.get(task["id"])) for task in tasks]
-
-
-def find_killed_landings(session: SessionDir) -> list[Path]:
-    """What landings of the session's work left that were killed while they moved a branch: `merge` mends it.
-
-    Raises:
-        SessionrunError: the session's spec or a record of a landing is damaged.
-    """
-    from sessionrun.landing.gates import WORK
-
-    folder = session.path / LANDING_FOLDER
-    begun = [name for name in list_folders(folder) if os.path.lexists(folder / name / WORK)]
-    if not begun:
-        return []
-    from sessionrun.landing.moving import find_killed
-    from sessionrun.session.history import load_spec_now
-
-    repository = load_spec_now(session).repository
-    left = [] if repository is None else [find_killed(repository, name) for name in begun]
-    return [path for path in left if path is not None]
-
-
-def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
-    from sessionrun.client.notices import notify
-    from sessionrun.landing.history import MAX_BYTES, load_history
-    from sessionrun.model.errors import SessionrunError
-
-    found: dict[str, End] = {}
-    folder = session.path / LANDING_FOLDER
-    try:
-        for path in find_killed_landings(session):
-            notify(f"a landing was killed and left {path}: sessionrun merge {session.session_id} mends it")
-        for name in sorted(os.listdir(folder)):
-            for task, end in load_history(folder / name, MAX_BYTES)[0].ends.items():
-                if task not in found or found[task].at <= end.at:
-                    found[task] = end
-        return {task: _describe(end) for task, end in found.items()}
-    except (SessionrunError, OSError, ValueError) as error:
-        notify(f"what landed is not shown: {error}")
-        return {}
-
-
-def _describe(end: End) -> dict[str, Any]:
-    return {
-        "status": end.status,
-        "target": end.target.removeprefix("refs/heads/"),
-        **{name: getattr(end, name) or None for name in ("commit", "reason_class", "reason", "mend", "output")},
-        "files": list(end.files),
-        "against": list(end.against),
-        "at": format_time(datetime.fromisoformat(end.at).timestamp()),
-    }
-
-
-def is_of(task: Mapping[str, Any], at: str) -> bool:
-    """Whether a landing at a time is of a task's work as it is now; of an earlier attempt it is not."""
-    return task["status"] == "completed" and at[:19] >= (task.get("ended_at") or "")[:19]
-
-
-def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = logged is not None and is_of(task, logged["at"]) and not _is_newer(task.get("landing"), logged["at"])
-    if not known or logged is None:
-        return task
-    changed = task["word"] != "changed_nothing"
-    word = choose_word(task["outcome"], landing=logged["status"], changed=changed)
-    return {**task, "landing": dict(logged), "word": word}
-
-
-def _is_newer(known: Mapping[str, Any] | None, at: str) -> bool:
-    """Whether what status.json says of a task's landing is newer than what the log says since `at`."""
-    is_on_its_way = known is not None and known["status"] in (*IN_LANDING, "waiting")
-    return is_on_its_way or (known is not None and at[:_TO_MS] <= (known["at"] or "")[:_TO_MS])

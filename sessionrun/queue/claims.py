@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from sessionrun.client.lookup import find_session
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
@@ -18,7 +19,6 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.sync import Kind, find_standing
 from sessionrun.queue.task import QueueTask
 from sessionrun.session.history import replay
-from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 
 PROBE_AGAIN_S: Final = 1.0

@@ -127,7 +127,10 @@ def parse_report(content: bytes) -> Report:
 
 
 def agree(reported: int, seen: int) -> bool:
-    """Whether a raw status fits the one of bubblewrap, which says 128 and the number where a signal ended it."""
+    """Whether a raw status fits the one of bubblewrap, which says 128 and the number where a signal ended it.
+
+    The program could write into the report, too, so it counts only where it agrees with what the keeper saw.
+    """
     if not os.WIFEXITED(seen):
         return False
     code = os.WEXITSTATUS(seen)

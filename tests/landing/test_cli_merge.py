@@ -225,7 +225,7 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
 
 
 def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
-    from sessionrun.landing.findings import is_of
+    from sessionrun.landing.landed import is_of
 
     task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
     assert is_of(task, "2026-01-01T00:00:05.000001+00:00")

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
+from sessionrun.client.lookup import find_session
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
@@ -45,7 +46,6 @@ from sessionrun.store.logs import (
     parse_log,
     read_log,
 )
-from sessionrun.store.lookup import find_session
 from sessionrun.store.requests import drop_request, has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir, iterate_sessions
 from sessionrun.worktrees.diff import read_changes

@@ -11,6 +11,7 @@ from sessionrun.client.lookup import (
     choose_tasks,
     find_newest_of,
     find_results_dir,
+    match_sessions,
     match_tasks,
     open_session,
     resolve_results_dir,
@@ -19,7 +20,6 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
 from sessionrun.model.units import format_time, parse_time
-from sessionrun.store.lookup import match_sessions
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 STATES: Final = (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Command, eventually
 
+from sessionrun.client.lookup import find_session
 from sessionrun.model.errors import SessionNotFound
-from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 
 READERS = ("status", "results", "wait", "logs", "cost", "explain", "diff")

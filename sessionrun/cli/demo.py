@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
-from typing import Final
 
 import click
-
-from sessionrun.git.git import Git
-from sessionrun.model.errors import InputError
 
 
 @click.command("demo")
@@ -23,7 +18,7 @@ def command(folder: Path) -> int:
     should.  DIR is sessionrun-demo by default; to end it all, remove that directory.
     """
     from sessionrun.cli import group
-    from sessionrun.cli.demo import CHECK, EXPECTED, make_demo
+    from sessionrun.client.demo import CHECK, EXPECTED, make_demo
     from sessionrun.client.installation import name_command
     from sessionrun.client.lookup import open_session
     from sessionrun.client.reading.view import load_view
@@ -47,26 +42,3 @@ Then in a repository of yours, with an agent of yours:
   {name} --worktree --check 'make test' -p 'Fix the login'""")
     counts = load_view(open_session(None, "last"))["counts"]
     return int({word: count for word, count in counts.items() if count} != EXPECTED)
-
-
-CHECK: Final = 'for f in *.sh; do sh -n "$f" || exit; done'
-EXPECTED: Final = {"landed": 2, "failed": 1, "skipped": 1, "changed_nothing": 1}
-"""How many tasks end so."""
-
-
-def make_demo(folder: Path) -> None:
-    """Make the repository, with one commit.
-
-    Raises:
-        InputError: there is no git; the folder is there, or cannot be made.
-    """
-    if shutil.which("git") is None:
-        raise InputError("the demo works in a git repository, and git is not installed")
-    try:
-        shutil.copytree(Path(__file__).with_name("demo_project"), folder)
-    except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}; name another directory: sessionrun demo DIR") from None
-    git = Git(folder)
-    git("init", "-q", "-b", "main")
-    git("add", ".")
-    git("commit", "-q", "-m", "Begin")

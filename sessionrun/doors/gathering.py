@@ -97,11 +97,7 @@ def is_wrong(task: Task) -> bool:
 
 
 def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None) -> Matter:
-    """Read all of it.
-
-    Args:
-        details_of: of which tasks prompts, answers and changes are read; None: of all that a page can bear.
-    """
+    """Read all of it; but texts only `details_of` these tasks, or (None) of all that a page can bear."""
     view, evidence = load_history(session)
     entries = evidence.entries
     tasks, now = view["tasks"], time.time()

@@ -142,8 +142,7 @@ def commit_tree(git: Git, tree: str, parents: Iterable[str], message: str) -> st
 def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str, moment: int | None = None) -> str:
     """Make a commit that depends on the arguments alone: made again after a crash it is the same.
 
-    Args:
-        moment: its time (Unix time); None: that of the newest parent.
+    `moment` is its time (Unix time); None: that of the newest parent.
     """
     parents = list(parents)
     if moment is None:

@@ -172,8 +172,7 @@ class Watcher:
     def look(self, keeper: int = 0) -> float:
         """Kill what runs too long; returns when to look again (seconds from now).
 
-        Args:
-            keeper: the keeper of which this is the parent; 0: only what carries the node's marker is known.
+        Without the `keeper`, of which this is the parent, only what carries the node's marker is known.
         """
         lease, now_ns = self._file.read(), boot_ns()
         slack_ns = round(self._slack_s * 1e9)

@@ -97,13 +97,9 @@ FILLED: Final = "walls-filled"
 
 @frozen
 class Report:
-    """How far a walled job came.
+    """How far a walled job came: whether its walls stood, why its program could not be executed, how that ended.
 
-    Attributes:
-        started: whether the walls stood.
-        errno: why the program could not be executed, if it could not.
-        status: the raw status of wait(2), if it ended.
-        cpu_s: the seconds of processor time that it took.
+    `status` is the raw one of wait(2).
     """
 
     started: bool = False

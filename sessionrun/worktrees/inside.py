@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
     """A line for each repository inside the worktree whose work would be lost with the worktree.
 
-    Args:
-        gitlinks: paths at which the index holds a commit of another repository.
+    At the paths `gitlinks` the index holds a commit of another repository.
     """
     assert site.git.git_dir is not None
     modules, top = site.git.git_dir / "modules", site.git.directory

@@ -164,13 +164,9 @@ _SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 
 @frozen
 class Rules:
-    """How the files of a task are told apart.
+    """How the files of a task are told apart: patterns of test files; empty: the usual ones.
 
-    Attributes:
-        test_files: patterns; empty: the usual ones.
-        own: patterns of test set-up that belongs to the work all the same.
-        commands: of the check; what they run is test set-up.
-        directory: where they run, from the top of the repository.
+    What the `commands` run in `directory` (from the top) is test set-up, but not what fits a pattern of `own`.
     """
 
     test_files: tuple[str, ...] = ()

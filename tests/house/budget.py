@@ -32,25 +32,25 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 486, 275),
     "agents": Size(15, 2707, 1652),
     "checks": Size(15, 3380, 2159),
-    "cli": Size(35, 6450, 3861),
-    "client": Size(40, 7583, 4573),
+    "cli": Size(35, 6422, 3848),
+    "client": Size(41, 7615, 4586),
     "cluster": Size(29, 5827, 3494),
-    "doors": Size(10, 2575, 1686),
+    "doors": Size(10, 2571, 1686),
     "engine": Size(14, 3482, 2036),
-    "git": Size(8, 1408, 804),
+    "git": Size(8, 1407, 804),
     "input": Size(18, 3773, 2317),
-    "keeper": Size(9, 1708, 1069),
-    "landing": Size(17, 3787, 2282),
+    "keeper": Size(9, 1707, 1069),
+    "landing": Size(18, 3804, 2282),
     "model": Size(20, 3527, 1761),
     "queue": Size(17, 3600, 2158),
     "session": Size(22, 3982, 2327),
     "store": Size(18, 3274, 1807),
-    "walls": Size(20, 3486, 2066),
-    "worktrees": Size(29, 7464, 4367),
+    "walls": Size(20, 3470, 2066),
+    "worktrees": Size(29, 7459, 4367),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(340, 68499, 40694)
+PACKAGE_BUDGET: Final = Size(342, 68493, 40694)
 TESTS_LINES: Final = 54_866
 PAGES_LINES: Final = 9421
 

@@ -23,12 +23,9 @@ _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
 class Rule(NamedTuple):
-    """An entry of a list.
+    """An entry of a list: a name, ``*.`` and a name for all that end so, or an address, at some `ports` or at any.
 
-    Attributes:
-        host: a name, ``*.`` and a name for all that end so, or an address.
-        ports: which ports; empty: any.
-        private: whether its addresses may be those of this machine or of a private network.
+    `private`: its addresses may be those of this machine or of a private network.
     """
 
     host: str
@@ -152,15 +149,10 @@ class BadRequest(Exception):
 
 
 class ProxyRequest(NamedTuple):
-    """One request.
+    """One request: for a `tunnel` to the host (as `normalize` writes it), or for an answer.
 
-    Attributes:
-        host: as `normalize` writes it.
-        tunnel: whether the client wants a tunnel; else it wants an answer.
-        target: what is asked of the server.
-        lines: the lines of the head behind the first one that are sent on.
-        start: the method and the version.
-        body: how long the body is (bytes); None: that is not said.
+    `start` has the method and the version, `lines` those of the head behind the first one that are sent on, and
+    `body` how long the body is (bytes); None: that is not said.
     """
 
     host: str

@@ -55,11 +55,7 @@ class Unreachable(Exception):
 
 
 class Parent(NamedTuple):
-    """The user's own proxy.
-
-    Attributes:
-        login: the header by which it knows the user, if it wants one.
-    """
+    """The user's own proxy; `login` is the header by which it knows the user, if it wants one."""
 
     host: str
     port: int

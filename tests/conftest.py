@@ -133,7 +133,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip, with a reason that is printed, what was not asked for."""
+    """Skip, with a reason that is printed, what was not asked for; begin with what waits for long."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         for tier in ("slow", "check", "agents"):
             asked = config.getoption(f"--{tier}") or (tier == "check" and config.getoption("--slow"))

@@ -106,6 +106,7 @@ def test_words_in_a_unit(word: str, written: str) -> None:
     assert not any("SESSIONRUN_CERTS" in line for line in here)
 
 
+@pytest.mark.long
 def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs"), "SESSIONRUN_NODES": str(sessionrun.cwd / "nodes")}
     made = sessionrun("cluster", "certs", env=env)

@@ -127,7 +127,7 @@ class Again:
 @pytest.mark.parametrize(
     ("name", "do", "every"),
     [
-        ("at home", "kill", 97),
+        pytest.param("at home", "kill", 97, marks=pytest.mark.check),
         *(
             pytest.param(name, do, every, marks=pytest.mark.slow)
             for name in PLACES

@@ -93,6 +93,7 @@ def quota(sessionrun: Command) -> Quota:
     return Quota(sessionrun)
 
 
+@pytest.mark.long
 def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     quota.set(time.time() + 600)
     tasks = [{"id": f"t{number}", "prompt": f"p{number}"} for number in range(3)]

@@ -140,6 +140,7 @@ sys.meta_path.insert(0, Damage())
 """
 
 
+@pytest.mark.long
 def test_when_each_supervisor_fails_the_session_is_interrupted_and_can_be_resumed(
     sessionrun: Command, tmp_path: Path
 ) -> None:

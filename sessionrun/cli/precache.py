@@ -53,7 +53,6 @@ def _tell_environment(record: Record) -> None:
 
 
 def _say(record: Record, doing: str, done: str, about: str, is_there: str = "") -> None:
-    """Say that something begins, or what came of it."""
     if record["duration_s"] is None:
         line = doing
     elif record["error"] is not None:

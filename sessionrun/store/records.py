@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import fields
+from typing import Final
 
 import msgspec
 import orjson
@@ -12,7 +14,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.events import EVENTS, Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, Moment
-from sessionrun.model.spec import SessionSpec
+from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.model.words import SCHEMA_VERSION
 from sessionrun.store.codec import build, decode
 
@@ -31,6 +33,22 @@ class _Version:
     schema_version: int
 
 
+@frozen
+class _Draft(SessionSpec):
+    """A spec whose tasks are not read yet."""
+
+    tasks: tuple[msgspec.Raw, ...]  # type: ignore[assignment]
+
+
+@frozen
+class _Tasks:
+    tasks: tuple[TaskSpec, ...]
+
+
+_AT_ONCE: Final = 200
+"""So many tasks are read at a time: what `codec` replaces in them leaves memory that the next ones fill."""
+
+
 def parse_spec(content: bytes) -> SessionSpec:
     """Make a session's spec of the bytes of its spec.json.
 
@@ -40,17 +58,25 @@ def parse_spec(content: bytes) -> SessionSpec:
         InputError: a newer version wrote it.
     """
     try:
-        spec = decode(SessionSpec, content)
+        draft = decode(_Draft, content)
     except (msgspec.DecodeError, ValueError) as error:
         with suppress(msgspec.DecodeError, ValueError):  # of another version not even the keys are known
             _refuse_version(decode(_Version, content).schema_version)
         raise ValueError(str(error)) from None
-    _refuse_version(spec.schema_version)
-    named = {task.agent for task in spec.tasks}
-    named.update(other.agent for task in spec.tasks for other in task.fallback)
-    for agent in sorted(named - spec.agents.keys()):
+    _refuse_version(draft.schema_version)
+    tasks: list[TaskSpec] = []
+    try:
+        for begin in range(0, len(draft.tasks), _AT_ONCE):
+            part = b",".join(draft.tasks[begin : begin + _AT_ONCE])
+            tasks += decode(_Tasks, b'{"tasks":[%b]}' % part).tasks
+    except ValueError:
+        decode(SessionSpec, content)  # the same, told with its place among all tasks
+        raise
+    named = {task.agent for task in tasks}.union(other.agent for task in tasks for other in task.fallback)
+    for agent in sorted(named - draft.agents.keys()):
         raise ValueError(f"a task has the agent {agent!r:.80}, which is not there")
-    return spec
+    values = {field.name: getattr(draft, field.name) for field in fields(SessionSpec)}
+    return SessionSpec(**values | {"tasks": tuple(tasks)})
 
 
 def _refuse_version(version: int) -> None:

@@ -100,7 +100,6 @@ def find_versions(
 
 
 def _environment_of(agent: AgentSpec) -> dict[str, str]:
-    """What its tasks get, too."""
     callers = find_callers(os.environ)
     return {**{name: value for name, value in os.environ.items() if name not in callers}, **agent.env}
 

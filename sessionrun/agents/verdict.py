@@ -272,7 +272,6 @@ def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
 
 
 def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem | None:
-    """The failure of a process that ended by itself; None for none."""
     failed = result if result is not None and not result.ok else None
     if failed is not None and failed.reason_class not in WITHOUT_RESULT:
         text = failed.reason or "the agent reports a failure"

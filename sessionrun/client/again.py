@@ -149,7 +149,6 @@ def _look_ahead(spec: SessionSpec, tasks: Sequence[TaskState], change: Change, *
 
 
 def _check_size(what: str, text: str) -> None:
-    """Check that a text has room in a request."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

@@ -234,7 +234,6 @@ def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Ev
 
 
 def _attempt(read: Callable[[], _Read]) -> tuple[_Read | None, Exception | None]:
-    """What was read or, if it cannot be, why."""
     try:
         return read(), None
     except (SessionrunError, OSError) as error:

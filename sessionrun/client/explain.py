@@ -285,7 +285,6 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 
 
 def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
-    """The attempts of the wanted tasks, each with its jobs, as the journal has them."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     begun: dict[str, Entry | None] = {}
     runs = find_runs(grounds.evidence.entries)

@@ -119,7 +119,6 @@ class Keeper:
         self._tell(b"H", *(b"%d" % number for number in numbers))
 
     def _turn(self) -> None:
-        """See to everything that may have happened."""
         if self._children.has_backlog:
             self._children.write_backlog()
         for pid, status in self._children.reap():

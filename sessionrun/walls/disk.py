@@ -73,7 +73,6 @@ class DiskLook:
 
 
 def _measure(limited: Mapping[str, tuple[Path, int]]) -> Iterator[list[str]]:
-    """Yield which jobs are over their limit."""
     yield [job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit]
 
 

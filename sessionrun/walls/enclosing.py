@@ -182,7 +182,6 @@ def take_report(site: Site, state: TaskState, ended: Exit) -> tuple[Exit, Proble
 
 
 def _find_words(site: Site, key: JobKey) -> str:
-    """What bubblewrap said."""
     path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
     lines = read_tail(path).decode("utf-8", "replace").splitlines()
     messages = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]

@@ -173,7 +173,6 @@ def _keep_alive(server: socket.socket) -> None:
 
 
 def _open_tunnel(server: socket.socket, request: ProxyRequest, parent: Parent) -> None:
-    """Ask the user's proxy for a tunnel."""
     server.settimeout(ANSWER_S)
     asked = b"CONNECT " + request.authority + b" HTTP/1.1\r\nHost: " + request.authority + b"\r\n"
     answer = b""

@@ -22,7 +22,6 @@ from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, act_o
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions
-from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
     Deadline,
@@ -324,9 +323,9 @@ class LiveProgress:
 
     def _tell_failures(self, view: View) -> list[str]:
         """Each task that failed or was bounced since the last call: why, and the line that tells most of it."""
-        new = [
-            task for task in view["tasks"] if task["word"] in (*BAD, "bounced") and task["id"] not in self._told
-        ]
+        from sessionrun.client.reading.telling import tell  # it reads files of jobs; a poll does without
+
+        new = [one for one in view["tasks"] if one["word"] in (*BAD, "bounced") and one["id"] not in self._told]
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
         for task in new:

@@ -323,9 +323,9 @@ class LiveProgress:
 
     def _tell_failures(self, view: View) -> list[str]:
         """Each task that failed or was bounced since the last call: why, and the line that tells most of it."""
-        new = [
-            task for task in view["tasks"] if task["word"] in (*BAD, "bounced") and task["id"] not in self._told
-        ]
+        from sessionrun.client.reading.telling import tell  # it reads files of jobs; a poll does without
+
+        new = [one for one in view["tasks"] if one["word"] in (*BAD, "bounced") and one["id"] not in self._told]
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
         for task in new:

@@ -319,20 +319,20 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
     fields = {name: getattr(addition, name) for name in KINDS["add"].fields}
     if len(orjson.dumps(fields)) > MAX_BYTES - 200:
         raise InputError(f"the tasks take more than {MAX_BYTES >> 20} MiB: add fewer at once")
-    ids = {task.id for task in addition.tasks}
-    return _ask("add", select(session), timeout_s, about=ids, **fields)
+    return _ask("add", select(session), timeout_s, about={task.id for task in addition.tasks}, **fields)
 
 
 def resume(session: SessionDir) -> bool:
     """Let a session without processes go on; False if a process lives, or if the session has ended.
 
-    If all processes were killed after the end was recorded and before status.json showed it, they start once more,
-    publish it and leave.
+    If the end was recorded, but status.json or the file of an export does not show it (a kill, a full disk), they
+    start once more, publish it and leave.
     """
-    from sessionrun.session import launch
+    from sessionrun.session import exports, launch
 
     if load_view(session)["ended_at"] is not None:
-        if (session.load_status() or {}).get("ended_at") is None and launch.resume(session):
+        is_shown = (session.load_status() or {}).get("ended_at") is not None
+        if (not is_shown or exports.find_behind(session, session.load_spec())) and launch.resume(session):
             wait_until(lambda: load_view(session), has_ended, timeout_s=TAKEN_TIMEOUT_S)
         return False
     return launch.resume(session, even_ended=False)

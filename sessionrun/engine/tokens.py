@@ -142,7 +142,6 @@ def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
     at = state.spec.limits.starts_at
     if at is None or at <= wall or (state.epoch and START not in state.holds):
         return None
-
     return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
 
@@ -150,8 +149,6 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
     """A job of `phase` was claimed: after one of WORK the next one has to wait for `stagger_s`."""
     pause = state.spec.limits.stagger_s
     if pause and phase == "work":
-        from sessionrun.model.events import HoldPlaced  # those that only read need no events
-
         reason = f"{pause:g} s between two starts of work"
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
 

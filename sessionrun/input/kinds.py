@@ -286,7 +286,7 @@ def as_number(what: str, least: float, most: float, schema: Schema) -> Kind[floa
     return read
 
 
-as_moment: Final = as_number("seconds since the epoch", 0, END_OF_TIME, NUMBER)
+as_moment: Final = as_number("seconds since the epoch, up to the year 9998", 0, END_OF_TIME - 1, NUMBER)
 as_load: Final = as_number("a load such as 8 or 7.5", 0, MAX_LOAD, NUMBER)
 """A load of the machine; 0 means that any is right."""
 

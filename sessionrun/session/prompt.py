@@ -86,9 +86,8 @@ def word_prompt(
         text = _word_follow_up(task, agent, prompt, conversation, answer)
     else:
         text = prompt
-        if (
-            task.spec.prompt_mode == "continue"
-        ):  # one that begins anew after the first turn gets the earlier ones, too
+        # one that begins anew after the first turn gets the earlier ones, too
+        if task.spec.prompt_mode == "continue":
             turns = task.spec.prompts[: task.thread.turn]
             is_turn = conversation is not None or agent.prompt_kind == "script"
             text = turns[-1] if is_turn else "\n\n".join(turns)

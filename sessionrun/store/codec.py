@@ -113,8 +113,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 def _checked(cls: type[Any], record: _Record) -> _Record:
     wanted: Any = cls
     check = _check_of_record(wanted)
-    found = check and check(record)
-    if found:
+    if found := check and check(record):
         raise ValueError(f"{found[0] or 'it'} {found[1]}")
     return record
 

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sessionrun.store import processes, programs
+from sessionrun.store import processes
 
 TASK: Final = "SESSIONRUN_TASK"
 """In the environment of each job of a task."""
@@ -179,6 +179,6 @@ def ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str:
     Raises:
         OSError, subprocess.SubprocessError: it does not run.
     """
-    done = programs.run(argv, environ=environ, cwd=cwd, limit_s=ASK_S)
+    done = run(argv, environ=environ, cwd=cwd, limit_s=ASK_S)
     done.check_returncode()
     return done.stdout.decode("utf-8", "surrogateescape").strip()

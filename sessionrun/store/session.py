@@ -98,9 +98,10 @@ class SessionDir:
         """The folders of a job and of those that did it again in the same round, the last one first."""
         first = self.job_path(key._replace(start=1))
         wanted = re.compile(rf"{re.escape(first.name)}(?:-s(\d+))?")
-        found = [match for name in list_folders(first.parent) if (match := wanted.fullmatch(name))]
-        for match in sorted(found, key=lambda match: int(match[1] or 1), reverse=True):
-            yield first.parent / match[0]
+        with suppress(OSError):  # any task may have changed what lies there
+            found = [match for name in list_folders(first.parent) if (match := wanted.fullmatch(name))]
+            for match in sorted(found, key=lambda match: int(match[1] or 1), reverse=True):
+                yield first.parent / match[0]
 
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""

@@ -15,7 +15,7 @@ from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
-from simulation import Drive, Planned, Scripted, make_session
+from simulation import PLACES, Drive, Planned, Scripted, make_session
 
 from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
@@ -36,7 +36,7 @@ from sessionrun.model.events import (
     TasksAdded,
 )
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
+from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec, Workspace
 from sessionrun.model.units import parse_coming
 from sessionrun.session.history import begin
 from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
@@ -113,6 +113,19 @@ def test_memory_holds_too_and_a_full_session_is_not_looked_at() -> None:
     machine.record(RequestReceived("r", "cancel"))
     machine.go_on()
     assert [task["outcome"] for task in project(machine.state)["tasks"]] == ["succeeded", "cancelled"]
+
+
+def test_a_hold_of_the_slot_shows_on_a_task_that_has_its_own() -> None:
+    """It keeps every job from starting, also the next one of a task that has begun."""
+    tasks = [TaskSpec("a", ("x",), workspace=Workspace("worktree")), TaskSpec("b", ("x",))]
+    world = Scripted(make_session(tasks, resources={SLOT: 1}))
+    world.go_on()
+    world.record(HoldPlaced(SLOT, "the disk is full", 100.0))
+    world.record(JobFinished(JobKey("a", 1, 1, "prepare", 1), "passed", wait_status=0, place=PLACES["prepare"]))
+    world.go_on()
+    assert (world["a"].active, world["a"].job, world.state.free) == (True, None, {SLOT: 0})
+    shown = [(task["word"], task["reason"]) for task in project(world.state)["tasks"]]
+    assert shown == [("held", "held: the disk is full")] * 2
 
 
 def test_this_machine_says_what_it_has() -> None:

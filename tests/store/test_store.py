@@ -340,6 +340,10 @@ def test_a_new_session(tmp_path: Path) -> None:
 def test_the_folders_of_a_job_that_was_done_again_come_last_first(tmp_path: Path) -> None:
     session, key = make_directory(tmp_path), JobKey("a", 2, 1, "check", 1)
     assert list(session.find_starts(key)) == []
+    (session.path / "jobs").mkdir()
+    (session.path / "jobs" / "a").symlink_to("a")
+    assert list(session.find_starts(key)) == [], "what a task made of its folder keeps no reader from the others"
+    (session.path / "jobs" / "a").unlink()
     for start in (1, 2, 10):  # more starts than tries: a hold does not use one up
         session.make_job_path(key._replace(start=start))
     session.make_job_path(key._replace(round=2))

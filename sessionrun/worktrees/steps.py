@@ -6,6 +6,7 @@ What could not work there is refused before a session starts, or before a task g
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, MirrorSite, Reposit
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.validation import refuse_task
+from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
@@ -183,6 +185,8 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.git.git import Git
 
+    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
+        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
@@ -192,6 +196,16 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
+
+
+def _can_be_fetched(file: str) -> bool:
+    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
+    try:
+        fd = open_regular(file)
+    except (NotRegular, OSError):
+        return False
+    with open(fd, "rb") as stream:
+        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:

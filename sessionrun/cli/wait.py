@@ -329,8 +329,6 @@ class LiveProgress:
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
         for task in new:
-            from sessionrun.client.reading.telling import tell  # it reads files of jobs, which a poll does not
-
             section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
             lines += [clip(INDENT + escape_line(line), width) for line in (section.lines[-1:] if section else ())]

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -321,7 +322,13 @@ class Proxied:
         environ = {"PATH": os.environ["PATH"], **keep_environment(os.environ), **env}
         files = (folder / DOOR / SOCKET, folder / LIST, folder / DENIED)
         argv = (sys.executable, "-I", "-S", PROXY, *map(str, files), "-", *program)
-        begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+        begun = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environ,
+            preexec_fn=partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN),  # noqa: PLW1509 as a caller may
+        )
         self.programs.append(begun)
         return begun
 

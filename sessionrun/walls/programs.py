@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +45,6 @@ _LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 def find_bwrap() -> str | None:
     """The absolute path of bubblewrap, or None."""
-    import shutil  # it loads five compressors
-
     return shutil.which("bwrap", path=leave_task(os.environ)["PATH"])
 
 
@@ -291,8 +290,6 @@ def _find_interpreters(program: str) -> list[str]:
         return []
     if not first.startswith(b"#!"):
         return []
-    import shutil  # it loads five compressors
-
     words = os.fsdecode(first[2:]).split()
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")][:1]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -85,6 +88,15 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
     landed = {task["id"]: task["commit"][:12] for task in record["tasks"] if task["commit"]}
     assert again.stdout.split("\n")[:2] == [f"one: landed {landed['one']}", f"two: landed {landed['two']}"]
     assert ended.git("rev-parse", "main") == record["new"], "what has landed does not land again"
+
+
+def test_a_gate_is_red_for_a_caller_who_ignores_the_ends_of_children(finished: Finished) -> None:
+    """What it starts begins so, as below some daemons: no program's exit code could be had."""
+    yard = finished(PLAN[:1])
+    argv = [*yard.argv, "merge", yard.sessions[0], "--gate", "false"]
+    ignores = partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN)
+    done = subprocess.run(argv, cwd=yard.cwd, preexec_fn=ignores, capture_output=True, text=True)
+    assert done.returncode == 75 and "held: main itself is red: exit code 1 of: false" in done.stdout, done
 
 
 def test_all_verbs_tell_the_same_counts_and_words(ended: Project) -> None:

@@ -228,14 +228,14 @@ def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
         die_with_parent()
     for number in _FOR_THE_PROGRAM:
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as by a caller, it would leave no status to wait for
     with open(hosts, "rb") as stream:
         rules = tuple(rule_from_record(record) for record in json.load(stream))
     threading.stack_size(_STACK)
     proxy = Proxy(listen(door), rules, Denials(denied))
     # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
-    usual = (*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ)
-    pid = os.posix_spawn(argv[0], argv, environ, setsigdef=usual)
+    pid = os.posix_spawn(argv[0], argv, environ, setsigdef=(*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ))
     with contextlib.suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -200,7 +200,6 @@ def _write_new(change: _Change, folders: _Folders) -> None:
 
 
 def _find_mode(change: _Change, folder: int) -> int | None:
-    """The mode of the file that is there; None: there is none."""
     try:
         mode = os.stat(change.name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -205,7 +205,6 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
 
 
 def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
-    """Have the library do something."""
     import asyncio
 
     try:

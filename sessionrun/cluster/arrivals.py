@@ -43,7 +43,6 @@ class Arrivals:
     """All of it is done in the carrier's thread, as all that is done with the head."""
 
     def __init__(self, session: SessionDir, head: Head, log: Callable[[object], None]) -> None:
-        """`log` takes a line for the session's log."""
         self._session = session
         self._head = head
         self._log = log

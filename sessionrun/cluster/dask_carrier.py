@@ -146,7 +146,6 @@ class Contact:
     """
 
     def __init__(self, session: SessionDir, log: Callable[[object], None]) -> None:
-        """`log` takes a line for the session's log."""
         self._session = session
         self._log = log
         self._silent: dict[str, dict[str, Any]] = {}

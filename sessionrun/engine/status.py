@@ -168,12 +168,10 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
 
 
 def _show(record: Any) -> Any:
-    """A record as an object, or null."""
     return record and asdict(record)
 
 
 def _show_all(records: Iterable[Any] | None) -> Any:
-    """Records as a list of objects, or null."""
     return [asdict(record) for record in records or ()] or None
 
 

@@ -223,7 +223,6 @@ def load(source: Source, options: Options) -> Plan:
 
 
 def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, _Row]:
-    """The tasks by their ids, in order."""
     rows: dict[str, _Row] = {}
     for index, entry in enumerate(_needed(reading, top, "tasks")):
         spot = Spot(("tasks", index))

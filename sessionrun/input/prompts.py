@@ -182,7 +182,6 @@ def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec],
 
 
 def _resolve_paths(directory: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with their paths made absolute."""
     if "cwd" in values:
         values["cwd"] = resolve(directory, values["cwd"])
     if "repo" in values:

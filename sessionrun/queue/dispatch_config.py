@@ -71,7 +71,6 @@ def load(source: Source, options: Options) -> Plan:
 
 
 def _make_plan(values: _Values, agent: str, model: str | None) -> _Values:
-    """The same as a plan of the native format."""
     of_feed = {"takes_back", *(field.name for field in fields(FeedSpec))}
     feed = {name: value for name, value in values.items() if name in of_feed}
     defaults = {

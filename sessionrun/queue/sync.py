@@ -301,7 +301,6 @@ def find_claims(tasks: Tasks, session_id: str) -> dict[str, QueueTask]:
 
 
 def _is_closed_by_hand(one: Standing, task: QueueTask | None) -> bool:
-    """Whether a person has closed a task whose work was bounced."""
     return one.branch is not None and one.kind == "undone" and task is not None and task.status == "closed"
 
 

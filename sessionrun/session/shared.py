@@ -188,7 +188,6 @@ class Site:
         return self._make_job(key, argv, self.directory_of(state.spec, state.place), env)
 
     def _make_job(self, key: JobKey, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> Job:
-        """A job that prints into files of its own folder."""
         folder = self.session.make_job_path(key)
         return Job(
             key=key, argv=argv, cwd=cwd, stdout=str(folder / "stdout"), stderr=str(folder / "stderr"), env=env

@@ -132,7 +132,6 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
 
 
 def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
-    """What became of the worktree; None: there is none."""
     worktree = find_worktree(claimed.request)
     request, path = claimed.request, worktree or Path(claimed.claim.worktree)
     finding = claimed.describe("worktree", str(path), "nothing was done in it", removed=True)

@@ -100,13 +100,11 @@ def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path)
 
 
 def _list_sides(git: Git, index: Git, place: Place) -> tuple[_Files, _Files]:
-    """The files of the base and of the result."""
     assert place.base_commit is not None and place.commit is not None
     return _list_files(git, place.base_commit), _list_files(git, _find_result(index, place))
 
 
 def _find_tests(test_files: Sequence[str], names: Collection[str]) -> tuple[set[str], set[str]]:
-    """Which files are of tests, and which of test set-up."""
     kinds = map(compile_patterns, (test_files or TEST_FILES, SET_UP))
     tests, set_up = ({name for name in names if kind.match(name)} for kind in kinds)
     return tests, set_up

@@ -358,7 +358,6 @@ def _find_behind(request: EnvironmentRequest) -> str:
 
 @contextmanager
 def _open_git(request: EnvironmentRequest, top: Path) -> Iterator[Git]:
-    """Git in the task's repository, with the settings of the launch."""
     if request.repository is None:
         yield Git(top)
     else:

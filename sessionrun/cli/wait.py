@@ -22,7 +22,6 @@ from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, act_o
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions
-from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
     Deadline,
@@ -329,6 +328,8 @@ class LiveProgress:
         ]
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
+        from sessionrun.client.reading.telling import tell  # it reads files of jobs: no mere wait does
+
         for task in new:
             section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))

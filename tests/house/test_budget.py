@@ -100,7 +100,7 @@ def _names(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", ["status", "status --json", "list --json", "list --totals --json", "results", "logs"]
+    "words", ["status", "status --json", "list --json", "list --totals --json", "results", "logs", "wait"]
 )
 def test_what_a_poll_really_imports(sessionrun: Command, words: str) -> None:
     """Seen from outside: the one rule of the rooms that users feel."""

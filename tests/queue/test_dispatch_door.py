@@ -299,7 +299,7 @@ def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
 
 def test_a_dry_run_changes_nothing(repo: Command) -> None:
     repo("queue", "add", "One")
-    (repo.cwd / "list.md").write_text("- One\n- Two\n")
+    (repo.cwd / "list.md").write_text("- One\n- Two\n- Two\n")
     words = ("--workers", "2", "--import", "list.md", "--gate", "true", "--watch", "--dry-run")
     shown = json.loads(repo("dispatch", *words, "--json").stdout)
     assert (shown["max_parallel"], shown["agent"]) == (2, "pal")
@@ -307,6 +307,12 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
     assert tasks == [("task-1", "One"), ("task-2", "Two")], "what would be imported is shown, too"
     assert shown["land"] == {"target": "main", "gates": ["true"]}
     assert len(repo("queue", "list").stdout.splitlines()) == 2
+    repo("queue", "add", "Three", "--group", "g")
+    repo("queue", "edit", "g", "--depends", "task-1")
+    done = repo("dispatch", "--import", "list.md", "--group", "g", "--dry-run")
+    assert "0 of 2 open tasks are ready; 1 would be imported from list.md" in done.stderr, "its group waits"
+    (repo.cwd / "list.md").write_text("nothing")
+    assert "list.md: has no list entry" in refuse(repo, "--import", "list.md", "--dry-run")
     assert not list(repo.results.glob("session-*"))
 
 

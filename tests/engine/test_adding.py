@@ -375,6 +375,25 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"land": True}, "land"),
+        ({"worktrees": "sibling"}, "worktrees"),
+        ({"feed": True}, "feed"),
+        *(({"limits": {name: value}}, name) for name, value in {"halt": "now", "max_failures": 1}.items()),
+        ({"limits": {"stagger": "1s"}}, "stagger_s"),
+    ],
+)
+def test_what_an_input_says_of_a_whole_session_is_refused(own_place: Path, said: Any, named: str) -> None:
+    make_repository(own_place)
+    into = plan_input({"prompts": ["x"]}, {"agent": "shell", "worktree": True})
+    assert isinstance(into, Planned)
+    given = said if "feed" in said else {"prompts": ["x"], **said}
+    with pytest.raises(InputError, match=f"^{named} holds for a whole session, and --into adds to one that runs"):
+        plan_input(given, {"agent": "shell"}, into=into.spec)
+
+
 @pytest.mark.slow
 def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
     """The results file of the session shows all runs; that of the input that was added is not written."""

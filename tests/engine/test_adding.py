@@ -23,6 +23,7 @@ from stages import begin_repository, git
 from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
+from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
 from sessionrun.model.asked import Sandbox
@@ -87,6 +88,13 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
     assert planned(numbered, each="@list")["two-2"].needs == ("two-1",)
     (own_place / "lines.jsonl").write_text('{"id": "a", "prompt": "make {}"}\n{"prompt": "x\\u2028{}"}\n')
     assert list(planned("lines.jsonl", each="@list")) == ["one-a", "one-2", "two-a", "two-2"]
+
+
+def test_of_two_chains_the_first_one_is_shown() -> None:
+    tasks = [{"id": name, "prompt": "x"} for name in "ab"]
+    tasks += [{"id": "c", "prompt": "x", "needs": "b"}, {"id": "d", "prompt": "x", "needs": "a"}]
+    made = plan_input({"prompts": tasks}, {"agent": "shell"})
+    assert isinstance(made, Planned) and describe_plan(made)["critical_path"] == ["b", "c"]
 
 
 def test_a_name_that_is_no_text(own_place: Path) -> None:

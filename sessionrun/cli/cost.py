@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -86,12 +87,10 @@ def command(
     spent = [entry for entry in whole if since is None or parse_time(entry.at) >= since]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
-    if spent:
-        lines = _list_lines(spent, by, groups)
-    elif not views and not wanted.is_empty:
-        lines = [f"No session matches {escape_line(wanted.describe())}."]
-    else:
-        lines = ["No agent has reported what it used."]
+    none = "No agent has reported what it used."
+    if not views and not wanted.is_empty:
+        none = f"No session matches {escape_line(wanted.describe())}."
+    lines = _list_lines(spent, by, groups) if spent else [none]
     unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
     aside = [f"sessionrun: warning: {escape_line(unpriced)}"] if unpriced else []
     return Answer(_record(views, spent, by, groups), lines, aside=aside)
@@ -149,7 +148,7 @@ def _count(spent: list[Spent]) -> int:
     return len({entry.find_key("task") for entry in spent})
 
 
-def _list_lines(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> list[str]:
+def _list_lines(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> Iterator[str]:
     several = len({entry.view["session_id"] for entry in spent}) > 1
     heads = (("SESSION",) if several else ()) + ("TASK", "MODEL") if by == "task" else (by.upper(), "TASKS")
     rows = []
@@ -163,5 +162,6 @@ def _list_lines(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[
         tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
         rows.append((*names, *("-" if count is None else f"{count:,}" for count in tokens), describe_cost(used)))
     total = sum_usages(entry.used for entry in spent)
-    table = table_lines((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
-    return table if total is None else [*table, "", f"Total: {describe_usage(total)}"]
+    yield from table_lines((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+    if total is not None:
+        yield from ("", f"Total: {describe_usage(total)}")

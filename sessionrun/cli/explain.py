@@ -165,7 +165,7 @@ def story_lines(
         yield from [""] * bool(facts["attempts"])
         for attempt in facts["attempts"]:
             yield from _tell_attempt(attempt, facts)
-        yield from _tell_rest(view, task, facts, explanation["denied"])
+        yield from _tell_rest(task, facts, explanation["denied"])
         for path in (session.path.absolute() / task[key] for key in ("output", "stderr")):
             if files and path.exists():
                 yield escape_line(f"file: {path}")
@@ -183,10 +183,7 @@ def _tell_why(facts: Mapping[str, Any], task: Mapping[str, Any], tasks: Mapping[
 
 
 def _tell_rest(
-    view: Mapping[str, Any],
-    task: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    denied: Sequence[Mapping[str, Any]],
+    task: Mapping[str, Any], facts: Mapping[str, Any], denied: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     if task["branch"] and task["diff_stat"] and not task["rescue_branch"]:
         yield escape_line(f"branch {task['branch']}: {tell_changes(task)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,8 +61,8 @@ def command(
     views = arrange(views[:limit])
     record = {**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]}
     if is_seed_block():
-        lines = _seed_totals(views) if totals else _seed_table(views)
-    elif not views and not totals:
+        return Answer(record, _seed_totals(views) if totals else _seed_table(views))
+    if not views and not totals:
         lines = ["No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."]
     else:
         lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
@@ -140,7 +140,7 @@ def _tell_totals(views: Sequence[View]) -> str:
 # --- the blocks of --list and --overview, for programs that read them ---
 
 
-def _seed_table(views: Sequence[dict[str, Any]]) -> list[str]:
+def _seed_table(views: Sequence[dict[str, Any]]) -> Iterable[str]:
     if not views:
         return ["No sessions."]
     rows = [

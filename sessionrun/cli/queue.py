@@ -329,7 +329,7 @@ def take(group: str | None, maximum: int, dry_run: bool, **options: Any) -> Answ
 # --- how a task is shown ---
 
 
-def _task_table(records: list[Record]) -> list[str]:
+def _task_table(records: list[Record]) -> Iterator[str]:
     heads = ("TASK", "STATUS", "PRIORITY", "GROUP", "TITLE")
     rows = [(r["id"], _status_word(r), r["priority"], r["group"] or "-", r["title"]) for r in records]
     widths = [max(len(escape_line(str(row[place]))) for row in [heads, *rows]) for place in range(len(heads) - 1)]

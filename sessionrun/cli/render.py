@@ -261,13 +261,13 @@ def lay_out(rows: Sequence[Sequence[str]], rights: Container[int] = ()) -> list[
     ]
 
 
-def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """A plain table below its heads."""
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """A plain table below its heads; it is laid out when it is read, for JSON never."""
     from tabulate import tabulate
 
     cells = [[escape_line(str(cell)) for cell in row] for row in rows]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    return [line.rstrip() for line in table.split("\n")]
+    yield from (line.rstrip() for line in table.split("\n"))
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -34,9 +34,9 @@ from sessionrun.cli.render import (
     write_bytes,
 )
 from sessionrun.cli.selecting import session_verb
-from sessionrun.cli.standing import View, group_lines, head_lines
+from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, find_room, make_excerpt, share
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
 from sessionrun.client.reading.telling import (
     LEAST_BYTES,
@@ -111,8 +111,6 @@ def command(
         chosen = [task for task in chosen if has_failed(task)]
     bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
-        from sessionrun.cli.results import digest_lines
-
         click.echo("\n".join(digest_lines(session, view, chosen, bound)))
     elif max_bytes is not None or max_tokens is not None:
         write_bytes(make_digest_json(session, view, chosen, bound or 0))
@@ -136,7 +134,6 @@ def command(
 
 def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
     """The digest as one JSON object of at most `most` bytes, with a newline."""
-    from sessionrun.client.reading.digest import describe_digest
 
     def spell(record: Mapping[str, Any]) -> bytes:
         return encode(versioned(record)) + b"\n"
@@ -173,8 +170,6 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    from sessionrun.cli.standing import head_lines, next_lines
-
     now, by_id = time.time(), name_tasks(view)
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
     places: Mapping[str, str] = {}

@@ -37,7 +37,6 @@ from sessionrun.store.session import SessionDir
 if TYPE_CHECKING:
     from sessionrun.client.planning.plan import Planned
     from sessionrun.model.events import TasksAdded
-    from sessionrun.model.spec import SessionSpec
     from sessionrun.queue.dispatch import Prepared
 
 

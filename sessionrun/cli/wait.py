@@ -328,6 +328,7 @@ class LiveProgress:
         new = [one for one in view["tasks"] if one["word"] in (*BAD, "bounced") and one["id"] not in self._told]
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
+
         for task in new:
             section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))

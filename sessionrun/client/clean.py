@@ -190,15 +190,12 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
             cleaned[session.session_id] = _describe_cleaned(evidence)
             why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
             living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
-            ended = (
-                _remove(candidate, evidence, living, dry_run=dry_run)
-                if why is None
-                else _tell(session, False, why)
-            )
+            ended = _tell(session, False, why) if why else _remove(candidate, evidence, living, dry_run=dry_run)
         except (SessionrunError, OSError) as error:
             if not os.path.lexists(session.path):
                 continue  # another process removed it just now
-            ended = _tell(session, False, str(error))
+            why = f"it cannot be removed: {error.strerror}" if isinstance(error, OSError) else str(error)
+            ended = _tell(session, False, why)
         yield ended
         gone |= {session.session_id} if ended.removed else set()
     left = [each for name, each in cleaned.items() if worktrees or name in gone]

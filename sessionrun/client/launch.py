@@ -60,8 +60,6 @@ def launch(
     if spec.parent is not None or JOB_MARKER in os.environ:
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    from sessionrun.client.launch import check_machine, check_ready
-
     if ready:
         check_ready(spec)
     for warning in check_machine(spec):

@@ -211,8 +211,6 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     if missing:
         ids = [task["id"] for task in status["tasks"]]
         known = name_some(ids, KNOWN_IDS)
-        from sessionrun.model.errors import suggest
-
         meant = suggest(missing[0], ids)
         raise InputError(
             f"no task {missing[0]!r} in session {status['session_id']}{meant}; it has: {known or 'none'}"

@@ -99,7 +99,7 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
     return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
 
 
-def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
+def make_session(matter: Matter, *, control: bool) -> Markup:
     """One session."""
     view = matter.view
     address = f"/sessions/{view['session_id']}"

@@ -235,7 +235,7 @@ class Desk:
             session.path / str(shown.task[key]) for shown in chosen or live for key in ("output", "stderr")
         )
         if not chosen:
-            return Page(name, pages.make_session(matter, time.time(), control=self._control), [(name, "")])
+            return Page(name, pages.make_session(matter, control=self._control), [(name, "")])
         (shown,) = chosen
         way = [(name, f"/sessions/{session.session_id}"), (matter.names[shown.task["id"]], "")]
         return Page(str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,10 +19,9 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec
 from sessionrun.queue.dispatch_config import FILE as CONFIGURATION
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.lists import parse_list
-from sessionrun.queue.open import import_list, open_queue, read_text, take_back
+from sessionrun.queue.open import import_list, open_queue, read_list, take_back
 from sessionrun.queue.sync import choose_id, choose_next, make_task
-from sessionrun.queue.task import QueueTask, Tasks, by_id, choose_group, find_place, fold_spaces
+from sessionrun.queue.task import QueueTask, Tasks, by_id, choose_group, find_blockers, find_place, fold_spaces
 
 _OLLAMA: Final = AgentSpec("ollama", ("ollama",), ready=("ollama", "show", "{model}"))
 _PREFIXES: Final = ("ollama/", "ollama_chat/")
@@ -92,13 +92,11 @@ def prepare(
     drafted = ""
     if path is not None and not preview:
         added, present = import_list(feed, path, group=wanted.group)
-        twice = f", {len(present)} were known" if present else ""
-        drafted = f"; {len(added)} were imported from {path}{twice}"
-    queued = by_id(feed.load())
+        drafted = f"; {len(added)} were imported from {path}{f', {len(present)} were known' if present else ''}"
+    queued: Tasks = by_id(feed.load())
     if path is not None and preview:
-        drafts = _draft(path, wanted.group, queued)
-        queued |= by_id(drafts)
-        drafted = f"; {sum(not task.is_group for task in drafts)} would be imported from {path}"
+        queued, new = _draft(path, wanted.group, queued)
+        drafted = f"; {new} would be imported from {path}"
     tasks, left = _choose(wanted, queued)
     finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
     return Prepared(tasks, left, [*back, finding, *findings])
@@ -150,18 +148,17 @@ def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
     return found
 
 
-def _draft(path: str, group: str | None, queued: Tasks) -> list[QueueTask]:
-    """The tasks of a list that would be new, with ids that they might get, and their group if that is new, too."""
-    known = {task.title for task in queued.values()}
-    drafts = [draft for draft in parse_list(read_text(path)) if fold_spaces(draft.title) not in known]
-    ids = (
-        f"task-{number}" for number in range(1, len(drafts) + len(queued) + 1) if f"task-{number}" not in queued
-    )
-    made = [
-        QueueTask(name, draft.title, draft.body, group=group) for name, draft in zip(ids, drafts, strict=False)
-    ]
-    is_new = group is not None and group not in queued
-    return [*made, *([QueueTask(str(group), str(group), is_group=True)] if is_new else [])]
+def _draft(path: str, group: str | None, queued: Tasks) -> tuple[Tasks, int]:
+    """The queue with the tasks of a list that would be new, with ids that they might get; how many these are."""
+    known, made = {task.title for task in queued.values()}, dict[str, QueueTask]()
+    ids = (name for name in map("task-{}".format, count(1)) if name not in queued)
+    around = {group: replace(queued.get(group) or QueueTask(group, group), is_group=True)} if group else {}
+    for draft in read_list(path, group):
+        if (title := fold_spaces(draft.title)) not in known:
+            known.add(title)
+            task = QueueTask(next(ids), title, draft.body, group=group)
+            made[task.id] = replace(task, blocked_by=find_blockers({**queued, **around}, task))
+    return {**queued, **(around if made else {}), **made}, len(made)
 
 
 def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:

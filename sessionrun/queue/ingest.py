@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -94,11 +95,8 @@ class Lines:
     def choose(self, content: bytes, source: str, *, was_taken: bool) -> list[str]:
         """Choose what is new; return the lines that are above the limit."""
         rest = []
-        for line in content.decode("utf-8", "replace").split("\n"):
-            text = read_line(line)
-            if text is None:
-                continue
-            draft = make_draft(text, self._group)
+        for line in filter(read_line, content.decode("utf-8", "replace").split("\n")):
+            draft = make_draft(strip_mark(line), self._group)
             title = fold(draft.title)
             about = {"title": draft.title, "source": source}
             if title in self._seen or title in (self._titles if was_taken else self._open):
@@ -110,7 +108,9 @@ class Lines:
                 self.found.added.append({"id": None, **about})
             self._seen.add(title)
         if rest:
-            self.found.kept.append({"source": source, "lines": len(rest)})
+            counts = Counter({one["source"]: one["lines"] for one in self.found.kept})  # many files may be of one
+            counts[source] += len(rest)
+            self.found.kept[:] = [{"source": name, "lines": lines} for name, lines in counts.items()]
         return rest
 
 

@@ -82,17 +82,19 @@ def describe_task(task: QueueTask) -> dict[str, Any]:
 
 
 def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[list[QueueTask], list[str]]:
-    """Append the tasks of a Markdown list; return those that are new, and the titles that the queue had already.
-
-    Raises:
-        InputError: the file cannot be read, or has no task.
-    """
-    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
-    if not drafts:
-        raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
+    """Append the tasks of a Markdown list; the new ones, and the titles that the queue had already."""
+    drafts = read_list(name, group)
     made = feed.create(drafts, unless_known=True)
     known = [draft.title for draft, task in zip(drafts, made, strict=True) if task is None]
     return [task for task in made if task is not None], known
+
+
+def read_list(name: str, group: str | None) -> list[Draft]:
+    """What the tasks of a list would be in a group.  InputError: it cannot be read, or has none."""
+    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
+    if not drafts:
+        raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
+    return drafts
 
 
 def read_text(name: str) -> str:

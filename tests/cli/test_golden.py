@@ -92,7 +92,7 @@ def test_one_line_is_one_line() -> None:
 
 
 def test_table_cells_cannot_break_the_table() -> None:
-    lines = table_lines(("A", "B"), [("1\n2", "\x1b[2J"), ("1e3", "001")])
+    lines = [*table_lines(("A", "B"), [("1\n2", "\x1b[2J"), ("1e3", "001")])]
     assert lines == ["A    B", "1 2  \\x1b[2J", "1e3  001"]
 
 

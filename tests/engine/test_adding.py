@@ -23,6 +23,7 @@ from stages import begin_repository, git
 from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
+from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
 from sessionrun.model.asked import Sandbox
@@ -87,6 +88,13 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
     assert planned(numbered, each="@list")["two-2"].needs == ("two-1",)
     (own_place / "lines.jsonl").write_text('{"id": "a", "prompt": "make {}"}\n{"prompt": "x\\u2028{}"}\n')
     assert list(planned("lines.jsonl", each="@list")) == ["one-a", "one-2", "two-a", "two-2"]
+
+
+def test_of_two_chains_the_first_one_is_shown() -> None:
+    tasks = [{"id": name, "prompt": "x"} for name in "ab"]
+    tasks += [{"id": "c", "prompt": "x", "needs": "b"}, {"id": "d", "prompt": "x", "needs": "a"}]
+    made = plan_input({"prompts": tasks}, {"agent": "shell"})
+    assert isinstance(made, Planned) and describe_plan(made)["critical_path"] == ["b", "c"]
 
 
 def test_a_name_that_is_no_text(own_place: Path) -> None:
@@ -373,6 +381,25 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert len({task["base_commit"] for task in view["tasks"] if task["id"] != "b"}) == 1
     assert (sessionrun.directory(session_id) / "task-b.txt").read_text() == "a\n"
     assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"land": True}, "land"),
+        ({"worktrees": "sibling"}, "worktrees"),
+        ({"feed": True}, "feed"),
+        *(({"limits": {name: value}}, name) for name, value in {"halt": "now", "max_failures": 1}.items()),
+        ({"limits": {"stagger": "1s"}}, "stagger_s"),
+    ],
+)
+def test_what_an_input_says_of_a_whole_session_is_refused(own_place: Path, said: Any, named: str) -> None:
+    make_repository(own_place)
+    into = plan_input({"prompts": ["x"]}, {"agent": "shell", "worktree": True})
+    assert isinstance(into, Planned)
+    given = said if "feed" in said else {"prompts": ["x"], **said}
+    with pytest.raises(InputError, match=f"^{named} holds for a whole session, and --into adds to one that runs"):
+        plan_input(given, {"agent": "shell"}, into=into.spec)
 
 
 @pytest.mark.slow

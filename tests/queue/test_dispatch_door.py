@@ -20,6 +20,7 @@ from sessionrun.input.parse import Source
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
 from sessionrun.input.plan_fields import FRAME
 from sessionrun.input.settings import Options
+from sessionrun.queue.dispatch import Preflight, prepare
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
 from sessionrun.queue.task import QueueTask, Worker
@@ -243,6 +244,12 @@ def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pyte
     problem = refuse(repo)
     assert "show qwen2.5-coder:7b of http://far:1: no such model" in problem
     assert problem.endswith("'ollama pull MODEL' fetches a model (--no-ready starts all the same)")
+    server.write_text("#!/bin/sh\n")
+    monkeypatch.chdir(repo.cwd)
+    planned = plan_input(str(configuration), {})
+    assert isinstance(planned, Planned)
+    found = prepare(planned.spec, results_dir=repo.results, preview=False, ready=True).findings
+    assert Preflight("model", "qwen2.5-coder:7b is there") in found
     configuration.unlink()
     subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
     assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)
@@ -292,7 +299,7 @@ def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
 
 def test_a_dry_run_changes_nothing(repo: Command) -> None:
     repo("queue", "add", "One")
-    (repo.cwd / "list.md").write_text("- One\n- Two\n")
+    (repo.cwd / "list.md").write_text("- One\n- Two\n- Two\n")
     words = ("--workers", "2", "--import", "list.md", "--gate", "true", "--watch", "--dry-run")
     shown = json.loads(repo("dispatch", *words, "--json").stdout)
     assert (shown["max_parallel"], shown["agent"]) == (2, "pal")
@@ -300,6 +307,12 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
     assert tasks == [("task-1", "One"), ("task-2", "Two")], "what would be imported is shown, too"
     assert shown["land"] == {"target": "main", "gates": ["true"]}
     assert len(repo("queue", "list").stdout.splitlines()) == 2
+    repo("queue", "add", "Three", "--group", "g")
+    repo("queue", "edit", "g", "--depends", "task-1")
+    done = repo("dispatch", "--import", "list.md", "--group", "g", "--dry-run")
+    assert "0 of 2 open tasks are ready; 1 would be imported from list.md" in done.stderr, "its group waits"
+    (repo.cwd / "list.md").write_text("nothing")
+    assert "list.md: has no list entry" in refuse(repo, "--import", "list.md", "--dry-run")
     assert not list(repo.results.glob("session-*"))
 
 

@@ -120,6 +120,7 @@ def test_what_is_above_the_limit_waits(repository: Path, sessionrun: Command) ->
     )
     assert not (repository / SUGGESTIONS).exists() and not (repository / "more").exists()
     assert added(ingest(maximum=1)) == ["a3"]
+    assert ingest(maximum=0).kept == [{"source": str(repository / SUGGESTIONS), "lines": 2}], "of two files"
     assert sorted(added(ingest())) == ["a4", "b1"]
     assert os.listdir(shelf) == ["lock"]
 

@@ -385,3 +385,12 @@ def test_a_terminal_that_is_closed_ends_the_session(town: Town, number: signal.S
         process.communicate(timeout=120)
     assert process.returncode == 1
     assert town.sessionrun.status("gt-abc12")["tasks"][0]["outcome"] == "cancelled"
+
+
+def test_a_table_is_laid_out_only_for_people(sessionrun: Command) -> None:
+    """Programs poll, and to import what lays it out takes longer than the rest."""
+    (sessionrun.cwd / "task_queue.json").write_text('{"tasks": [{"id": "a", "title": "A", "status": "open"}]}')
+    for words in (["--json"], []):
+        argv = [sys.executable, "-X", "importtime", *sessionrun.argv[1:], "queue", "list", *words]
+        done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, text=True, timeout=30)
+        assert (done.returncode, "tabulate" in done.stderr) == (0, not words)

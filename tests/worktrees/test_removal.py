@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -157,7 +158,7 @@ def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) ->
     assert sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["removed"]
 
 
-def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command) -> None:
+def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     session_id = finish(sessionrun)
     session = SessionDir(sessionrun.directory(session_id))
     found = find_candidates([session])
@@ -165,6 +166,13 @@ def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command) -> None:
         stream.write(b"x")
     (removal,) = remove_sessions(found, worktrees=False, dry_run=False)
     assert (removal.removed, removal.why) == (False, "it went on just now")
+
+    def fail(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", "from", None, "to")
+
+    monkeypatch.setattr(os, "rename", fail)
+    (removal,) = remove_sessions(find_candidates([session]), worktrees=False, dry_run=False)
+    assert (removal.removed, removal.why) == (False, "it cannot be removed: Operation not permitted")
 
 
 def test_a_directory_behind_a_link_stays(sessionrun: Command, tmp_path: Path) -> None:

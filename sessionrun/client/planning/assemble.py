@@ -27,7 +27,6 @@ from sessionrun.model.validation import refuse_task, validate_uses, validate_wis
 if TYPE_CHECKING:
     from sessionrun.input.parse import Source
     from sessionrun.input.settings import Options
-    from sessionrun.model.spec import SessionSpec
 
 
 MAX_PROMPT_TOKENS: Final = 32_000

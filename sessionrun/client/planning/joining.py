@@ -88,7 +88,8 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
 def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
     """Refuse limits that hold for a whole session; say what has no effect on it."""
     plan, spec = draft.plan, draft.spec
-    asked = {"land": plan.landing is not None and plan.landing.lands, "worktrees": plan.seats, "feed": plan.feed}
+    # a feed first: what it lands, and in which worktrees, nobody has to have said
+    asked = {"feed": plan.feed, "land": plan.landing and plan.landing.lands, "worktrees": plan.seats}
     for name in sorted(_LIMITS - {"task_budget_usd"}):
         asked[name] = getattr(plan.limits, name) not in (None, getattr(into.limits, name))
     for name, value in asked.items():

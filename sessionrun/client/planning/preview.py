@@ -101,7 +101,7 @@ def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
 
 def _find_critical_path(needs: Mapping[str, Sequence[str]], depths: Mapping[str, int]) -> list[str]:
     """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
-    path = [max(depths, key=lambda name: depths[name])] if depths else []
+    path = [max(needs, key=lambda name: depths[name])] if needs else []  # of several the first
     while path and needs[path[-1]]:
         path.append(max(needs[path[-1]], key=lambda name: depths[name]))
     return path[::-1]

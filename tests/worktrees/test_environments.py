@@ -25,7 +25,8 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
-from sessionrun.worktrees import env_make
+from sessionrun.store.space import Cached
+from sessionrun.worktrees import env_make, env_request
 from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
@@ -109,6 +110,16 @@ class Shop:
     def entry(self) -> Path:
         (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
         return found
+
+
+def test_clean_stays_away_from_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, stays = Path(find_target(str(tmp_path), "s", "t", 1)), list[str | None]()
+    target.mkdir(parents=True)
+    env_request.link_path(target).symlink_to(tmp_path)
+    copy = Cached(target, 0, 0)
+    monkeypatch.setattr(env_request, "remove_entry", lambda path: stays.append(env_request.remove_copy(copy)))
+    env_request.clear(target)
+    assert stays == [f"its worktree is there: {tmp_path}"]
 
 
 @pytest.mark.slow

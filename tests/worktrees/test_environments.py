@@ -367,11 +367,11 @@ def test_of_a_package_only_what_says_its_version_changes_the_digest(shop: Shop) 
         module.write_text(text)
         return make_digest(collect_inputs(shop.project))
 
-    text = 'VERSION = "1"\n\ndef f(a,\n      b):\n    return a\nLAST = 2\n'
+    text = 'VERSION = "1"\nVERSION_INFO = (\n    1,\n)\n\ndef f(a,\n      b):\n    return a\nLAST = 2\n'
     first = digest(text)
     for old, new in (("return a", "x = 1\n\n    return x"), ("def f", "async def g"), ("LAST", "NEXT")):
         assert digest(text.replace(old, new)) == first, new
-    for old, new in (('"1"', '"2"'), ("return a", "global __version__"), ("f(", "version(")):
+    for old, new in (('"1"', '"2"'), ("    1,", "    2,"), ("return a", "global __version__"), ("f(", "version(")):
         assert digest(text.replace(old, new)) != first, new
 
 

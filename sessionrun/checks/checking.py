@@ -40,6 +40,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     env = {**agent.env, **env} if task.sandbox is None else env
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
     walls = _enclose(site, state, key, asked_by)
+    setups = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
@@ -56,7 +57,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
-        before=_find_setup(site, key),
+        before=next((str(folder) for folder in setups), None),
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)
@@ -80,11 +81,6 @@ def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
         folder = site.session.make_job_path(job.key)
         replace_file(folder / KNOWN, orjson.dumps(request), durable=False)
     return job
-
-
-def _find_setup(site: Site, key: JobKey) -> str | None:
-    starts = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
-    return next((str(folder) for folder in starts), None)
 
 
 def _name_problem(report: CheckReport, found: str) -> Problem:

@@ -200,8 +200,6 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
                 often = max(often, OF_CHANCE)
             report = _prove(request, often, folder)
         else:
-            from sessionrun.checks.prove import judge_by_hidden_tests
-
             report = judge_by_hidden_tests(request, request.prove.hidden, folder)
         return replace(report, audit=notes)
     finally:

@@ -16,7 +16,7 @@ An id is what a test runner prints: ``tests/test_a.py::TestB::test_c[1]`` (pytes
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -72,8 +72,7 @@ class Tests(NamedTuple):
     @property
     def contradiction(self) -> str | None:
         """What a command says that ends with exit code 0 beside this report; None: it agrees."""
-        counts = self.counts
-        failed = counts.failed + counts.errors
+        failed = sum(case.word in ("failed", "error") for case in self.cases)
         return f"its report says {failed} {'test' if failed == 1 else 'tests'} failed" if failed else None
 
 
@@ -107,44 +106,49 @@ def count_words(words: Iterable[Word]) -> Counts:
     return Counts(ends["passed"], ends["failed"], ends["error"], ends["skipped"], ends.total())
 
 
-class _Reader(ElementTree.TreeBuilder):
-    """Collects the tests, and keeps no more of the document than where it is."""
+class _Reader:
+    """Collects the tests; of the document, which may be of any shape, it keeps no element."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.cases: list[Case] = []
         self._begun = False
+        self._parts: dict[str, dict[str, str]] = {}
+        self._text: deque[str] = deque(maxlen=1000)
+        self.data = self._text.append  # pieces of text: a line, or its end
 
     def doctype(self, *_: object) -> None:
         """No document type: entities are defined there."""
         raise _Refused
 
-    def start(self, tag: str, attributes: dict[str, str], /) -> ElementTree.Element:
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
         """An element begins."""
         if not self._begun and tag not in ("testsuites", "testsuite"):
             raise _Refused
         self._begun = True
-        return super().start(tag, attributes)
-
-    def end(self, tag: str, /) -> ElementTree.Element:
-        """An element ends."""
-        element = super().end(tag)
         if tag == "testcase":
-            self.cases.append(_read_case(element))
-            element.clear()
-        return element
+            self._parts = {tag: attributes}
+        elif self._parts and tag in _WORST:
+            self._parts[tag] = attributes
+            self._text.clear()
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+        if tag in self._parts:
+            self._parts[tag]["text"] = "".join(self._text)
+            if tag == "testcase":
+                self.cases.append(_read_case(self._parts))
+                self._parts = {}
 
 
-def _read_case(case: ElementTree.Element) -> Case:
-    ends = {part.tag: part for part in case.iter() if part.tag in _WORST}
+def _read_case(ends: Mapping[str, Mapping[str, str]]) -> Case:
     tag = next((tag for tag in _WORST if tag in ends), None)
-    name = case.get("classname", ""), case.get("name", "")
+    name = ends["testcase"].get("classname", ""), ends["testcase"].get("name", "")
     if tag is None:
         return Case(*name, "passed")
     if tag == "skipped":
         return Case(*name, "skipped", expected=ends[tag].get("type") == "pytest.xfail")
     text = " ".join(ends[tag].get("message", "").split())
-    last = [line for line in (ends[tag].text or "").splitlines() if line.startswith("E ")]
+    last = [line for line in ends[tag].get("text", "").splitlines() if line.startswith("E ")]
     text = text if len(text.split()) > 2 or not last else f"{text}: {last[-1][1:].strip()}"
     return Case(*name, _WORST[tag], message=text[:MAX_MESSAGE])
 
@@ -214,12 +218,10 @@ _SUMMARIES: Final[Mapping[str, re.Pattern[str]]] = {
 REPORTING: Final = frozenset(("pytest", "surefire"))
 """These leave a report beside what they print."""
 
-_COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
-
 
 def find_runners(output: str) -> frozenset[str]:
     """The runners that say in what was printed that they ran tests."""
-    text = _COLOURS.sub("", output)
+    text = re.sub(r"\x1b\[[\d;]*m", "", output)  # without colours
     return frozenset(runner for runner, line in _SUMMARIES.items() if line.search(text))
 
 

@@ -191,7 +191,7 @@ class _Settings:
         return TaskSpec(
             id=instance.instance_id,
             title=instance.instance_id,
-            prompts=(_fill_template(self.template, instance),),
+            prompts=(_TOKEN.sub(lambda token: getattr(instance, token[1]).strip(), self.template),),
             args=self.args,
             environment=None if options.given.get("no_environment") else Environment("python"),
             check=_CHECK,
@@ -211,10 +211,6 @@ def _check_template(template: str, name: str) -> str:
             f"{name}: a prompt template must hold {{problem_statement}}: it is what the agent is to do"
         )
     return template
-
-
-def _fill_template(template: str, instance: Instance) -> str:
-    return _TOKEN.sub(lambda token: getattr(instance, token[1]).strip(), template)
 
 
 def _export(

@@ -143,10 +143,8 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
 
 def find_submodules(repository: Repository) -> list[str]:
     """The submodules of the base commit: a worktree has an empty directory in the place of each."""
-    source = f"--blob={repository.base_commit}:.gitmodules"
-    listed = (
-        Git(Path(repository.top)).attempt("config", source, "-z", "--get-regexp", r"^submodule\..*\.path$").stdout
-    )
+    git, source = Git(Path(repository.top)), f"--blob={repository.base_commit}:.gitmodules"
+    listed = git.attempt("config", source, "-z", "--get-regexp", r"^submodule\..*\.path$").stdout
     return [os.fsdecode(path) for entry in listed.split(b"\0") if (path := entry.partition(b"\n")[2])]
 
 
@@ -176,7 +174,8 @@ def _find_lacking(top: Path, command: str) -> str | None:
         program = shlex.split(command)[0]
     except (ValueError, IndexError):
         return None
-    is_there = shutil.which(top / program if "/" in program else program)
+    place = top / program if "/" in program else program
+    is_there = program in ("cd", "eval", "exec", "export", "if", "set", "umask", "while") or shutil.which(place)
     return None if is_there or re.search(r"[^\w./+-]", program) else program
 
 

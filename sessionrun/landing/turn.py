@@ -226,9 +226,8 @@ class Turn:
         chain = self._build(old, [entry])
         if not chain.links:
             return
-        self._gates = open_gates(
-            self._fence, self._request, old
-        )  # what landed before it may have changed what they run
+        # what landed before it may have changed what they run
+        self._gates = open_gates(self._fence, self._request, old)
         tree = chain.links[0].tree
         candidate = self._candidate(chain, 1)
         if self._is_red(tree, candidate, chain):

@@ -126,8 +126,7 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
                     finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
                     if not finding.removed and not dry_run:  # what stays in a mirror comes home, as by RELEASE
                         place = bring_home(claimed.request, Place(branch=branch), Path(folder))
-                        why = f"{finding.why}; {place.remark}" if place.remark else finding.why
-                        finding = replace(finding, why=why)
+                        finding = replace(finding, why="; ".join(filter(None, (finding.why, place.remark))))
                     yield finding
 
 

@@ -119,7 +119,10 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
     index = git.with_index(folder / "cross-index")
     if not patch.strip():
         return commit
-    files = _exchange(git, _list_files(git, commit), _list_files(git, base), list_files(patch))
+    # git knows the files of a patch without "diff --git", too, but of a rename the new name alone
+    counted = os.fsdecode(index.attempt("apply", "--numstat", "-z", "-", stdin=patch).stdout).split("\0")
+    touched = {*list_files(patch), *(line.rpartition("\t")[2] for line in counted)}
+    files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
     index("read-tree", _commit(index, files, base))
     try:
         index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)

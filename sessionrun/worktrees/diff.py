@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sessionrun.git.private import Fence
     from sessionrun.model.places import Repository
 
-
 DIFF_KEYS: Final = (
     *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
 )
@@ -123,7 +122,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     from sessionrun.git.private import open_fence
 
     shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
-    words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+    words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M")
     argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
     repository = _load_repository(session, task)
     with open_fence(repository) as fence:
@@ -147,8 +146,8 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     links = find_task(session, load_tasks(session), task["id"]).links
     place = Place(branch=task["branch"], worktree=task["worktree"], base_commit=task["base_commit"])
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
-    request = WorkspaceRequest(fence.repository, session.session_id, task["id"], "", links, place)
-    request = replace(request, walls=str(walls) if walls.is_dir() else None)
+    names, inside = (session.session_id, task["id"], ""), str(walls) if walls.is_dir() else None
+    request = WorkspaceRequest(fence.repository, *names, links, place, walls=inside)
     site = find_site(fence, request, Path(task["worktree"]), fence.common, open_reader)
     real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
     git = site.git.on_trial(site.folder / "new-objects", real)

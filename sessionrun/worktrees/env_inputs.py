@@ -58,7 +58,8 @@ _NATIVE: Final = (
 """Ends of names of what a compiler reads: an editable install may leave what it made of it in the checkout."""
 
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
-"""Modules from which an installer may take the version: of them only lines that say "version" count."""
+_OF_VERSION: Final = re.compile(rb"(?im)^.*version.*$|^[^a-z0-9\n]*[0-9][^a-z\n]*$")
+"""Modules from which an installer may take the version: only lines that say "version", or numbers alone, count."""
 
 _COMPILED: Final = ("__pycache__",)
 _PASSED_OVER: Final = (*_COMPILED, "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs")
@@ -145,10 +146,9 @@ def _digest_file(path: Path, *, whole: bool = False) -> str:
     """The digest of what counts of a file, or of the whole of it; of a link it is where that leads."""
     try:
         content = read_regular(path, _MAX_BYTES)
-        if path.name in _SAYS_VERSION and not whole:
-            # work on the rest changes nothing of what an installer makes: no proof has to build anew for it
-            content = b"".join(line for line in content.splitlines(keepends=True) if b"version" in line.lower())
-        return hashlib.sha256(content).hexdigest()
+        # work on the rest changes nothing of what an installer makes: no proof has to build anew for it
+        parts = _OF_VERSION.findall(content) if path.name in _SAYS_VERSION and not whole else [content]
+        return hashlib.sha256(b"\n".join(parts)).hexdigest()
     except OSError:
         try:
             return f"link {os.readlink(path)}"

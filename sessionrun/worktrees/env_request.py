@@ -156,9 +156,9 @@ def find_environments(cache: str | None, owner: str, folder: Path, *, rooms: boo
 
 def clear(target: Path) -> None:
     """Remove an environment of a task, whole or not; EnvironmentProblem: none is ever made at this place."""
-    link_path(_check_place(target)).unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # `clean` is at it, too
-        remove_entry(target)
+        remove_entry(_check_place(target))
+    link_path(target).unlink(missing_ok=True)  # last: as long as it is there, `clean` leaves the place alone
 
 
 def _check_place(target: Path) -> Path:

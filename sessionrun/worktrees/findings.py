@@ -170,8 +170,9 @@ def sweep_repository(repository: Repository) -> None:
         with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
             unused.pop().rmdir()
         locks.remove_free(common / LOCK_NAME)
-        # git leaves the directory of refs that are gone; the other one is made by `git.private`
-        unused += [common / "refs" / "sessionrun", common / "lfs"]
+        unused.append(common / "refs" / "sessionrun")  # git leaves the directory of refs that are gone
+        if not os.path.lexists(repository.worktree_dir):  # no task is at work behind a link to it
+            unused.append(common / "lfs")  # made by `git.private`
     for path in unused:
         with suppress(OSError):  # something is in it, or it is not there
             path.rmdir()

@@ -117,8 +117,7 @@ def precache(
 
 def _name_repository(repo: str, mirror: str | None, refs: Iterable[str | None]) -> Record:
     wanted = [{"ref": ref, "commit": None} for ref in refs]
-    names: Record = {"repo": repo, "mirror": mirror, "refs": wanted}
-    return {**names, "error": None, "duration_s": None, "environments": []}
+    return {"repo": repo, "mirror": mirror, "refs": wanted, "error": None, "duration_s": None, "environments": []}
 
 
 def _fetch(record: Record, starts: dict[_Ref, Start], tell: Tell) -> None:

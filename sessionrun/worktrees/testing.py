@@ -307,13 +307,11 @@ def _name_files(section: bytes) -> Iterator[str]:
         return
     both, renamed = head[0].removeprefix(b"diff --git "), (b"rename from ", b"rename to ")
     names = [_unquote(line.partition(b" ")[2].partition(b" ")[2]) for line in head if line.startswith(renamed)]
-    if not names:  # both names are the same
-        names = [_unquote(both[: (len(both) - 1) // 2]).removeprefix(b"a/")]
-    for name in names:
+    half = both[: (len(both) - 1) // 2]  # where nothing is renamed, both names are the same
+    for name in names or [_unquote(half).removeprefix(b"a/")]:
         yield name.decode("utf-8", "surrogateescape")
 
 
 def _unquote(name: bytes) -> bytes:
-    if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
-        return name
-    return name[1:-1].decode("unicode_escape").encode("latin-1")
+    is_quoted = name.startswith(b'"') and name.endswith(b'"') and len(name) > 1
+    return name[1:-1].decode("unicode_escape", "replace").encode("latin-1", "replace") if is_quoted else name

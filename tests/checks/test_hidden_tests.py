@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,7 @@ def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
     git(top, "reset", "-q", "--hard")
     subprocess.run(["git", "apply", "--check", "-"], cwd=top, check=True, input=kept)
     assert keep_source(b"") == b""
+    assert list_files(b'diff --git "a/\\x" "b/\\x"\n'), "git writes no such names"
 
 
 def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
@@ -164,6 +166,9 @@ def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
     assert show("pyproject.toml") == "[project]\nname = 'y'"
     assert "conftest.py" not in git(top, "ls-tree", "-r", "--name-only", commit_id)
     assert add_tests(repository, source, base, b"", tmp_path) == source
+    plain = re.sub("(?m)^(diff|index|new) .*\n", "", patch).encode()
+    commit_id = add_tests(repository, source, base, plain, tmp_path)
+    assert show("fixture.txt") == "of the tests", "a patch that only names the files is one, too"
     with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, patch.replace(" def test_a", " def test_z").encode(), tmp_path)
     with pytest.raises(NotApplicable, match="does not apply"):

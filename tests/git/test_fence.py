@@ -21,6 +21,7 @@ from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository, ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
+from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
 
 __all__ = ["project"]
@@ -213,6 +214,10 @@ def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: P
     furnish(made, project.top / ".git", settings)
     (made / "lfs" / "objects").mkdir()
     assert (project.top / ".git/lfs/objects").is_dir()
+    (made / "lfs" / "objects").rmdir()
+    Path(project.repository().worktree_dir, "w").mkdir(parents=True)
+    sweep_repository(project.repository())
+    assert (made / "lfs").exists(), "tasks of another session may be at work"
 
 
 def test_a_sparse_checkout_stays_one(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,13 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
 )
 def test_what_is_no_junit_counts_for_nothing(content: bytes) -> None:
     assert parse_junit(content) is None
+
+
+def test_of_a_wide_document_nothing_is_kept() -> None:
+    tracemalloc.start()
+    parse_junit(b"<testsuite>" + b"<a/>x" * 100_000 + b"<testcase>" + b"<a/>x" * 100_000)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 def test_a_deep_or_long_document_is_read() -> None:

@@ -244,9 +244,12 @@ def test_diff_of_a_session_of_one_task_in_numbers_and_as_json(finished: Finished
 @pytest.mark.slow
 def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> None:
     (project.cwd / "seen.log").write_text("ignored")
+    (project.cwd / "old").write_text("1\n2\n")
+    project.git("add", "old")
+    project.git("commit", "-q", "-m", "old")
     prompt = (
         "echo more >> README; git commit -q -a -m x; echo again >> README;"
-        "echo new > 'new file'; echo no > no.log; touch ready; sleep 600"
+        "echo new > 'new file'; echo no > no.log; mv old renamed; touch ready; sleep 600"
     )
     plan = {"prompts": [{"id": "a", "prompt": prompt, "links": "seen.log"}, {"id": "b", "prompt": "sleep 600"}]}
     session = project.start(plan, "--worktree", "--max-parallel", "1")
@@ -254,9 +257,9 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     project.until(session, lambda view: (project.worktree("main-task-a") / "ready").exists())
     before = project.git("status", "--porcelain", cwd=project.worktree("main-task-a"))
     text = project("diff", session).stdout
-    assert re.findall(r"^diff --git a/(.*) b/", text, re.MULTILINE) == ["README", "new file", "ready"]
+    assert re.findall(r"^diff --git a/(.*) b/", text, re.MULTILINE) == ["README", "new file", "ready", "old"]
     assert "+more\n+again\n" in text and "+new\n" in text and "no.log" not in text and "seen.log" not in text
-    assert "new file | 1 +" in project("diff", session, "a", "--stat").stdout
+    assert "old => renamed | 0" in project("diff", session, "a", "--stat").stdout
     (record,) = project.load("diff", session)["tasks"]
     assert record["worktree"] == str(project.worktree("main-task-a")) and record["patch"] is None
     assert project("diff", session, "b").returncode == 2

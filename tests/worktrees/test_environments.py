@@ -25,7 +25,8 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
-from sessionrun.worktrees import env_make
+from sessionrun.store.space import Cached
+from sessionrun.worktrees import env_make, env_request
 from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
 from sessionrun.worktrees.env_inputs import (
     Way,
@@ -109,6 +110,16 @@ class Shop:
     def entry(self) -> Path:
         (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
         return found
+
+
+def test_clean_stays_away_from_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, stays = Path(find_target(str(tmp_path), "s", "t", 1)), list[str | None]()
+    target.mkdir(parents=True)
+    env_request.link_path(target).symlink_to(tmp_path)
+    copy = Cached(target, 0, 0)
+    monkeypatch.setattr(env_request, "remove_entry", lambda path: stays.append(env_request.remove_copy(copy)))
+    env_request.clear(target)
+    assert stays == [f"its worktree is there: {tmp_path}"]
 
 
 @pytest.mark.slow
@@ -356,11 +367,11 @@ def test_of_a_package_only_what_says_its_version_changes_the_digest(shop: Shop) 
         module.write_text(text)
         return make_digest(collect_inputs(shop.project))
 
-    text = 'VERSION = "1"\n\ndef f(a,\n      b):\n    return a\nLAST = 2\n'
+    text = 'VERSION = "1"\nVERSION_INFO = (\n    1,\n)\n\ndef f(a,\n      b):\n    return a\nLAST = 2\n'
     first = digest(text)
     for old, new in (("return a", "x = 1\n\n    return x"), ("def f", "async def g"), ("LAST", "NEXT")):
         assert digest(text.replace(old, new)) == first, new
-    for old, new in (('"1"', '"2"'), ("return a", "global __version__"), ("f(", "version(")):
+    for old, new in (('"1"', '"2"'), ("    1,", "    2,"), ("return a", "global __version__"), ("f(", "version(")):
         assert digest(text.replace(old, new)) != first, new
 
 

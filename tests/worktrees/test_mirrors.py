@@ -15,7 +15,8 @@ from stages import begin_repository, git
 from sessionrun.model.errors import RepositoryFailed, SessionrunError
 from sessionrun.model.places import Start, Upstream, check_ref, name_readably, parse_repo
 from sessionrun.store.locks import hold_lock
-from sessionrun.store.trees import lock_path
+from sessionrun.store.trees import hold_entry, lock_path
+from sessionrun.worktrees import mirrored
 from sessionrun.worktrees.mirrored import use_mirror
 from sessionrun.worktrees.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror
 
@@ -167,6 +168,14 @@ def test_tasks_of_one_session_begin_at_the_same_commit_and_a_new_session_at_the_
     second = place.commit()
     assert place.use("main").commit == first
     assert place.use("main", note="other").commit == second
+
+
+def test_a_ref_that_another_task_fetched_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = place.use("main"), place.root / "other-main"
+    content = (place.root / "note-main").read_bytes()
+    place.commit()
+    monkeypatch.setattr(mirrored, "hold_entry", lambda *words: other.write_bytes(content) and hold_entry(*words))
+    assert place.use("main", note="other") == first
 
 
 def test_a_commit_that_no_branch_has_is_fetched_by_its_name_and_pinned(place: Place) -> None:

@@ -51,6 +51,7 @@ MENDED = "def add(a, b):\n    return a + b\n# end\n"
         (f"~~~patch\n{PATCH}~~~\n", PATCH),
         (f"```diff\n{PATCH}", PATCH),
         (f"```diff\n{PATCH}```\n```diff\n{PLAIN}```\n", PATCH + PLAIN),
+        (f"```text\nas in\n{PLAIN}```\n```Diff x\n{PATCH}```\n", PATCH),
         (f"```diff\n{PATCH.rstrip()}\n```", PATCH),
         (PATCH.rstrip("\n"), PATCH),
         (f"```diff\r\n{PATCH}```\r\n".replace("\n", "\r\n").replace("\r\r", "\r"), PATCH.replace("\n", "\r\n")),

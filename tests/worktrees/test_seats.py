@@ -180,6 +180,14 @@ def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch
     assert {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()} == before
 
 
+def test_what_the_users_rules_ignore_is_no_work_in_a_free_seat(seated: Seated) -> None:
+    (seated.top / ".git" / "info" / "exclude").write_text("*.o\n")
+    request, path = seated.begin("one")
+    (path / "a.o").write_text("cache")
+    seated.end(request)
+    assert seated.begin("two")[1] == path and (path / "a.o").exists()
+
+
 def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
     """A directory, a file, a link, a worktree of the user's, and the seat of a session that died."""
     project = seated.project

@@ -18,6 +18,7 @@ from stages import lay_out_repository, make_repository_of
 from sessionrun.git.git import Git, version
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
 from sessionrun.worktrees.release import end_setup, release
@@ -196,8 +197,20 @@ def test_a_worktree_whose_git_works_elsewhere_is_refused(
     assert not (project.top / ".git" / "worktrees").exists()
 
 
+@pytest.mark.parametrize(("whose", "first"), [("branch", 1), ("work", -1)])
+def test_a_path_that_a_mend_left_untouched(project: Project, whose: str, first: int) -> None:
+    ours, theirs = ("git rm -q a.txt", "echo more >a.txt")[::first]
+    script = f"git switch -qc work; {theirs}; git commit -qam w; git switch -q main; {ours}; git commit -qam m"
+    project.shell(script, project.top)
+    mend = MendBase("refs/heads/main", project.run("rev-parse", "work"), files=("a.txt",))
+    request, place = project.prepare(mend=mend)
+    (Path(place.worktree or "") / "new").write_text("x")
+    refused = release(replace(request, place=place), project.folder()).refused
+    assert refused == f"it leaves a.txt just as it found it, without what the {whose} has made of it"
+
+
 def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) -> None:
-    for name, command in (("big", "big-files smudge"), ("idle", "not-there clean"), ("here", "cat")):
+    for name, command in (("big", "big-files smudge"), ("idle", "not-there clean"), ("here", "exec cat")):
         project.run("config", f"filter.{name}.smudge", command)
     (project.top / ".gitattributes").write_text("a.txt filter=big\nsub/* filter=here\n")
     project.run("add", ".gitattributes")

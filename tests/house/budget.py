@@ -29,29 +29,29 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 486, 275),
-    "agents": Size(15, 2707, 1652),
-    "checks": Size(15, 3380, 2159),
-    "cli": Size(35, 6422, 3848),
-    "client": Size(41, 7615, 4586),
-    "cluster": Size(29, 5827, 3494),
+    "sessionrun": Size(4, 486, 274),
+    "agents": Size(15, 2705, 1652),
+    "checks": Size(15, 3371, 2158),
+    "cli": Size(35, 6412, 3842),
+    "client": Size(41, 7605, 4583),
+    "cluster": Size(29, 5824, 3494),
     "doors": Size(10, 2571, 1686),
-    "engine": Size(14, 3482, 2036),
-    "git": Size(8, 1407, 804),
-    "input": Size(18, 3773, 2317),
-    "keeper": Size(9, 1707, 1069),
-    "landing": Size(18, 3804, 2282),
+    "engine": Size(14, 3477, 2036),
+    "git": Size(8, 1406, 803),
+    "input": Size(18, 3771, 2317),
+    "keeper": Size(9, 1706, 1069),
+    "landing": Size(18, 3803, 2280),
     "model": Size(20, 3527, 1761),
-    "queue": Size(17, 3600, 2158),
-    "session": Size(22, 3982, 2327),
-    "store": Size(18, 3274, 1807),
-    "walls": Size(20, 3470, 2066),
-    "worktrees": Size(29, 7459, 4367),
+    "queue": Size(17, 3597, 2157),
+    "session": Size(22, 3980, 2325),
+    "store": Size(18, 3300, 1822),
+    "walls": Size(20, 3464, 2066),
+    "worktrees": Size(29, 7468, 4376),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(342, 68493, 40694)
-TESTS_LINES: Final = 54_866
+PACKAGE_BUDGET: Final = Size(342, 68473, 40701)
+TESTS_LINES: Final = 55_031
 PAGES_LINES: Final = 9421
 
 

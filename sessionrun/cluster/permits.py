@@ -53,6 +53,7 @@ class Permits:
         self._nodes_version = 0
         self._touched_nodes: set[str] = set()
         self._touched_sessions: set[str] = set()
+        self._due = math.inf  # no node has to be looked at before
         self._closed: deque[tuple[float, str]] = deque()
 
     # --- nodes ---
@@ -61,8 +62,10 @@ class Permits:
         """Take in what a node tells; False: it sent a later one before."""
         self.advance(now)
         node = self._find_node(tick["node"])
-        # the clock of a machine begins anew with each boot
-        if (tick["boot"], tick["seq"]) <= (node.boot, node.seq):
+        if (tick["boot"], tick["seq"]) <= (
+            node.boot,
+            node.seq,
+        ):  # the clock of a machine begins anew with each boot
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
         if (
@@ -76,6 +79,7 @@ class Permits:
         node.boot, node.seq, node.lives = tick["boot"], tick["seq"], True
         node.silent = False
         node.until = now + self.timers.lease
+        self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
             if permit.job in ends:
@@ -133,10 +137,14 @@ class Permits:
     def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
         """Hand on output; what a session does not fetch now, its node sends again."""
         for chunk in chunks:
-            permit, session = node.permits.get(chunk["job"]), self.sessions.get(session_of(chunk["job"]))
-            if permit and session and now - session.called_at <= self.timers.call_timeout:
-                permit.chunks[chunk["name"]] = chunk
-                self._tell(permit)
+            permit = node.permits.get(chunk["job"])
+            if (
+                permit is None
+                or now - self.sessions[session_of(chunk["job"])].called_at > self.timers.call_timeout
+            ):
+                continue
+            permit.chunks[chunk["name"]] = chunk
+            self._tell(permit)
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -193,10 +201,12 @@ class Permits:
         strange = [job for job in node.held if job not in node.permits]
         void = [job for job in strange if self._knows(job)]
         ends = [job for job in node.ends if job not in node.permits and self._knows(job)]
-        killed = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
-        if self._is_settled(now):
-            killed += [job for job in strange if not self._knows(job)]
-        return void, ends, killed
+        dead = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
+        return (
+            void,
+            ends,
+            dead + ([job for job in strange if not self._knows(job)] if self._is_settled(now) else []),
+        )
 
     def _knows(self, job: str) -> bool:
         """Whether its session has told this epoch what it has open, or that it has ended."""
@@ -265,6 +275,7 @@ class Permits:
                 self.die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
+                self._watch(node)
         self._tell_again(session)
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
@@ -344,18 +355,20 @@ class Permits:
 
     def advance(self, now: float) -> None:
         """Leases that are over by now end what they allowed."""
-        for node in self.nodes.values():
-            if now > self._next_time_of(node):
-                self._look_at(node, now)
+        if now > self._due:
+            self._due = math.inf
+            for node in self.nodes.values():
+                if node.until > -math.inf:  # it has had a lease
+                    self._look_at(node, now)
         while self._closed and now - self._closed[0][0] > CLOSED_S:
             closed_at, session_id = self._closed.popleft()
             if self.sessions[session_id].closed_at == closed_at:
                 del self.sessions[session_id]
 
     def _look_at(self, node: Node, now: float) -> None:
-        """A time has passed at which the node is silent, or its lease, or the margin after it, is over."""
+        """A time has passed at which the node is silent, or its lease, or the margin after it, might be over."""
         over_for_s = now - node.until
-        if not node.silent:
+        if not node.silent and now > self._silent_from(node):
             node.silent = True
             self.note_change()
         if over_for_s > 0:
@@ -363,14 +376,18 @@ class Permits:
                 node.lives = False
                 self.note_change()
             self._end_lease(node, sure=over_for_s > self.timers.margin)
-
-    def _next_time_of(self, node: Node) -> float:
-        """When the node is silent, its lease ends, or the margin after it; infinite: nothing of it may end."""
         if node.lives or any(permit.state == "delivered" for permit in node.permits.values()):
-            if not node.silent:
-                return node.until - self.timers.lease + self.timers.silence
-            return node.until + (0.0 if node.lives else self.timers.margin)
-        return math.inf
+            self._watch(node)
+
+    def _watch(self, node: Node) -> None:
+        """Look at the node when it is silent, when its lease ends, or the margin after it."""
+        if not node.silent:
+            self._due = min(self._due, self._silent_from(node))
+        else:
+            self._due = min(self._due, node.until + (0.0 if node.lives else self.timers.margin))
+
+    def _silent_from(self, node: Node) -> float:
+        return node.until - self.timers.lease + self.timers.silence
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
@@ -381,8 +398,7 @@ class Permits:
 
     def next_time(self) -> float | None:
         """When `advance` has something to do; None: only after a message."""
-        due = min(map(self._next_time_of, self.nodes.values()), default=math.inf)
-        return None if due == math.inf else due
+        return None if self._due == math.inf else self._due
 
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import AUTHOR, commit_repeatably, open_merge_room
+from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_merge_room
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
@@ -102,11 +102,18 @@ def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Hande
         for number, commit in enumerate(commits[1:], 2):
             tree, files = room.merge(head, commit)
             if tree is None:
-                earlier = [ends[other] for other in commits[: number - 1]]
-                raise NeedsConflict(_describe_conflict(earlier, ends[commit], files))
+                against = _find_opponents(room, commits[: number - 1], commit)
+                raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             parents = [head, commit] if number < len(commits) else commits
             head = commit_repeatably(git, tree, parents, message)
     return head
+
+
+def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[str]:
+    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
+    if len(earlier) == 1:
+        return earlier
+    return [end for end in earlier if room.merge(end, commit).tree is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:

@@ -178,7 +178,7 @@ def test_merges_are_the_same_each_time(repo: Repo, is_old: bool, monkeypatch: py
     repo.run("checkout", "-q", ".gitattributes")
     clash = end(repo, "d", base="main-task-a", a="other")
     more = end(repo, "e", base="main-task-a", a="another\n")
-    with pytest.raises(NeedsConflict, match=r"^'b', 'd' and 'e' conflict in a: merge one into the other"):
+    with pytest.raises(NeedsConflict, match=r"^'d' and 'e' conflict in a: merge main-task-d into main-task-e"):
         ends = {need.commit or "": need for need in (needs[1], clash, more)}
         merge(repo, request, ends)
     folder = repo.folder()

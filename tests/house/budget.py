@@ -34,7 +34,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "checks": Size(15, 3371, 2158),
     "cli": Size(35, 6412, 3842),
     "client": Size(41, 7605, 4583),
-    "cluster": Size(29, 5824, 3494),
+    "cluster": Size(29, 5840, 3510),
     "doors": Size(10, 2571, 1686),
     "engine": Size(14, 3477, 2036),
     "git": Size(8, 1406, 803),
@@ -46,11 +46,11 @@ ROOMS: Final[Mapping[str, Size]] = {
     "session": Size(22, 3980, 2325),
     "store": Size(18, 3300, 1822),
     "walls": Size(20, 3464, 2066),
-    "worktrees": Size(29, 7468, 4376),
+    "worktrees": Size(29, 7475, 4380),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(342, 68473, 40701)
+PACKAGE_BUDGET: Final = Size(342, 68496, 40721)
 TESTS_LINES: Final = 55_031
 PAGES_LINES: Final = 9421
 

@@ -142,6 +142,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
 
 
+IGNORING = """\
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Becomes the program that its words name, started as by a caller that ignores the ends of its children."""
+
+
 def slow_seed() -> int:
     """Where the random choices of a test of the slow tier begin: `make slow` says it, and takes it as SEED."""
     return int(os.environ.get("SLOW_SEED") or random.SystemRandom().getrandbits(32))

@@ -232,7 +232,7 @@ class LandQueue:
     taken: tuple[str, ...] = ()
     """The tasks whose work it took."""
     owed: bool = False
-    """Whether a LAND job was broken off, so that the next one has to mend what it left."""
+    """Whether the last LAND job was broken off: the next one finishes or undoes what that job left."""
 
 
 def land_of(state: State) -> LandQueue:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
+import sys
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from conftest import eventually
+from conftest import IGNORING, eventually
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
@@ -93,9 +92,8 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
 def test_a_gate_is_red_for_a_caller_who_ignores_the_ends_of_children(finished: Finished) -> None:
     """What it starts begins so, as below some daemons: no program's exit code could be had."""
     yard = finished(PLAN[:1])
-    argv = [*yard.argv, "merge", yard.sessions[0], "--gate", "false"]
-    ignores = partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN)
-    done = subprocess.run(argv, cwd=yard.cwd, preexec_fn=ignores, capture_output=True, text=True)
+    argv = [sys.executable, "-c", IGNORING, *yard.argv, "merge", yard.sessions[0], "--gate", "false"]
+    done = subprocess.run(argv, cwd=yard.cwd, capture_output=True, text=True)
     assert done.returncode == 75 and "held: main itself is red: exit code 1 of: false" in done.stdout, done
 
 

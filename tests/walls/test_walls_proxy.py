@@ -16,13 +16,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
 import pytest
-from conftest import eventually
+from conftest import IGNORING, eventually
 from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
@@ -321,14 +320,9 @@ class Proxied:
     def start(self, folder: Path, *program: str, **env: str) -> subprocess.Popen[bytes]:
         environ = {"PATH": os.environ["PATH"], **keep_environment(os.environ), **env}
         files = (folder / DOOR / SOCKET, folder / LIST, folder / DENIED)
-        argv = (sys.executable, "-I", "-S", PROXY, *map(str, files), "-", *program)
-        begun = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environ,
-            preexec_fn=partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN),  # noqa: PLW1509 as a caller may
-        )
+        words = (sys.executable, "-I", "-S", PROXY, *map(str, files), "-", *program)
+        argv = (sys.executable, "-c", IGNORING, *words)
+        begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         self.programs.append(begun)
         return begun
 

@@ -88,7 +88,7 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
 def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
     """Refuse limits that hold for a whole session; say what has no effect on it."""
     plan, spec = draft.plan, draft.spec
-    # a feed first: what it lands, and in which worktrees, nobody has to have said
+    # the feed comes first: it sets `land` and `worktrees` by itself, so the user may have asked for neither
     asked = {"feed": plan.feed, "land": plan.landing and plan.landing.lands, "worktrees": plan.seats}
     for name in sorted(_LIMITS - {"task_budget_usd"}):
         asked[name] = getattr(plan.limits, name) not in (None, getattr(into.limits, name))

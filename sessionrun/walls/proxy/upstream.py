@@ -229,7 +229,7 @@ def relay(client: socket.socket, server: socket.socket, first: bytes = b"", most
 
 
 def _pump(source: socket.socket, sink: socket.socket, left: int | None = None) -> None:
-    """Carry one direction to its end, or until nobody is there to take it; an error takes both with it."""
+    """Carry bytes one way, until the source ends or the sink hangs up; after an error both are closed."""
     poller = select.poll()
     poller.register(source, select.POLLIN)
     poller.register(sink, 0)  # for its hanging up, which needs no asking

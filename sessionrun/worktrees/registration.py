@@ -350,9 +350,9 @@ def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
 
 
 def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
-    """The same of a job's attempt alone, the oldest first."""
-    attempt = folder.name.partition("-")[0]
-    return [found for found in reversed(list_claims(folder)) if found[0].name.partition("-")[0] == attempt]
+    """The same of a job's attempt alone, the oldest first; raises `JobFileError` for one that cannot be read."""
+    jobs = sorted(folder.parent.glob(f"{folder.name.partition('-')[0]}-*-prepare*"))
+    return [(job, claim) for job in jobs if (claim := load_claim(job)) is not None]
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:

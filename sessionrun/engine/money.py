@@ -103,7 +103,7 @@ def reservation_of(state: State, task: TaskState) -> int:
     return -(-known.known // known.known_jobs) if known.known_jobs else 0
 
 
-def find_unknown(state: State, task: TaskState) -> str | None:
+def _find_unknown(state: State, task: TaskState) -> str | None:
     """The name of the task's agent and model, if one job must show first what it costs; None: no job must."""
     agent = state.spec.agents.get(task.agent)
     if state.spec.limits.budget_usd is None or agent is None or agent.prompt_kind == "script":
@@ -115,12 +115,10 @@ def find_unknown(state: State, task: TaskState) -> str | None:
     return None if rate.known_jobs or rate.silent >= FIRST_TRIES else name
 
 
-def find_first_wait(state: State, task: TaskState, taken: Mapping[str, int]) -> str | None:
-    """The name under which the task waits for a first job that runs, or is among those `taken` that start now."""
-    name = find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
-    if name is None:
-        return None
-    return name if name in taken or state.money.rates.get(name, _UNKNOWN).working else None
+def find_first_wait(state: State, task: TaskState) -> str | None:
+    """The name under which the task waits for a first job that runs."""
+    name = _find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
+    return name if name is not None and state.money.rates.get(name, _UNKNOWN).working else None
 
 
 def describe_first_wait(name: str) -> str:
@@ -129,20 +127,18 @@ def describe_first_wait(name: str) -> str:
     return f"{BUDGET}: one job of {whose} runs alone until its cost is known (with a task budget all may start)"
 
 
-def is_waiting_for_money(state: State, task: TaskState, taken: int = 0) -> bool:
-    """Whether money keeps the task's next job from starting, beside what is `taken` by others that start now."""
+def is_waiting_for_money(state: State, task: TaskState) -> bool:
+    """Whether money keeps the task's next job from starting."""
     if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
         return False
     if not costs_money(state, task) or task.next_phase() not in UP_TO_WORK:
         return False
-    return BUDGET in state.holds or _exceeds(state, task, taken)
+    return BUDGET in state.holds or _exceeds(state, task)
 
 
-def is_hopeless(state: State, task: TaskState, taken: int = 0) -> bool:
+def is_hopeless(state: State, task: TaskState) -> bool:
     """Whether there will be no money for it: no job runs that might cost less than what is reserved for it."""
-    if BUDGET in state.holds or taken or state.money.working:
-        return False
-    return _exceeds(state, task, 0)
+    return BUDGET not in state.holds and not state.money.working and _exceeds(state, task)
 
 
 def describe_refusal(state: State, task: TaskState) -> str:
@@ -152,12 +148,6 @@ def describe_refusal(state: State, task: TaskState) -> str:
     wants = reservation_of(state, task)
     more = f"; a job is taken to cost {_dollars(wants)}" if wants else ""
     return f"{BUDGET}: {_dollars(money.spent)} spent{reserved} of {_dollars(to_nano(whole))}{more}"
-
-
-def wanted_money(state: State, task: TaskState) -> int:
-    """What the start of the task's next WORK job reserves, where it matters to others that start with it."""
-    matters = state.spec.limits.budget_usd is not None and costs_money(state, task)
-    return reservation_of(state, task) if matters else 0
 
 
 def soft_budget_spent(state: State) -> str | None:
@@ -216,11 +206,11 @@ def _dollars(amount: int) -> str:
     return "$" + f"{to_usd(amount):.6f}".rstrip("0").rstrip(".")
 
 
-def _exceeds(state: State, task: TaskState, taken: int) -> bool:
+def _exceeds(state: State, task: TaskState) -> bool:
     limit = state.spec.limits.budget_usd
     if limit is None:
         return False
-    promised, whole = state.money.spent + state.money.reserved + taken, to_nano(limit)
+    promised, whole = state.money.spent + state.money.reserved, to_nano(limit)
     return promised >= whole or promised + reservation_of(state, task) > whole
 
 

@@ -23,7 +23,7 @@ from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import PROVIDER_PREFIX, Outcome, SessionSpec
+from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, Outcome, SessionSpec
 from sessionrun.model.usage import Usage
 
 CONTINUING: Final = 0
@@ -117,9 +117,6 @@ class ReadyQueue:
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
-
-CANARY: Final = "canary "
-"""Before a provider's name: the one task that may go first is chosen."""
 
 START_BATCH: Final = 64
 """Most jobs started by one decision, so that ends are seen between large batches."""
@@ -254,6 +251,11 @@ class State:
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled); mends do not count."""
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES) - self.failed_mends
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is free."""
+        return SLOT in self.free and self.free[SLOT] <= 0
 
     @property
     def exhausted(self) -> bool:

@@ -132,15 +132,14 @@ def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
         state.queue.unpark(name)
 
 
-def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
-    """The hold until the session is to begin: for its first supervisor, and anew for each that finds it.
+def delay_start(state: State, wall: float, mono: float) -> None:
+    """A supervisor takes over: hold the session until it is to begin, unless a user has released it before.
 
-    None: there is no such time, it is over, or a user has released the session.
+    For a second one the hold is placed anew: after a restart of the machine its clock is another one.
     """
     at = state.spec.limits.starts_at
-    if at is None or at <= wall or (state.epoch and START not in state.holds):
-        return None
-    return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
+    if at is not None and at > wall and (not state.epoch or START in state.holds):
+        state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
 
 def begin_pause(state: State, phase: Phase, now: float) -> None:

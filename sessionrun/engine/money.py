@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Final
 
-from sessionrun.engine.state import BUDGET, Money, Rate, State
+from sessionrun.engine.state import BUDGET, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
 from sessionrun.model import shown
 from sessionrun.model.events import JobFinished
@@ -99,8 +99,9 @@ def reservation_of(state: State, task: TaskState) -> int:
     if own is not None:
         return to_nano(own)
     rate = state.money.rates.get(_name_rate(task))
-    known: Rate | Money = rate if rate is not None and rate.known_jobs else state.money
-    return -(-known.known // known.known_jobs) if known.known_jobs else 0
+    rates = [rate] if rate is not None and rate.known_jobs else [*state.money.rates.values()]
+    jobs = sum(known.known_jobs for known in rates)
+    return -(-sum(known.known for known in rates) // jobs) if jobs else 0
 
 
 def _find_unknown(state: State, task: TaskState) -> str | None:
@@ -167,7 +168,6 @@ def reserve(state: State, task: TaskState, phase: Phase) -> int | None:
         return None
     amount = reservation_of(state, task)
     state.money.reserved += amount
-    state.money.working += 1
     state.money.rates.setdefault(_name_rate(task), Rate()).working += 1
     return amount
 
@@ -177,24 +177,17 @@ def settle(state: State, task: TaskState, reserved: int | None, used: Usage | No
     if reserved is None:
         return
     money, name = state.money, _name_rate(task)
+    rate = money.rates.setdefault(name, Rate(working=1))
     money.reserved -= reserved
-    money.working -= 1
-    _learn(money.rates.setdefault(name, Rate(working=1)), used)
-    if used is not None and used.cost_usd is not None:
-        cost = to_nano(used.cost_usd)
-        money.spent, money.known, money.known_jobs = money.spent + cost, money.known + cost, money.known_jobs + 1
-    elif used is not None:
-        money.spent += reserved
-    state.queue.unpark(BUDGET)
-    state.queue.unpark(name)
-
-
-def _learn(rate: Rate, used: Usage | None) -> None:
     rate.working -= 1
     if used is not None and used.cost_usd is not None:
-        rate.known, rate.known_jobs = rate.known + to_nano(used.cost_usd), rate.known_jobs + 1
+        cost = to_nano(used.cost_usd)
+        money.spent, rate.known, rate.known_jobs = money.spent + cost, rate.known + cost, rate.known_jobs + 1
     elif used is not None:
+        money.spent += reserved
         rate.silent += 1 if used.input_tokens is None and used.output_tokens is None else FIRST_TRIES
+    state.queue.unpark(BUDGET)
+    state.queue.unpark(name)
 
 
 def _name_rate(task: TaskState) -> str:

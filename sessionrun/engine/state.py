@@ -141,19 +141,21 @@ class Rate:
 
 @changeable
 class Money:
-    """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
+    """A session's account in nanodollars.
 
-    `rates` has the same by the name under which tasks wait for the first job of their agent and model.  `lifted`
-    says that the user went on after the soft budget was spent.
+    `rates` has what is known by the name under which tasks wait for the first job of their agent and model.
+    `lifted` says that the user went on after the soft budget was spent.
     """
 
     spent: int = 0
     reserved: int = 0
-    known: int = 0
-    known_jobs: int = 0
-    working: int = 0
     lifted: bool = False
     rates: dict[str, Rate] = field(default_factory=dict)
+
+    @property
+    def working(self) -> int:
+        """How many jobs run that cost money."""
+        return sum(rate.working for rate in self.rates.values())
 
 
 @changeable

@@ -162,9 +162,7 @@ def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
     spec = make(*(task(f"t{num}") for num in range(6)), slots=1, budget_usd=3.0)
     drive = Paid(spec, {}).run()
     assert list(drive.ends.values()) == [("succeeded", None)] * 3 + [("skipped", BUDGET)] * 3
-    assert drive.state.money == Money(
-        to_nano(3), 0, to_nano(3), 3, 0, rates={"budget ai": Rate(to_nano(3), known_jobs=3)}
-    )
+    assert drive.state.money == Money(to_nano(3), 0, rates={"budget ai": Rate(to_nano(3), known_jobs=3)})
     assert drive.state.tasks["t5"].reason == "budget: $3 spent of $3; a job is taken to cost $1"
 
 

@@ -22,6 +22,7 @@ from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
 from sessionrun.engine.scheduler import Record, StartJob, decide, find_wake
+from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.tokens import MACHINE, START, find_width_fault
 from sessionrun.model.events import (
@@ -238,9 +239,9 @@ def test_a_session_begins_at_its_time_and_not_before() -> None:
     spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
     state = begin(spec)
 
-    def start(at: float, session: State = state) -> None:
-        event = SupervisorStarted(session.epoch + 1, 1, 1, "boot", "ns", "1")
-        apply(session, Entry(session.seq + 1, at, at - 900.0, event))
+    def start(at: float, on: State = state) -> None:
+        event = SupervisorStarted(on.epoch + 1, 1, 1, "boot", "ns", "1")
+        apply(on, Entry(on.seq + 1, at, at - 900.0, event))
 
     start(910.0)
     assert ([*decide(state, 10.0)], find_wake(state)) == ([], 100.0)

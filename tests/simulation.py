@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import orjson
 from simulated import SimulatedExecutor
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, decide, find_wake
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
@@ -253,35 +253,43 @@ class Drive:
         """Carry out orders until there is nothing left but to wait."""
         self._wake = None
         self._hear()
-        while self._wake is None and (orders := self._decide()):
-            keys = [key for order in orders if (key := self._carry_out(order)) is not None]
+        acts = True
+        while acts:
+            acts, keys = False, []
+            for order in self._decide():
+                acts = True
+                if isinstance(order, StartJob):
+                    keys.append(order.key)
+                self._carry_out(order)
             for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():
                 self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
             self._hear()
+        self._wake = find_wake(self.state)
 
-    def _decide(self) -> list[Order]:
-        before = pickle.loads(pickle.dumps(self.state)) if self._suspicious else None  # deepcopy takes longer
+    def _decide(self) -> Iterator[Order]:
         orders = decide(self.state, self.executor.clock())
-        assert before is None or before == self.state, "a decision changed the state"
-        return orders
+        while True:
+            before = pickle.loads(pickle.dumps(self.state)) if self._suspicious else None  # deepcopy takes longer
+            order = next(orders, None)
+            assert before is None or before == self.state, "a decision changed the state"
+            if order is None:
+                return
+            yield order
 
     def _hear(self) -> None:
         now = self.executor.clock()
         for event in self.sharing.hear(self.state, EPOCH_S + now, now) if self.sharing else ():
             self.record(event)
 
-    def _carry_out(self, order: Order) -> JobKey | None:
+    def _carry_out(self, order: Order) -> None:
         if isinstance(order, StartJob):
-            return self._claim(order.key)
-        if isinstance(order, WakeAt):
-            self._wake = order.mono
+            self.claim(order.key)
         elif isinstance(order, CancelJob):
             self.executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self.record(see_output(self.state, order, self.executor.measure_output(order.key)))
         else:
             self.record(order.event)
-        return None
 
     def claims(self) -> dict[str, float]:
         """When each job was claimed."""
@@ -293,6 +301,5 @@ class Drive:
         """What became of each task."""
         return {name: task.outcome for name, task in self.state.tasks.items()}
 
-    def _claim(self, key: JobKey) -> JobKey | None:
+    def claim(self, key: JobKey) -> None:
         self.record(JobClaimed(key))
-        return key

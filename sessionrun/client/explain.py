@@ -157,7 +157,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
 def _list_lacking(state: State, task: TaskState) -> Iterator[str]:
     if SLOT in state.holds:  # such a hold stops every start, also of a task that has a slot
         yield SLOT
-    names = dict.fromkeys(lacking_tokens(state, task, {}))
+    names = dict.fromkeys(lacking_tokens(state, task))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)
 
 

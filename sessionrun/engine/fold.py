@@ -48,7 +48,7 @@ from sessionrun.engine.requests import add_task, add_tasks, apply_request, reope
 from sessionrun.engine.rules import Act, Rules
 from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import begin_pause, give, job_tokens, take, wanted_tokens
+from sessionrun.engine.tokens import begin_pause, delay_start, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -120,6 +120,7 @@ def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> No
 def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted) -> None:
     if state.boot_id and state.boot_id != event.boot_id:
         rebase_clock(state, entry)
+    delay_start(state, entry.at, entry.mono)
     state.epoch, state.boot_id, state.supervisor = event.epoch, event.boot_id, event
     if state.started_at is None:
         state.started_at = entry.at

@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Final
 
-from sessionrun.engine.state import BUDGET, Money, Rate, State
+from sessionrun.engine.state import BUDGET, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
 from sessionrun.model import shown
 from sessionrun.model.events import JobFinished
@@ -99,11 +99,12 @@ def reservation_of(state: State, task: TaskState) -> int:
     if own is not None:
         return to_nano(own)
     rate = state.money.rates.get(_name_rate(task))
-    known: Rate | Money = rate if rate is not None and rate.known_jobs else state.money
-    return -(-known.known // known.known_jobs) if known.known_jobs else 0
+    rates = [rate] if rate is not None and rate.known_jobs else [*state.money.rates.values()]
+    jobs = sum(known.known_jobs for known in rates)
+    return -(-sum(known.known for known in rates) // jobs) if jobs else 0
 
 
-def find_unknown(state: State, task: TaskState) -> str | None:
+def _find_unknown(state: State, task: TaskState) -> str | None:
     """The name of the task's agent and model, if one job must show first what it costs; None: no job must."""
     agent = state.spec.agents.get(task.agent)
     if state.spec.limits.budget_usd is None or agent is None or agent.prompt_kind == "script":
@@ -115,12 +116,10 @@ def find_unknown(state: State, task: TaskState) -> str | None:
     return None if rate.known_jobs or rate.silent >= FIRST_TRIES else name
 
 
-def find_first_wait(state: State, task: TaskState, taken: Mapping[str, int]) -> str | None:
-    """The name under which the task waits for a first job that runs, or is among those `taken` that start now."""
-    name = find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
-    if name is None:
-        return None
-    return name if name in taken or state.money.rates.get(name, _UNKNOWN).working else None
+def find_first_wait(state: State, task: TaskState) -> str | None:
+    """The name under which the task waits for a first job that runs."""
+    name = _find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
+    return name if name is not None and state.money.rates.get(name, _UNKNOWN).working else None
 
 
 def describe_first_wait(name: str) -> str:
@@ -129,20 +128,18 @@ def describe_first_wait(name: str) -> str:
     return f"{BUDGET}: one job of {whose} runs alone until its cost is known (with a task budget all may start)"
 
 
-def is_waiting_for_money(state: State, task: TaskState, taken: int = 0) -> bool:
-    """Whether money keeps the task's next job from starting, beside what is `taken` by others that start now."""
+def is_waiting_for_money(state: State, task: TaskState) -> bool:
+    """Whether money keeps the task's next job from starting."""
     if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
         return False
     if not costs_money(state, task) or task.next_phase() not in UP_TO_WORK:
         return False
-    return BUDGET in state.holds or _exceeds(state, task, taken)
+    return BUDGET in state.holds or _exceeds(state, task)
 
 
-def is_hopeless(state: State, task: TaskState, taken: int = 0) -> bool:
+def is_hopeless(state: State, task: TaskState) -> bool:
     """Whether there will be no money for it: no job runs that might cost less than what is reserved for it."""
-    if BUDGET in state.holds or taken or state.money.working:
-        return False
-    return _exceeds(state, task, 0)
+    return BUDGET not in state.holds and not state.money.working and _exceeds(state, task)
 
 
 def describe_refusal(state: State, task: TaskState) -> str:
@@ -152,12 +149,6 @@ def describe_refusal(state: State, task: TaskState) -> str:
     wants = reservation_of(state, task)
     more = f"; a job is taken to cost {_dollars(wants)}" if wants else ""
     return f"{BUDGET}: {_dollars(money.spent)} spent{reserved} of {_dollars(to_nano(whole))}{more}"
-
-
-def wanted_money(state: State, task: TaskState) -> int:
-    """What the start of the task's next WORK job reserves, where it matters to others that start with it."""
-    matters = state.spec.limits.budget_usd is not None and costs_money(state, task)
-    return reservation_of(state, task) if matters else 0
 
 
 def soft_budget_spent(state: State) -> str | None:
@@ -177,7 +168,6 @@ def reserve(state: State, task: TaskState, phase: Phase) -> int | None:
         return None
     amount = reservation_of(state, task)
     state.money.reserved += amount
-    state.money.working += 1
     state.money.rates.setdefault(_name_rate(task), Rate()).working += 1
     return amount
 
@@ -187,24 +177,17 @@ def settle(state: State, task: TaskState, reserved: int | None, used: Usage | No
     if reserved is None:
         return
     money, name = state.money, _name_rate(task)
+    rate = money.rates.setdefault(name, Rate(working=1))
     money.reserved -= reserved
-    money.working -= 1
-    _learn(money.rates.setdefault(name, Rate(working=1)), used)
-    if used is not None and used.cost_usd is not None:
-        cost = to_nano(used.cost_usd)
-        money.spent, money.known, money.known_jobs = money.spent + cost, money.known + cost, money.known_jobs + 1
-    elif used is not None:
-        money.spent += reserved
-    state.queue.unpark(BUDGET)
-    state.queue.unpark(name)
-
-
-def _learn(rate: Rate, used: Usage | None) -> None:
     rate.working -= 1
     if used is not None and used.cost_usd is not None:
-        rate.known, rate.known_jobs = rate.known + to_nano(used.cost_usd), rate.known_jobs + 1
+        cost = to_nano(used.cost_usd)
+        money.spent, rate.known, rate.known_jobs = money.spent + cost, rate.known + cost, rate.known_jobs + 1
     elif used is not None:
+        money.spent += reserved
         rate.silent += 1 if used.input_tokens is None and used.output_tokens is None else FIRST_TRIES
+    state.queue.unpark(BUDGET)
+    state.queue.unpark(name)
 
 
 def _name_rate(task: TaskState) -> str:
@@ -216,11 +199,11 @@ def _dollars(amount: int) -> str:
     return "$" + f"{to_usd(amount):.6f}".rstrip("0").rstrip(".")
 
 
-def _exceeds(state: State, task: TaskState, taken: int) -> bool:
+def _exceeds(state: State, task: TaskState) -> bool:
     limit = state.spec.limits.budget_usd
     if limit is None:
         return False
-    promised, whole = state.money.spent + state.money.reserved + taken, to_nano(limit)
+    promised, whole = state.money.spent + state.money.reserved, to_nano(limit)
     return promised >= whole or promised + reservation_of(state, task) > whole
 
 

@@ -128,7 +128,7 @@ def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, no
 def enter(state: State, task: TaskState, phase: Phase) -> None:
     """On to a phase, whose first job may start."""
     task.phase, task.start, task.tries = phase, 1, 0
-    if phase in UP_TO_WORK and state.providers and is_shut(state, provider_of(state, task), task, {}):
+    if phase in UP_TO_WORK and state.providers and is_shut(state, provider_of(state, task), task):
         suspend(state, task)
     state.queue.push(CONTINUING, task.order, task.spec.id)
 

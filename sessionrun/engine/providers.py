@@ -69,7 +69,7 @@ def keep_in_work(state: State, entry: Entry, task: TaskState, failure: JobEnd) -
     # of a lost conversation it stays what broke that one off
     if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.fallbacks):
         task.thread = task.thread._replace(broken_off=failure.reason)
-    if is_shut(state, provider_of(state, task), task, {}):
+    if is_shut(state, provider_of(state, task), task):
         suspend(state, task)
     offer(state, task)
     return True

@@ -23,7 +23,7 @@ from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import PROVIDER_PREFIX, Outcome, SessionSpec
+from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, Outcome, SessionSpec
 from sessionrun.model.usage import Usage
 
 CONTINUING: Final = 0
@@ -118,9 +118,6 @@ class ReadyQueue:
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
 
-CANARY: Final = "canary "
-"""Before a provider's name: the one task that may go first is chosen."""
-
 START_BATCH: Final = 64
 """Most jobs started by one decision, so that ends are seen between large batches."""
 
@@ -144,19 +141,21 @@ class Rate:
 
 @changeable
 class Money:
-    """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
+    """A session's account in nanodollars.
 
-    `rates` has the same by the name under which tasks wait for the first job of their agent and model.  `lifted`
-    says that the user went on after the soft budget was spent.
+    `rates` has what is known by the name under which tasks wait for the first job of their agent and model.
+    `lifted` says that the user went on after the soft budget was spent.
     """
 
     spent: int = 0
     reserved: int = 0
-    known: int = 0
-    known_jobs: int = 0
-    working: int = 0
     lifted: bool = False
     rates: dict[str, Rate] = field(default_factory=dict)
+
+    @property
+    def working(self) -> int:
+        """How many jobs run that cost money."""
+        return sum(rate.working for rate in self.rates.values())
 
 
 @changeable
@@ -254,6 +253,11 @@ class State:
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled); mends do not count."""
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES) - self.failed_mends
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is free."""
+        return SLOT in self.free and self.free[SLOT] <= 0
 
     @property
     def exhausted(self) -> bool:

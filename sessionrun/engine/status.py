@@ -335,9 +335,9 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
     refusal = None
     if is_waiting_for_money(state, task):
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
-    elif state.money.working and (first := find_first_wait(state, task, {})) is not None:
+    elif (first := find_first_wait(state, task)) is not None:
         refusal = describe_first_wait(first)
-    lacking = {SLOT, *lacking_tokens(state, task, {})} if state.holds else ()
+    lacking = {SLOT, *lacking_tokens(state, task)} if state.holds else ()
     holds = [state.holds[name] for name in sorted(lacking) if name in state.holds]
     holds.sort(key=lambda hold: hold.resource in PACED)  # those that pass by themselves come last
     until = max([task.not_before, *[hold.until or 0.0 for hold in holds]])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.engine.money import find_first_wait, is_waiting_for_money
-from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
+from sessionrun.engine.state import BUDGET, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.model.events import HoldPlaced, RequestReceived
 from sessionrun.model.keys import Phase
@@ -90,35 +90,33 @@ def workspace_needs(task: TaskState) -> tuple[str, ...]:
     return (WORKTREE_SPACE, *(f"{WALLS_PREFIX}{name}" for name in (sandbox.needs if sandbox is not None else ())))
 
 
-def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> Iterator[str]:
-    """What the task's next job cannot have, for a hold or because too little is free beside what is `taken`.
+def lacking_tokens(state: State, task: TaskState) -> Iterator[str]:
+    """What the task's next job cannot have, for a hold or because too little is free.
 
     The first is the one it waits for.
     """
     if state.providers and task.next_phase() in UP_TO_WORK:
         provider = provider_of(state, task)
-        if is_shut(state, provider, task, taken):
+        if is_shut(state, provider, task):
             yield provider
     if state.holds and task.next_phase() == "prepare":
         yield from (name for name in workspace_needs(task) if name in state.holds)
-    if is_waiting_for_money(state, task, taken.get(BUDGET, 0)):
+    if is_waiting_for_money(state, task):
         yield BUDGET
-    elif (first := find_first_wait(state, task, taken)) is not None:
+    elif (first := find_first_wait(state, task)) is not None:
         yield first
-    yield from paced_by(state, task.next_phase(), taken)
+    yield from _paced_by(state, task.next_phase())
     for name, amount in wanted_tokens(state, task):
-        if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
+        if name in state.holds or state.free[name] < amount:
             yield name
 
 
-def is_shut(state: State, provider: str, task: TaskState, taken: Mapping[str, int]) -> bool:
+def is_shut(state: State, provider: str, task: TaskState) -> bool:
     """Whether the provider is held, or tried by a task that is not this one."""
     if provider in state.holds:
         return True
     known = state.providers.get(provider)
-    if known is None or not known.probing or known.canary == task.spec.id:
-        return False
-    return known.canary is not None or CANARY + provider in taken
+    return known is not None and known.probing and known.canary not in (None, task.spec.id)
 
 
 def take(state: State, tokens: Iterable[tuple[str, int]]) -> None:
@@ -134,15 +132,14 @@ def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
         state.queue.unpark(name)
 
 
-def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
-    """The hold until the session is to begin: for its first supervisor, and anew for each that finds it.
+def delay_start(state: State, wall: float, mono: float) -> None:
+    """A supervisor takes over: hold the session until it is to begin, unless a user has released it before.
 
-    None: there is no such time, it is over, or a user has released the session.
+    For a second one the hold is placed anew: after a restart of the machine its clock is another one.
     """
     at = state.spec.limits.starts_at
-    if at is None or at <= wall or (state.epoch and START not in state.holds):
-        return None
-    return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
+    if at is not None and at > wall and (not state.epoch or START in state.holds):
+        state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
 
 def begin_pause(state: State, phase: Phase, now: float) -> None:
@@ -153,13 +150,13 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
 
 
-def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[str]:
-    """What keeps a job of `phase` from starting now, beside what is `taken` by others that start with it."""
+def _paced_by(state: State, phase: Phase) -> Iterator[str]:
+    """What keeps a job of `phase` from starting now."""
     if START in state.holds:
         yield START
     if phase in UP_TO_WORK and MACHINE in state.holds:
         yield MACHINE
-    if phase == "work" and (STAGGER in state.holds or STAGGER in taken):
+    if phase == "work" and STAGGER in state.holds:
         yield STAGGER
 
 
@@ -167,8 +164,7 @@ def has_work_to_start(state: State) -> bool:
     """Whether a task would start its next job now, or waits for nothing but the machine."""
     if START in state.holds:
         return False
-    full = SLOT in state.free and state.free[SLOT] <= 0
-    return state.queue.is_parked(MACHINE) or state.queue.is_ready(1 if full else 2)
+    return state.queue.is_parked(MACHINE) or state.queue.is_ready(1 if state.is_full else 2)
 
 
 def find_width_fault(state: State, event: RequestReceived) -> str | None:

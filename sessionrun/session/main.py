@@ -19,7 +19,6 @@ import orjson
 from sessionrun import __version__
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
-from sessionrun.engine.tokens import delay_start
 from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
@@ -70,12 +69,7 @@ def main() -> None:
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:
     state, journal = _load(session)
-    if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
-        _delay(state, journal)
-        _record(state, journal, _introduce(state, local))
-    else:  # anew: after a restart of the machine the clock of the hold is another one
-        _record(state, journal, _introduce(state, local))
-        _delay(state, journal)
+    _record(state, journal, _introduce(state, local))
     notices = _recover(session, state, journal, local.ledger_end)
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
@@ -118,12 +112,6 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
-
-
-def _delay(state: State, journal: AppendLog) -> None:
-    hold = delay_start(state, time.time(), time.monotonic())
-    if hold is not None:
-        _record(state, journal, hold)
 
 
 def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:

@@ -24,7 +24,7 @@ import orjson
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Record, StartJob, decide, find_wake
 from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.keeper.wire import say
@@ -33,7 +33,6 @@ from sessionrun.model.events import (
     Entry,
     Event,
     HoldPlaced,
-    JobClaimed,
     JobFinished,
     JobLost,
     OutputSeen,
@@ -261,13 +260,20 @@ class Supervisor:
         self._wake_at = None
         self._keep_reserve()
         self._hear_partners()
-        while orders := decide(self._state, self._clock.mono()):
-            starts = [key for order in orders if (key := self._carry_out(order)) is not None]
+        while True:
+            starts, waits = list[JobKey](), True
+            for order in decide(self._state, self._clock.mono()):
+                waits = False
+                if isinstance(order, StartJob):
+                    starts.append(self._claim(order.key))
+                else:
+                    self._carry_out(order)
             if starts:
                 self._start(starts)
-            if isinstance(orders[-1], WakeAt):
+            if waits:
                 break
             self._hear_partners()
+        self._wake_at = find_wake(self._state)
 
     def _hear_partners(self) -> None:
         if self._notifier is not None:
@@ -287,10 +293,7 @@ class Supervisor:
             )
             self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
 
-    def _carry_out(self, order: Order) -> JobKey | None:
-        """Record an order, or do it; the key of a job that is to be started now."""
-        if isinstance(order, StartJob):
-            return self._claim(order.key)
+    def _carry_out(self, order: CancelJob | CheckOutput | Record) -> None:
         if isinstance(order, CancelJob):
             if order.reason == "timed_out" and order.key.phase == "work" and self._state.spec.cluster is None:
                 # before its agent is told to end, which changes its files
@@ -298,19 +301,15 @@ class Supervisor:
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self._check_output(order)
-        elif isinstance(order, WakeAt):
-            self._wake_at = order.mono
-        elif isinstance(order, Record):
+        else:
             if self._feeder is not None and isinstance(order.event, SessionEnded):
                 self._feeder.finish(self._state)
             self._record(order.event)
-        return None
 
-    def _claim(self, key: JobKey) -> JobKey | None:
+    def _claim(self, key: JobKey) -> JobKey:
         task = self._state.tasks[key.task]
-        event = self._executor.claim(key, task.node, task.spec.sandbox)
-        self._record(event)
-        return key if isinstance(event, JobClaimed) else None
+        self._record(self._executor.claim(key, task.node, task.spec.sandbox))
+        return key
 
     def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""

@@ -21,12 +21,12 @@ from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
-from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import Record, StartJob, decide, find_wake
+from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.engine.tokens import MACHINE, START, delay_start, find_width_fault
+from sessionrun.engine.tokens import MACHINE, START, find_width_fault
 from sessionrun.model.events import (
     Entry,
-    Event,
     HoldLifted,
     HoldPlaced,
     JobClaimed,
@@ -239,29 +239,22 @@ def test_a_session_begins_at_its_time_and_not_before() -> None:
     spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
     state = begin(spec)
 
-    def record(event: Event, at: float) -> None:
-        apply(state, Entry(state.seq + 1, at, at - 900.0, event))
-
-    def start(at: float) -> None:
-        hold = delay_start(state, at, at - 900.0)
-        if hold is not None and not state.epoch:
-            record(hold, at)
-        record(SupervisorStarted(state.epoch + 1, 1, 1, "boot", "ns", "1"), at)
-        again = delay_start(state, at, at - 900.0)
-        if again is not None:
-            record(again, at)
+    def start(at: float, on: State = state) -> None:
+        event = SupervisorStarted(on.epoch + 1, 1, 1, "boot", "ns", "1")
+        apply(on, Entry(on.seq + 1, at, at - 900.0, event))
 
     start(910.0)
-    assert decide(state, 10.0) == [WakeAt(100.0)]
+    assert ([*decide(state, 10.0)], find_wake(state)) == ([], 100.0)
     start(950.0)  # the supervisor was killed
-    assert decide(state, 50.0) == [WakeAt(100.0)]
-    assert decide(state, 100.0)[0] == Record(HoldLifted(START))
+    assert ([*decide(state, 50.0)], find_wake(state)) == ([], 100.0)
+    assert next(decide(state, 100.0)) == Record(HoldLifted(START))
     released = deepcopy(state)
-    record(HoldLifted(START), 1000.0)
+    apply(state, Entry(state.seq + 1, 1000.0, 100.0, HoldLifted(START)))
     assert [order for order in decide(state, 100.0) if isinstance(order, StartJob)]
     apply(released, Entry(released.seq + 1, 960.0, 60.0, RequestReceived("r", "release", ())))
     assert [order for order in decide(released, 60.0) if isinstance(order, StartJob)]
-    assert delay_start(released, 970.0, 70.0) is None, "what a user has released is not held again"
+    start(970.0, released)
+    assert START not in released.holds, "what a user has released is not held again"
 
 
 def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:

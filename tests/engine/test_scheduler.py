@@ -31,7 +31,7 @@ from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Scripted, make_session, see_output
 
 from sessionrun.engine.moves import backoff_s
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, Order, Record, StartJob, decide, find_wake
 from sessionrun.model.events import (
     Event,
     FeedClosed,
@@ -742,11 +742,10 @@ class Play(Scripted):
     def settle(self) -> list[str]:
         """Carry out what is ordered until there is nothing left but to wait."""
         said: list[str] = []
-        while orders := decide(self.state, self.at):
-            said += [self.tell(order) for order in orders]
-            if isinstance(orders[-1], WakeAt):
-                break
-        return said
+        while orders := [self.tell(order) for order in decide(self.state, self.at)]:
+            said += orders
+        wake = find_wake(self.state)
+        return said if wake is None else [*said, f"wake {round(wake, 2):g}"]
 
     def reach(self, key: JobKey) -> None:
         self.settle()
@@ -799,11 +798,9 @@ class Play(Scripted):
             return describe(order.event)
         if isinstance(order, CancelJob):
             return f"stop {order.key.text()} {order.reason}{' now' * order.now}"
-        if isinstance(order, CheckOutput):
-            event = see_output(self.state, order, self.size)
-            self.record(event)
-            return f"look {order.key.text()}" if isinstance(event, OutputSeen) else describe(event)
-        return f"wake {round(order.mono, 2):g}"
+        event = see_output(self.state, order, self.size)
+        self.record(event)
+        return f"look {order.key.text()}" if isinstance(event, OutputSeen) else describe(event)
 
 
 def passed(key: JobKey) -> JobFinished:
@@ -844,7 +841,7 @@ def test_history(name: str) -> None:
     assert found == ends, "each task has ended, and as it was said last"
     assert play.state.ended is not None
     assert play.state.free == history.resources
-    assert decide(play.state, play.at) == []
+    assert not [*decide(play.state, play.at)]
     play.examine_replay()
 
 

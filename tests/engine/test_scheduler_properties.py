@@ -371,7 +371,7 @@ def refold(spec: SessionSpec, entries: list[Entry]) -> tuple[list[list[Order]], 
     state, decided = begin(spec), []
     for entry in entries:
         apply(state, entry)
-        decided.append(decide(state, entry.mono))
+        decided.append([*decide(state, entry.mono)])
     return decided, without_times(project(state))
 
 

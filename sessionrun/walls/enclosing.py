@@ -67,8 +67,7 @@ def wish_walls(
     assert repository is not None
     env = site.environment_of(task, key, place) if env is None else env
     return WallsWish(
-        session_id=spec.session_id,
-        job=key.text(),
+        group=f"sessionrun-{spec.session_id}-{key.text().replace('/', '-')}",
         sandbox=task.sandbox,
         repository=repository,
         worktree=place.worktree,

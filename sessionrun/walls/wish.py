@@ -30,6 +30,7 @@ class WallsWish:
     """What walls a job is to have.
 
     Attributes:
+        group: the name of the control groups of the job.
         worktree: the directory that can be written.
         folder: the folder of the attempt's walls.
         record: the job's folder.
@@ -50,8 +51,7 @@ class WallsWish:
         command: of a job whose process becomes bubblewrap, the words of the program.
     """
 
-    session_id: str
-    job: str
+    group: str
     sandbox: Sandbox
     repository: Repository
     worktree: str
@@ -77,11 +77,6 @@ class WallsWish:
     reports: bool = False
     outlives_us: bool = False
     command: tuple[str, ...] = ()
-
-    @property
-    def group(self) -> str:
-        """The name of the control groups of the job."""
-        return f"sessionrun-{self.session_id}-{self.job.replace('/', '-')}"
 
 
 INSIDE: Final = "inside.json"

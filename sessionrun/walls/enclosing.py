@@ -67,7 +67,8 @@ def wish_walls(
     assert repository is not None
     env = site.environment_of(task, key, place) if env is None else env
     return WallsWish(
-        group=f"sessionrun-{spec.session_id}-{key.text().replace('/', '-')}",
+        session_id=spec.session_id,
+        job=key.text(),
         sandbox=task.sandbox,
         repository=repository,
         worktree=place.worktree,

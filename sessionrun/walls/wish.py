@@ -30,7 +30,6 @@ class WallsWish:
     """What walls a job is to have.
 
     Attributes:
-        group: the name of the control groups of the job.
         worktree: the directory that can be written.
         folder: the folder of the attempt's walls.
         record: the job's folder.
@@ -51,7 +50,8 @@ class WallsWish:
         command: of a job whose process becomes bubblewrap, the words of the program.
     """
 
-    group: str
+    session_id: str
+    job: str
     sandbox: Sandbox
     repository: Repository
     worktree: str
@@ -77,6 +77,11 @@ class WallsWish:
     reports: bool = False
     outlives_us: bool = False
     command: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """The name of the control groups of the job."""
+        return f"sessionrun-{self.session_id}-{self.job.replace('/', '-')}"
 
 
 INSIDE: Final = "inside.json"

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
+from sessionrun.agents.programs import Program, find_file, find_program
 from sessionrun.agents.table import BUILTIN
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
@@ -21,144 +22,6 @@ from sessionrun.model.spec import AgentSpec
 SignedIn = Literal["yes", "no", "cannot tell", "not needed"]
 
 _MAJOR_MINOR: Final = re.compile(r"(?<![\d.])(\d+\.\d+)(?!\d)")
-_PROVIDER_KEYS: Final = (
-    "ANTHROPIC_API_KEY",
-    "OPENAI_API_KEY",
-    "GEMINI_API_KEY",
-    "OPENROUTER_API_KEY",
-    "DEEPSEEK_API_KEY",
-    "GROQ_API_KEY",
-    "MISTRAL_API_KEY",
-    "XAI_API_KEY",
-)
-
-
-@frozen
-class KnownFile:
-    """A file: `name` in the folder that `variable` names, else in `folder` below the home directory."""
-
-    folder: str
-    name: str
-    variable: str | None = None
-
-    def path(self, environ: Mapping[str, str]) -> str:
-        """Where that is in this environment."""
-        named = environ.get(self.variable) if self.variable else None
-        home = environ.get("HOME") or os.path.expanduser("~")
-        return os.path.join(named or os.path.join(home, self.folder), self.name)
-
-
-@frozen
-class Known:
-    """One program: the version that our samples of its output are of, and what shows that it is signed in.
-
-    `settings` are files of the user, `system` those of the machine, `project` names in the directory in which it
-    works and above: any of them may hold a key.  `local` says that some of its models need none, `free` that even
-    those that it chooses by itself may not.  `servers` are the variables that send it elsewhere than to its
-    provider's own servers.  With `status` the program itself says, by its exit code, whether it is signed in.
-    """
-
-    version: str
-    credentials: KnownFile
-    variables: tuple[str, ...]
-    settings: tuple[KnownFile, ...]
-    sign_in: str
-    servers: tuple[str, ...] = ()
-    system: tuple[str, ...] = ()
-    project: tuple[str, ...] = ()
-    local: bool = False
-    free: bool = False
-    status: tuple[str, ...] = ()
-
-    @property
-    def account_variables(self) -> tuple[str, ...]:
-        """The variables by which one account of its user is told from another."""
-        return (*self.variables, *self.servers)
-
-
-PROGRAMS: Final[Mapping[str, Known]] = {
-    "claude": Known(
-        version="2.1",
-        credentials=KnownFile(".claude", ".credentials.json", "CLAUDE_CONFIG_DIR"),
-        variables=(
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_AUTH_TOKEN",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CODE_USE_BEDROCK",
-            "CLAUDE_CODE_USE_VERTEX",
-            "CLAUDE_CODE_USE_FOUNDRY",
-        ),
-        settings=(
-            KnownFile(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),
-            KnownFile("", ".claude.json", "CLAUDE_CONFIG_DIR"),
-        ),
-        system=("/etc/claude-code/managed-settings.json",),
-        project=(".claude/settings.json", ".claude/settings.local.json"),
-        sign_in="type /login in claude, or set ANTHROPIC_API_KEY",
-        servers=("ANTHROPIC_BASE_URL",),
-        status=("auth", "status"),
-    ),
-    "codex": Known(
-        version="0.169",
-        credentials=KnownFile(".codex", "auth.json", "CODEX_HOME"),
-        variables=("OPENAI_API_KEY", "CODEX_API_KEY"),
-        settings=(KnownFile(".codex", "config.toml", "CODEX_HOME"),),
-        system=("/etc/codex/config.toml",),
-        project=(".codex/config.toml",),
-        sign_in="codex login, or set OPENAI_API_KEY",
-        servers=("OPENAI_BASE_URL",),
-        status=("login", "status"),
-    ),
-    "qwen": Known(
-        version="0.24",
-        credentials=KnownFile(".qwen", "oauth_creds.json"),
-        variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
-        settings=(KnownFile(".qwen", "settings.json"), KnownFile(".qwen", ".env")),
-        system=("/etc/qwen-code/settings.json",),
-        project=(".qwen/settings.json", ".qwen/.env"),
-        sign_in="type /auth in qwen, or set OPENAI_API_KEY",
-        servers=("OPENAI_BASE_URL",),
-    ),
-    "gemini": Known(
-        version="0.61",
-        credentials=KnownFile(".gemini", "oauth_creds.json"),
-        variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
-        settings=(KnownFile(".gemini", "settings.json"), KnownFile(".gemini", ".env")),
-        system=("/etc/gemini-cli/settings.json",),
-        project=(".gemini/settings.json", ".gemini/.env"),
-        sign_in="type /auth in gemini, or set GEMINI_API_KEY",
-        servers=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_CLOUD_PROJECT"),
-    ),
-    "opencode": Known(
-        version="1.18",
-        credentials=KnownFile(".local/share", "opencode/auth.json", "XDG_DATA_HOME"),
-        variables=(*_PROVIDER_KEYS, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENCODE_API_KEY"),
-        settings=(
-            KnownFile(".config", "opencode/opencode.json", "XDG_CONFIG_HOME"),
-            KnownFile(".config", "opencode/opencode.jsonc", "XDG_CONFIG_HOME"),
-        ),
-        project=("opencode.json", "opencode.jsonc", ".opencode"),
-        sign_in="opencode auth login, or set a provider's key",
-        local=True,
-        free=True,
-    ),
-    "aider": Known(
-        version="0.86",
-        credentials=KnownFile(".aider", "oauth-keys.env"),
-        variables=_PROVIDER_KEYS,
-        settings=(KnownFile("", ".aider.conf.yml"), KnownFile("", ".env")),
-        project=(".aider.conf.yml",),
-        sign_in="set a provider's key, such as OPENAI_API_KEY",
-        local=True,
-        servers=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-    ),
-}
-"""By the name of the program, which is what a user's own agent may run too."""
-
-
-MENDS: Final[Mapping[str, str]] = {"ollama": "'ollama serve' starts it, 'ollama pull MODEL' fetches a model"}
-"""What helps where a program's own question whether it is ready was answered with no."""
-
 _FOR_SHELL: Final = re.compile(rb"#!.*[/ ](ba|da|k|z|fi)?sh\b")
 _ENV_FILE: Final = ".env"
 _KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
@@ -174,9 +37,10 @@ class Use:
     directories: Sequence[str] = ()
 
 
-def find_known(agent: AgentSpec) -> Known | None:
-    """What is known of the program that an agent runs."""
-    return PROGRAMS.get(os.path.basename(agent.argv[0]))
+def find_known(agent: AgentSpec) -> Program | None:
+    """What is known of the program that an agent runs, if it is known how that signs in."""
+    known = find_program(agent.argv[0])
+    return known if known is not None and known.version else None
 
 
 def is_wrapper(agent: AgentSpec) -> bool:
@@ -188,7 +52,7 @@ def is_wrapper(agent: AgentSpec) -> bool:
         return False
 
 
-def is_known_version(known: Known, version: str) -> bool | None:
+def is_known_version(known: Program, version: str) -> bool | None:
     """Whether a program that says this of its version is like the one we know; None: it says no version."""
     match = _MAJOR_MINOR.search(version)
     return None if match is None else match.group(1) == known.version
@@ -209,10 +73,10 @@ def find_sign_in(
     known = find_known(agent)
     if known is None:
         return "cannot tell", None
-    variable = next((name for name in known.variables if environ.get(name)), None)
+    variable = next((name for name in known.keys if environ.get(name)), None)
     if variable is not None:
         return "yes", variable
-    credentials = known.credentials.path(environ)
+    credentials = find_file(known, known.login, environ)
     if os.path.exists(credentials):
         return "yes", credentials
     use = use or Use()
@@ -228,9 +92,9 @@ def find_sign_in(
     return "no", None
 
 
-def _list_settings(known: Known, environ: Mapping[str, str], use: Use) -> Iterator[str]:
+def _list_settings(known: Program, environ: Mapping[str, str], use: Use) -> Iterator[str]:
     """The files in which a key may be, where they are there."""
-    yield from (place.path(environ) for place in known.settings)
+    yield from (find_file(known, name, environ) for name in known.may_hold_key)
     yield from known.system
     for directory in dict.fromkeys(use.directories):
         while True:
@@ -241,7 +105,7 @@ def _list_settings(known: Known, environ: Mapping[str, str], use: Use) -> Iterat
             directory = above
 
 
-def _is_used_otherwise(agent: AgentSpec, known: Known, environ: Mapping[str, str], use: Use) -> bool:
+def _is_used_otherwise(agent: AgentSpec, known: Program, environ: Mapping[str, str], use: Use) -> bool:
     """Whether it may ask another provider than it does by itself, or one that needs no key."""
     plain = BUILTIN.get(os.path.basename(agent.argv[0]))
     if use.args or plain is None or agent.argv[1:] != plain.argv[1:]:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Final
 
 from sessionrun.agents import aider, claude, codex, gemini, opencode, qwen
 from sessionrun.agents.markers import find_in_errors
+from sessionrun.agents.programs import PROGRAMS
 from sessionrun.agents.reading import (
     WITHOUT_RESULT,
     AgentResult,
@@ -63,17 +64,6 @@ BUILTIN: Final[Mapping[str, AgentSpec]] = {
         name="shell", argv=("sh", "{prompt_file}"), stdin="none", prompt_kind="script", output="text"
     ),
 }
-
-INSTALL: Final[Mapping[str, str]] = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "codex": "npm install -g @openai/codex",
-    "qwen": "npm install -g @qwen-code/qwen-code",
-    "gemini": "npm install -g @google/gemini-cli",
-    "opencode": "npm install -g opencode-ai",
-    "aider": "pipx install aider-chat",
-    "ollama": "see ollama.com/download",
-}
-"""How programs are installed, in one line."""
 
 FIRST_FOUND: Final = ("claude", "codex", "qwen", "gemini", "opencode", "aider")
 """The order in which an agent is looked for when none was asked for."""
@@ -231,8 +221,8 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
 
 def how_to_install(agent: AgentSpec) -> str:
     """What helps where an agent's program is not there, in a few words."""
-    known = INSTALL.get(agent.argv[0])
-    return f"to install it: {known}" if known else "'sessionrun agents' lists what is installed"
+    known = PROGRAMS.get(agent.argv[0])
+    return f"to install it: {known.install}" if known else "'sessionrun agents' lists what is installed"
 
 
 def describe_path(path: str | None) -> str:

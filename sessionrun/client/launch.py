@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
+from sessionrun.agents.installed import Use, find_known, find_sign_in, is_wrapper
+from sessionrun.agents.programs import Program, find_program
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
@@ -245,8 +246,9 @@ def check_ready(spec: SessionSpec) -> None:
         models.setdefault(name, {})[model] = None
     problems = []
     for name, why in find_unready(spec.agents.values(), models).items():
-        mend = MENDS.get(os.path.basename(spec.agents[name].argv[0]))
-        problems.append(f"agent {name!r} is not ready: {why}{f'; {mend}' if mend else ''}")
+        program = find_program(spec.agents[name].argv[0])
+        mend = f"; {program.mend}" if program is not None and program.mend else ""
+        problems.append(f"agent {name!r} is not ready: {why}{mend}")
     if problems:
         raise InputError(f"{'; '.join(problems)} ({_START_ALL_THE_SAME})")
 
@@ -283,7 +285,7 @@ def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
     return signed_out
 
 
-def _says_no(agent: AgentSpec, about: Known, environ: Mapping[str, str]) -> bool:
+def _says_no(agent: AgentSpec, about: Program, environ: Mapping[str, str]) -> bool:
     """Whether the program says itself that it is not signed in; False if it says nothing of that."""
     from sessionrun.agents.probing import Question, ask
 

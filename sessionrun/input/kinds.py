@@ -240,27 +240,22 @@ as_commands: Final = several(as_command)
 as_links: Final = several(as_line)
 
 
-def as_whole(minimum: int) -> Kind[int]:
-    """Whole numbers that are not below `minimum`."""
+def as_whole(minimum: int, means: str = "") -> Kind[int]:
+    """Whole numbers that are not below `minimum`; what that one `means` is told."""
 
     @takes({"type": "integer", "minimum": minimum}, read_number)
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise Misfit(f"must be a whole number, not {describe(value)}")
         if value < minimum:
-            raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
+            raise Misfit(f"must be {minimum}{means} or more, not {_shown(value)}")
         return value
 
     return read
 
 
-@takes({"type": "integer", "minimum": 0}, read_number)
-def as_limit(value: Any) -> int:
-    """A number of tasks at a time; 0 means unlimited."""
-    number = as_whole(-(2**53))(value)
-    if number < 0:
-        raise Misfit(f"must be 0 (unlimited) or more, not {_shown(number)}")
-    return number
+as_limit: Final = as_whole(0, " (unlimited)")
+"""A number of tasks at a time; 0 means unlimited."""
 
 
 @takes({"anyOf": [NUMBER, TEXT]})

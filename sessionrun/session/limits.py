@@ -26,7 +26,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import orjson
 
-from sessionrun.agents.installed import PROGRAMS, find_known
+from sessionrun.agents.programs import find_file, find_program
 from sessionrun.engine.providers import LONGEST_S, SAME_S
 from sessionrun.engine.state import State
 from sessionrun.model.events import Event, LimitHeard
@@ -156,12 +156,12 @@ def name_file(provider: str, agent: AgentSpec | None, environ: Mapping[str, str]
 
 def _sign_in(provider: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield what sets this account apart from others of its provider; nothing if its program is not known."""
-    known = PROGRAMS.get(provider) or (find_known(agent) if agent else None)
+    known = find_program(provider) or (find_program(agent.argv[0]) if agent else None)
     if known is None:
         return
     seen = {**environ, **(agent.env if agent else {})}
-    values = (f"{variable}={seen.get(variable, '')}" for variable in known.account_variables)
-    for text in (known.credentials.path(seen), *values):
+    values = (f"{variable}={seen.get(variable, '')}" for variable in (*known.keys, *known.servers))
+    for text in (find_file(known, known.login, seen), *values):
         yield text.encode("utf-8", "surrogateescape").hex()
 
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
+from sessionrun.agents.programs import Program, find_seed, find_state_folder
 from sessionrun.keeper.wire import say
 from sessionrun.model.frozen import frozen
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.policy import AgentState
-from sessionrun.walls.programs import find_state_folder, find_state_folders, list_settings
+from sessionrun.walls.programs import find_state_folders, list_settings
 
 LOGINS: Final = "walls-logins"
 """In the folder of a job: a list of `Copied`."""
@@ -126,16 +126,16 @@ def _digest(content: bytes) -> str:
 _MAX_SEED: Final = 1 << 26
 
 
-def locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:
+def locate_state(home: str, state: Program, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables by which an agent finds what it keeps."""
     if state.folder_variable is None:
         return dict(state.variables)
-    folder = find_state_folder(home, state, env)
+    folder = find_state_folder(state, home, environ)
     named = os.path.dirname(folder) if state.in_variable else folder
     return {state.folder_variable: named, **dict(state.variables)}
 
 
-def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str], *, record: Path) -> Walls:
+def add_state(walls: Walls, state: Program, own: Path, environ: Mapping[str, str], *, record: Path) -> Walls:
     """The walls with folders of the task's own for its agent, and what of the user's comes in.
 
     Args:
@@ -143,25 +143,25 @@ def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]
         record: the file that gets a record of what is copied.
     """
     writable, readable = [], []
-    for num, (users, settings) in enumerate(find_state_folders(walls.home, state, env)):
+    for num, (users, settings) in enumerate(find_state_folders(walls.home, state, environ)):
         mine = own if num == 0 else own.with_name(f"{own.name}+{num}")
         make_directories(mine, 0o700)
         inside = _find_inside(walls, state, num, users)
         writable.append((str(mine), inside))
         readable += [(path, os.path.join(inside, name)) for name, path in list_settings(users, settings)]
-    users, inside = find_state_folder(walls.home, state, env), writable[0][1]
+    users, inside = find_state_folder(state, walls.home, environ), writable[0][1]
     logins = [name for name in state.credentials if os.path.isfile(os.path.join(users, name))]
     if state.renames:
         copy_logins(users, own, logins, record)
     else:
         writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(inside, name)) for name in logins]
     if state.seed is not None:
-        _sow(_find_seed(walls.home, state, users), own / state.seed, state.seed_keys)
+        _sow(find_seed(state, walls.home, environ), own / state.seed, state.seed_keys)
     readable += _list_files(walls, state)
     return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))
 
 
-def _find_inside(walls: Walls, state: AgentState, num: int, users: str) -> str:
+def _find_inside(walls: Walls, state: Program, num: int, users: str) -> str:
     """Where a folder is inside; where only the mount is new, its place has to be there."""
     if num > 0 or state.folder_variable is None:
         users = os.path.join(walls.home, state.folders[num][0])  # no variable of the user's leads elsewhere inside
@@ -171,7 +171,7 @@ def _find_inside(walls: Walls, state: AgentState, num: int, users: str) -> str:
     return users
 
 
-def _list_files(walls: Walls, state: AgentState) -> Iterator[tuple[str, str]]:
+def _list_files(walls: Walls, state: Program) -> Iterator[tuple[str, str]]:
     """The files of the home directory that the agent reads, where the home directory is empty."""
     for name in state.files if walls.policy == "strict" else ():
         path = os.path.join(walls.home, name)
@@ -179,13 +179,7 @@ def _list_files(walls: Walls, state: AgentState) -> Iterator[tuple[str, str]]:
             yield os.path.realpath(path), path
 
 
-def _find_seed(home: str, state: AgentState, users: str) -> Path:
-    """The file whose keys come in: in the folder if a variable names that, else beside it."""
-    usual = users == os.path.join(home, state.folder)
-    return Path(home if usual else users, state.seed or "")
-
-
-def _sow(origin: Path, copy: Path, keys: tuple[str, ...]) -> None:
+def _sow(origin: str, copy: Path, keys: tuple[str, ...]) -> None:
     """Write the file of the task's own, if it has none; what cannot be read is left out."""
     if copy.exists():
         return

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import orjson
 
+from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
 from sessionrun.model.asked import Policy
 from sessionrun.model.errors import SessionrunError
@@ -28,7 +29,7 @@ from sessionrun.walls import proxy
 from sessionrun.walls.agent_state import LOGINS, add_state, locate_state
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, Enclosure, Walls, clear_ways
 from sessionrun.walls.groups import GROUPS, enter_groups
-from sessionrun.walls.policy import AgentState, filter_environment
+from sessionrun.walls.policy import filter_environment
 from sessionrun.walls.programs import (
     find_folders,
     find_home,
@@ -40,7 +41,6 @@ from sessionrun.walls.programs import (
     is_hidden,
     list_rules,
     make_walls,
-    state_of,
 )
 from sessionrun.walls.proxy.upstream import keep_environment
 from sessionrun.walls.wish import INSIDE, REPORT, WallsWish
@@ -61,11 +61,12 @@ def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure 
         return None
     wish = _settle(asked)
     built, env = _build(wish), wish.env
-    state = None if builds or wish.agent is None else state_of(wish.agent.argv[0])
+    state = None if builds or wish.agent is None else find_program(wish.agent.argv[0])
     if state is not None and wish.agent is not None:
         own = Path(wish.folder).parent / WALLS_STATE / wish.agent.name
-        built = add_state(built, state, own, env, record=Path(wish.record) / LOGINS)
-        env = {**locate_state(built.home, state, env), **env}
+        environ = {**os.environ, **env}
+        built = add_state(built, state, own, environ, record=Path(wish.record) / LOGINS)
+        env = {**locate_state(built.home, state, environ), **env}
     if builds:
         shown = () if wish.git is None else ((wish.git, wish.git),)
         built = replace(built, worktree=None, own=None, binds=(), ro_binds=shown)
@@ -115,7 +116,7 @@ def list_writable(wish: WallsWish) -> list[str]:
 
 
 def _connect(
-    wish: WallsWish, built: Walls, env: Mapping[str, str], state: AgentState | None
+    wish: WallsWish, built: Walls, env: Mapping[str, str], state: Program | None
 ) -> tuple[Walls, Mapping[str, str], tuple[str, ...]]:
     """The walls with their way into the network, the variables inside, and the words of what runs outside."""
     prefixes, proxied = state.prefixes if state else (), wish.sandbox.network == "proxy"
@@ -139,7 +140,7 @@ def _build(wish: WallsWish) -> Walls:
     make_directories(tmp, 0o700)
     sandbox, repository, agent = wish.sandbox, wish.repository, wish.agent
     home, needed = find_home(), find_python()[1]
-    own = None if agent is None else state_of(agent.argv[0])
+    own = None if agent is None else find_program(agent.argv[0])
     shown = [*_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     if sandbox.policy == "project" and not holds_own(home):
@@ -219,7 +220,7 @@ def _find_links(wish: WallsWish, visible: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _find_masks(
-    wish: WallsWish, own: AgentState | None, needs: Sequence[str], seen: Iterable[str], more: Iterable[str]
+    wish: WallsWish, own: Program | None, needs: Sequence[str], seen: Iterable[str], more: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Folders and files with secrets that would be seen, and `more` of these.
 

@@ -17,20 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from sessionrun.agents.programs import EVERYTHING, PROGRAMS, Program, find_state_folder, list_places
 from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.programs import leave_task
 from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.policy import (
-    AGENTS,
-    EVERYTHING,
-    SECRET_FILES,
-    SECRET_FOLDERS,
-    SECRET_VARIABLES,
-    SYSTEM_SECRETS,
-    AgentState,
-)
+from sessionrun.walls.policy import SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES, SYSTEM_SECRETS
 from sessionrun.walls.proxy.request import USUAL_PORTS, Rule, make_rule, split_authority
 
 NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
@@ -146,7 +139,7 @@ def _has_only_devices(folder: str) -> bool:
 
 def find_masks(
     home: str,
-    own: AgentState | None,
+    own: Program | None,
     *,
     as_root: bool,
     named: Iterable[str] = (),
@@ -158,12 +151,12 @@ def find_masks(
             comes into their place.
         as_root: whether the user may read what is only for root.
     """
-    of_others = [state for state in AGENTS.values() if own is None or state.folder != own.folder]
+    of_others = [state for state in PROGRAMS.values() if own is None or state.folder != own.folder]
     files_of_others = {name for state in of_others for name in state.files}.difference(own.files if own else ())
-    seeds = [state.seed for state in AGENTS.values() if state.seed]
+    seeds = [state.seed for state in PROGRAMS.values() if state.seed]
     names = (
-        *_place(home, (*SECRET_FOLDERS, *SECRET_FILES, *seeds, *sorted(files_of_others))),
-        *(folder for state in AGENTS.values() for folder in _list_state_folders(home, state)),
+        *list_places(home, (*SECRET_FOLDERS, *SECRET_FILES, *seeds, *sorted(files_of_others)), os.environ),
+        *(folder for state in PROGRAMS.values() for folder in _list_state_folders(home, state)),
         *(SYSTEM_SECRETS if as_root else ()),
         *named,
     )
@@ -202,31 +195,18 @@ def _may_hold_secret(real: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISSOCK(mode) or (stat.S_ISDIR(mode) and os.path.dirname(real) != "/")
 
 
-def _list_state_folders(home: str, state: AgentState) -> Iterator[str]:
+def _list_state_folders(home: str, state: Program) -> Iterator[str]:
     """Where folders of an agent may be: where variables say so, and the usual places."""
-    yield find_state_folder(home, state, {})
-    yield from _place(home, (folder for folder, _ in state.folders))
-
-
-def find_state_folder(home: str, state: AgentState, env: Mapping[str, str]) -> str:
-    """The user's main folder of an agent, whether it is there or not.
-
-    Args:
-        env: variables of the job, which go before those of the session.
-    """
-    variable = state.folder_variable or ""
-    named = env.get(variable) or os.environ.get(variable)
-    if named:
-        return os.path.join(os.path.abspath(os.path.expanduser(named)), state.in_variable).rstrip("/")
-    return next(_place(home, (state.folder,)))
+    yield find_state_folder(state, home, os.environ)
+    yield from list_places(home, (folder for folder, _ in state.folders), os.environ)
 
 
 def find_state_folders(
-    home: str, state: AgentState, env: Mapping[str, str]
+    home: str, state: Program, environ: Mapping[str, str]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The user's folders of an agent, in the order of `AgentState.folders`, and what can be read there."""
-    others = ((next(_place(home, (folder,))), settings) for folder, settings in state.others)
-    return ((find_state_folder(home, state, env), state.settings), *others)
+    """The user's folders of an agent, in the order of `Program.folders`, and what can be read there."""
+    others = ((next(list_places(home, (folder,), environ)), settings) for folder, settings in state.others)
+    return ((find_state_folder(state, home, environ), state.settings), *others)
 
 
 def list_settings(users: str, settings: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -237,24 +217,6 @@ def list_settings(users: str, settings: Iterable[str]) -> Iterator[tuple[str, st
         path = os.path.realpath(os.path.join(users, name))
         if os.path.isfile(path) or os.path.isdir(path):
             yield name, path
-
-
-def state_of(program: str) -> AgentState | None:
-    """The state of the agent CLI that a program is; None if it keeps none."""
-    return AGENTS.get(os.path.basename(program))
-
-
-_XDG: Final = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"))
-
-
-def _place(home: str, names: Iterable[str]) -> Iterator[str]:
-    """Paths in the home directory; first where a variable says that such things are, and then the usual place."""
-    for name in names:
-        for begin, variable in _XDG:
-            other = os.environ.get(variable, "")
-            if name.startswith(begin) and os.path.isabs(other):
-                yield os.path.join(other, name.removeprefix(begin))
-        yield os.path.join(home, name)
 
 
 def _folders_of(program: str) -> list[str]:
@@ -308,16 +270,9 @@ def _find_base(interpreter: str) -> list[str]:
     return [os.path.join(home, "python3") for home in homes if home]
 
 
-SERVER_VARIABLES: Final = frozenset(
-    (
-        *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL"),
-        *("ANTHROPIC_FOUNDRY_BASE_URL", "OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_OSS_BASE_URL"),
-        *("DASHSCOPE_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "GEMINI_API_BASE"),
-        *("AIDER_OPENAI_API_BASE", "OPENROUTER_API_BASE", "OPENROUTER_BASE_URL", "DEEPSEEK_API_BASE"),
-        *("OLLAMA_API_BASE", "OLLAMA_HOST"),
-    )
-)
-"""Variables by which agent CLIs are told of another server."""
+_PREFIXES: Final = tuple({prefix for program in PROGRAMS.values() for prefix in program.prefixes})
+_SERVERS: Final = ("_BASE_URL", "_API_BASE", "OLLAMA_HOST")
+"""How the names of variables begin and end by which agent CLIs are told of another server."""
 
 _URL: Final = re.compile(r"(https?)://(?:[^@/\s\"']*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _SETTING: Final = re.compile(
@@ -328,7 +283,7 @@ _MAX_SETTINGS: Final = 1 << 20
 
 
 def list_rules(
-    hosts: Iterable[str], state: AgentState | None, env: Mapping[str, str], words: Iterable[str]
+    hosts: Iterable[str], state: Program | None, env: Mapping[str, str], words: Iterable[str]
 ) -> tuple[Rule, ...]:
     """The list of a job.
 
@@ -344,16 +299,16 @@ def list_rules(
     return tuple(dict.fromkeys(rules))
 
 
-def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str]) -> Iterator[Rule]:
+def _find_servers(state: Program, env: Mapping[str, str], words: Iterable[str]) -> Iterator[Rule]:
     for name, value in env.items():
-        if name in SERVER_VARIABLES:
+        if name.startswith(_PREFIXES) and name.endswith(_SERVERS):
             yield from _parse_server(value if "://" in value else f"http://{value}")
         elif name.startswith(state.prefixes):
             yield from _find_settings(value)
     for word in words:
         yield from _find_settings(word)
     home = find_home()
-    main, *others = find_state_folders(home, state, env)
+    main, *others = find_state_folders(home, state, {**os.environ, **env})
     files = [path for name, path in list_settings(*main) if name.endswith(_SETTINGS)]
     files += [path for folder in others for _, path in list_settings(*folder)]
     for path in (*files, *(os.path.join(home, name) for name in state.files)):

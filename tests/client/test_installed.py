@@ -25,12 +25,15 @@ from test_documents import part
 
 from sessionrun.agents import table
 from sessionrun.agents.callers import CALLERS
-from sessionrun.agents.installed import PROGRAMS, Use, find_known, find_sign_in, is_known_version
+from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
 from sessionrun.agents.probing import find_unready
-from sessionrun.agents.table import INSTALL
+from sessionrun.agents.programs import PROGRAMS, find_file
 from sessionrun.client.installed import Examined
 from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec
+
+KNOWN = {name: program for name, program in PROGRAMS.items() if program.version}
+"""Those of which it is known how they sign in."""
 
 VERSIONS = {
     "claude": "2.1.329 (Claude Code)",
@@ -68,7 +71,7 @@ def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> 
         return {one.name: one for one in examine_agents(known, approve=True)}
 
 
-@pytest.mark.parametrize(("name", "known"), PROGRAMS.items())
+@pytest.mark.parametrize(("name", "known"), KNOWN.items())
 def test_the_known_version_is_the_one_that_its_reader_was_written_for(name: str, known: Any) -> None:
     assert f"({known.version})" in (import_module(f"sessionrun.agents.{name}").__doc__ or "")
 
@@ -94,25 +97,37 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
 # --- signed in ---
 
 
-@pytest.mark.parametrize(("name", "known"), PROGRAMS.items())
+@pytest.mark.parametrize(("name", "known"), KNOWN.items())
 def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_path: Path) -> None:
     agent, environ = table.BUILTIN[name], {"HOME": str(tmp_path)}
     nothing = ("cannot tell" if known.free else "no", None)
     assert find_sign_in(agent, environ, "linux") == nothing
     assert find_sign_in(agent, environ, "darwin") == ("cannot tell", None), "there may be a keychain"
-    for variable in known.variables:
+    for variable in known.keys:
         assert find_sign_in(agent, {**environ, variable: "secret"}, "darwin") == ("yes", variable)
         assert find_sign_in(agent, {**environ, variable: ""}, "linux") == nothing
-    for place in known.settings:
-        path = Path(place.path(environ))
+    for place in known.may_hold_key:
+        path = Path(find_file(known, place, environ))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         assert find_sign_in(agent, environ, "linux") == ("cannot tell", str(path))
         path.unlink()
-    path = Path(known.credentials.path(environ))
+    path = Path(find_file(known, known.login, environ))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     assert find_sign_in(agent, environ, "linux") == ("yes", str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "file"),
+    [("qwen", "QWEN_HOME", "oauth_creds.json"), ("gemini", "GEMINI_CLI_HOME", ".gemini/oauth_creds.json")],
+)
+def test_a_log_in_is_looked_for_where_a_variable_says(name: str, variable: str, file: str, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere" / file
+    place.parent.mkdir(parents=True)
+    place.touch()
+    environ = {"HOME": str(tmp_path), variable: str(tmp_path / "elsewhere")}
+    assert find_sign_in(table.BUILTIN[name], environ, "linux") == ("yes", str(place))
 
 
 def test_credentials_are_not_opened(tmp_path: Path) -> None:
@@ -177,7 +192,7 @@ def own_path(programs: Path) -> Mapping[str, str]:
     """What is needed to run us, and no agent CLI that happens to be installed."""
     for name in ("env", "git", "sh"):
         (programs / name).symlink_to(f"/bin/{name}" if Path(f"/bin/{name}").exists() else f"/usr/bin/{name}")
-    keys = {name for known in PROGRAMS.values() for name in known.variables}
+    keys = {name for known in PROGRAMS.values() for name in known.keys}
     return {"PATH": str(programs), **dict.fromkeys(keys, "")}
 
 
@@ -321,7 +336,7 @@ def test_what_may_work_without_a_sign_in_cannot_be_told(
     assert find_sign_in(CODEX, {**PLAIN, "MISTRAL_API_KEY": "k"}, "linux", Use(models=("m",)))[0] == "no"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", KNOWN)
 def test_settings_of_a_project_above_may_hold_a_key(name: str, tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
@@ -360,7 +375,7 @@ def test_a_dry_run_needs_nothing_installed_and_a_launch_says_how(bare: Command) 
     assert done.returncode == 0
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
     assert [name in line for name, line in zip(("ollama", "qwen"), warnings, strict=True)] == [True, True]
-    assert f"'qwen' is not on PATH (to install it: {INSTALL['qwen']})" in warnings[1]
+    assert f"'qwen' is not on PATH (to install it: {PROGRAMS['qwen'].install})" in warnings[1]
     done = bare(stdin=tasks)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"to install it: {INSTALL['ollama']}" in done.stderr
+    assert f"to install it: {PROGRAMS['ollama'].install}" in done.stderr

@@ -22,12 +22,12 @@ from test_prove import make_repository
 from walled import need_walls
 
 from sessionrun.agents import table
+from sessionrun.agents.programs import PROGRAMS, find_program, find_state_folder
 from sessionrun.model.asked import Policy
 from sessionrun.walls import agent_state
 from sessionrun.walls.agent_state import add_state, copy_logins, locate_state, take_back
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.policy import AGENTS
-from sessionrun.walls.programs import find_folders, find_masks, find_state_folder, list_rules, state_of
+from sessionrun.walls.programs import find_folders, find_masks, list_rules
 from sessionrun.walls.proxy.request import make_rule
 
 OLD: Final = b'{"token": "old", "account": "a"}'
@@ -38,7 +38,7 @@ NEWER: Final = b'{"token": "newer", "account": "a"}'
 @pytest.fixture
 def home(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home directory in which no variable leads elsewhere."""
-    for state in AGENTS.values():
+    for state in PROGRAMS.values():
         monkeypatch.delenv(state.folder_variable or "NONE", raising=False)
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -47,12 +47,12 @@ def home(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_all_agents_have_a_state() -> None:
     for name in table.FIRST_FOUND:
-        state = AGENTS[name]
+        state = PROGRAMS[name]
         assert state.hosts and state.prefixes, name
         inside = (*state.credentials, *(name for _, settings in state.folders for name in settings))
         assert not any("/" in name for name in inside), "a mount needs a place in the task's folder"
         assert not set(state.settings) & set(state.credentials)
-    assert {name for name, state in AGENTS.items() if state.renames} == {"codex", "qwen"}
+    assert {name for name, state in PROGRAMS.items() if state.renames} == {"codex", "qwen"}
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_all_agents_have_a_state() -> None:
 def test_variables_that_name_a_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch, agent: str, variable: str, value: str, folder: str | None
 ) -> None:
-    state = AGENTS[agent]
+    state = PROGRAMS[agent]
     usual = str(home / state.folder)
-    assert find_state_folder(str(home), state, {}) == usual
+    assert find_state_folder(state, str(home), os.environ) == usual
     monkeypatch.setenv(variable, value)
-    assert find_state_folder(str(home), state, {}) == (folder or usual)
-    named = locate_state(str(home), state, {})
+    assert find_state_folder(state, str(home), os.environ) == (folder or usual)
+    named = locate_state(str(home), state, os.environ)
     if state.folder_variable is not None:
         assert named[variable] == value.rstrip("/")
-        assert find_state_folder(str(home), state, {variable: "/other"}).startswith("/other")
+        assert find_state_folder(state, str(home), {variable: "/other"}).startswith("/other")
     else:
         assert variable not in named
 
@@ -89,12 +89,12 @@ def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -
         (home / name).touch()
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "x"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "c"))
-    folders, files = find_masks(str(home), AGENTS["codex"], as_root=False)
+    folders, files = find_masks(str(home), PROGRAMS["codex"], as_root=False)
     assert set(folders) >= {str(home / name) for name in (".codex", "c", ".config/opencode", "x/opencode")}
     assert set(files) == {str(home / name) for name in (".claude.json", ".env", ".aider.conf.yml")}
-    folders, files = find_masks(str(home), AGENTS["aider"], as_root=False)
+    folders, files = find_masks(str(home), PROGRAMS["aider"], as_root=False)
     assert set(files) == {str(home / ".claude.json")}
-    assert str(home / ".claude.json") in find_masks(str(home), AGENTS["claude"], as_root=False)[1]
+    assert str(home / ".claude.json") in find_masks(str(home), PROGRAMS["claude"], as_root=False)[1]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_is_shown_of_a_program(home: Path, program: str, leads_to: str | No
     found = {os.path.relpath(folder, home) for folder in find_folders(str(home / program))}
     assert shown <= found and found - shown <= {os.path.dirname(leads_to or "")}
     assert find_folders("/bin/sh") == ()
-    assert state_of(program) is AGENTS.get(os.path.basename(program)) and state_of("/bin/sh") is None
+    assert find_program(program) is PROGRAMS.get(os.path.basename(program)) and find_program("/bin/sh") is None
 
 
 def test_what_pip_installed_for_the_user_is_shown_with_its_library(home: Path) -> None:
@@ -135,11 +135,11 @@ def test_what_pip_installed_for_the_user_is_shown_with_its_library(home: Path) -
 def make_walls(home: Path, place: Path, agent: str, policy: Policy = "project") -> Walls:
     """Walls with the state of an agent; what is the task's own lies in a place."""
     walls = Walls("bwrap", policy, False, str(home), python="p", inner="i", tmp="/t", network=True)
-    return add_state(walls, AGENTS[agent], place / "own", {}, record=place / "record")
+    return add_state(walls, PROGRAMS[agent], place / "own", os.environ, record=place / "record")
 
 
 def test_an_agent_that_was_never_used_has_an_empty_folder(home: Path, tmp_path: Path) -> None:
-    for name, state in AGENTS.items():
+    for name, state in PROGRAMS.items():
         walls = make_walls(home, tmp_path / name, name)
         inside = [place for _, place in walls.binds]
         assert inside == [str(home / folder) for folder, _ in state.folders]
@@ -187,7 +187,7 @@ def test_folders_of_opencode_and_files_of_aider(home: Path, tmp_path: Path) -> N
     (config / "opencode.json").write_text('{"options": {"baseURL": "http://10.0.0.1:8000/v1"}}')
     (home / ".aider.conf.yml").write_text("openai-api-base: http://10.0.0.2:8000/v1\n")
     for agent, host in (("opencode", "10.0.0.1"), ("aider", "10.0.0.2")):
-        assert make_rule(host, [8000], private=True) in list_rules((), AGENTS[agent], {}, ())
+        assert make_rule(host, [8000], private=True) in list_rules((), PROGRAMS[agent], {}, ())
     assert make_walls(home, tmp_path, "aider").ro_binds == ()
     assert make_walls(home, tmp_path, "aider", "strict").ro_binds == ((str(home / ".aider.conf.yml"),) * 2,)
 

@@ -25,11 +25,11 @@ from conftest import IGNORING, eventually
 from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
+from sessionrun.agents.programs import PROGRAMS
 from sessionrun.model.keys import JobKey
 from sessionrun.store.jobfiles import DENIED, DOOR, LIST, NETWORK, SOCKET, read_denials
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.build import PROXY
-from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.programs import list_rules
 from sessionrun.walls.proxy.request import (
     BadRequest,
@@ -164,7 +164,7 @@ def test_the_list_of_an_agent(tmp_path: Path) -> None:
     env = {"OPENAI_BASE_URL": "https://models.example.net/v1", "CODEX_HOME": str(tmp_path)}
     env["ANTHROPIC_BASE_URL"] = "rubbish"
     words = ("codex", "exec", "-c", 'model_providers.y.base_url="http://[::1]:4001"')
-    rules = list_rules(["pypi.org"], AGENTS["codex"], env, words)
+    rules = list_rules(["pypi.org"], PROGRAMS["codex"], env, words)
     assert rules[0] == Rule("pypi.org")
     assert Rule("api.openai.com", (80, 443)) in rules
     assert [rule for rule in rules if rule.private] == [

@@ -16,7 +16,8 @@ from conftest import eventually
 from walled import Walled, is_running, make_walled
 from walled import site as own
 
-from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
+from sessionrun.agents.programs import PROGRAMS
+from sessionrun.walls.policy import SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
 
 __all__ = ["own"]
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slow
 POLICIES = ["project", "strict"]
 KEY = "secret-of-the-user"
 AGENT_VARIABLES = [
-    f"{agent.folder_variable}/{agent.in_variable}/key" for agent in AGENTS.values() if agent.folder_variable
+    f"{agent.folder_variable}/{agent.in_variable}/key" for agent in PROGRAMS.values() if agent.folder_variable
 ]
 
 
@@ -183,7 +184,7 @@ def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, policy: str) -> None:
-    states = [state.folder for state in AGENTS.values()]
+    states = [state.folder for state in PROGRAMS.values()]
     files = [f"{folder}/deep/key" for folder in (*SECRET_FOLDERS, *states)] + [*SECRET_FILES, ".claude.json"]
     linked = (".ssh", ".netrc")
     for name in files:
@@ -253,7 +254,7 @@ def test_no_secret_can_be_read_where_a_variable_says_that_it_is(site: Walled, po
         site.write(f"home/odd/{variable}/{inside}".rstrip("/"), KEY)
     site.write("repo/kube", KEY)
     site.write("home/odd/plain", "readable\n")
-    for agent in AGENTS.values():
+    for agent in PROGRAMS.values():
         site.write(f"home/{agent.folder}/key", KEY)  # a variable names another folder, and this is there, too
     env["KUBECONFIG"] += f":{site.top}/kube"
     script = f"grep -rls {KEY} ~ {site.top}; cat ~/odd/plain; echo new > new; git add new; git commit -qm new"

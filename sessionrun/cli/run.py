@@ -82,7 +82,9 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
-    given = {name: options.pop(name) for name in BY_NAME if name in options}
+    given = {
+        name: options.pop(name) for name, row in BY_NAME.items() if row.option is not None and name in options
+    }
     return {name: _gather(BY_NAME[name], value) for name, value in given.items() if value not in (None, ())}
 
 

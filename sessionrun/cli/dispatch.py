@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import (
+    Answer,
     Count,
     flag,
     json_option,
@@ -21,13 +22,8 @@ from sessionrun.cli.options import (
     verb,
 )
 from sessionrun.cli.queue import backend_option
-from sessionrun.cli.render import escape_line, print_json
-from sessionrun.cli.run import (
-    Launch,
-    options_of,
-    start_fed,
-    take_options,
-)
+from sessionrun.cli.render import escape_line, hint, warn
+from sessionrun.cli.run import Launch, options_of, start_fed, take_options
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError, SessionrunError
@@ -65,13 +61,7 @@ def command(
     listed: Path | None,
     ingest: int | None,
     configuration: Path | None,
-    ready: bool,
-    sync: bool,
-    dry_run: bool,
-    quiet: bool,
     backend: str | None,
-    as_json: bool,
-    results_dir: Path | None,
     **options: Any,
 ) -> int:
     """Let agents work through the queue of this repository; land their work.
@@ -81,19 +71,16 @@ def command(
     at once.
     """
     feed = {"chosen": list(tasks), "group": group, "watch": not once, "ingest": ingest, "backend": backend}
-    given = {**take_options(options), "feed": {name: value for name, value in feed.items() if value}}
-    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
-    return work(given, how, configuration, listed, ready=ready, dry_run=dry_run)
+    given = take_options(options)
+    return work(given, feed, Launch(**options, leaves_held=once), configuration, listed)
 
 
 def work(
     options: Mapping[str, Any],
+    feed: Mapping[str, Any],
     how: Launch,
     configuration: Path | None = None,
     listed: Path | None = None,
-    *,
-    ready: bool = True,
-    dry_run: bool = False,
 ) -> int:
     """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
@@ -103,9 +90,12 @@ def work(
     file = configuration or find_configuration()
     given = {"feed": True} if file is None else str(file)
     dialect = "prompts" if file is None else "dispatch_config"
-    planned = plan(given, {**options, "dialect": dialect}, preview=dry_run)
+    asked = {**options, "feed": {name: value for name, value in feed.items() if value}, "dialect": dialect}
+    planned = plan(given, asked, preview=how.dry_run)
     assert isinstance(planned, Planned)
-    return start_fed(planned, how, listed, ready=ready, dry_run=dry_run, file=file)
+    for warning in planned.warnings:
+        warn(warning)
+    return start_fed(planned, how, listed, file)
 
 
 @verb("split", backend_option, json_option, results_dir_option)
@@ -136,30 +126,19 @@ def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
     found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
     group = None if found.group is None else describe_task(found.group)
     record = {**found._asdict(), "group": group, "tasks": [describe_task(task) for task in found.tasks]}
-    if not as_json:
-        if found.group is not None:
-            click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
-        for task in found.tasks:
-            click.echo("  " + escape_line(f"{task.id}: {task.title}"))
-        for title in found.titles if found.group is None else ():
-            click.echo(escape_line(f"would add: {title}"))
-    if dispatch and found.group is not None:
-        return _start_work(found.group.id, options["backend"], options["results_dir"], record if as_json else None)
-    if as_json:
-        print_json(record)
-    return 0
-
-
-def _start_work(
-    group: str, backend: str | None, results_dir: Path | None, beside: Mapping[str, Any] | None
-) -> int:
-    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
-    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
-    how = Launch(
-        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
-    )
+    lines = [escape_line(f"would add: {title}") for title in found.titles]
+    if found.group is not None:
+        lines = [escape_line(f"{found.group.id}: {found.group.title}")]
+        lines += ["  " + escape_line(f"{task.id}: {task.title}") for task in found.tasks]
+    starts = dispatch and found.group is not None
+    Answer(None if starts else record, lines).print(as_json=as_json)
+    if not starts:
+        return 0
+    feed = {"group": record["group"]["id"], "backend": options["backend"]}
     try:
-        return work(options, how)
+        return work({}, feed, Launch(options["results_dir"], as_json, beside=record))
     except SessionrunError:
-        click.echo(escape_line(f"the tasks are in the queue; to start them: {shlex.join(words)}"), err=True)
+        words = [word for name, value in feed.items() if value for word in (f"--{name}", value)]
+        command = shlex.join(["sessionrun", "queue", "work", *words])
+        hint(escape_line(f"the tasks are in the queue; to start them: {command}"))
         raise

@@ -21,7 +21,7 @@ from sessionrun.model.errors import InputError, suggest
 
 BY_HAND: Final[Mapping[str, tuple[str, str]]] = {
     "into": ("tasks", "What"),
-    "hold": ("limits", ""),
+    "held": ("limits", ""),
     "ready": ("agents", ""),
     "sync": ("output", "Then"),
     "quiet": ("output", "Then"),

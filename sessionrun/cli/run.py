@@ -82,7 +82,9 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
-    given = {name: options.pop(name) for name in BY_NAME if name in options}
+    given = {
+        name: options.pop(name) for name, row in BY_NAME.items() if row.option is not None and name in options
+    }
     return {name: _gather(BY_NAME[name], value) for name, value in given.items() if value not in (None, ())}
 
 
@@ -94,15 +96,17 @@ def _gather(row: Setting, value: Any) -> Any:
 
 
 class Launch(NamedTuple):
-    """What a command line says about how to start a session, not of what."""
+    """What a command line says about how to start a session, not of what: each is the option of this name."""
 
     results_dir: Path | None
     as_json: bool
-    quiet: bool
-    verbose: bool
-    sync: bool
+    quiet: bool = False
+    verbose: bool = False
+    sync: bool = False
     ready: bool = True
     """Whether agents that can say so are asked if they are ready."""
+    dry_run: bool = False
+    """Whether only to show what would run."""
     held: bool = False
     """Whether no task starts until the session is released."""
     leaves_held: bool = False
@@ -191,15 +195,12 @@ PROMPT_WIDTH: Final = 70
 """How much of a prompt is shown without --verbose."""
 
 
-def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, held: bool = False) -> None:
-    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`.
-
-    `held` is whether all of them are to wait until they are released.
-    """
+def print_preview(planned: Planned, how: Launch) -> None:
+    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`."""
     from sessionrun.client.planning.preview import describe_plan
 
-    record = {**describe_plan(planned), "held": held}
-    if as_json:
+    record = {**describe_plan(planned), "held": how.held}
+    if how.as_json:
         print_json(record)
         return
     parallel, land, base = record["max_parallel"], record["land"], record["base_branch"]
@@ -211,7 +212,7 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
             "Agent": f"{record['agent']} ({record['agent_reason']})",
             "Tasks": f"{record['total']}, {f'at most {parallel}' if parallel else 'all'} at once",
             "Starts": record["starts_at"] and f"not before {local_time(record['starts_at'])}",
-            "Held": held and "until `sessionrun release`",
+            "Held": how.held and "until `sessionrun release`",
             "Worktrees": record["worktree_dir"] and f"in {record['worktree_dir']}",
             "Base": record["worktree_dir"] and f"{base} at {record['base_commit'][:12]}",
             "Lands": land and f"on {land['target']}{f', if they pass {gates}' if gates else ''}",
@@ -219,7 +220,7 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
     )
     for task in record["tasks"]:
         click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
-        _print_prompts(task["prompts"], verbose=verbose)
+        _print_prompts(task["prompts"], verbose=how.verbose)
         begins = task["begins_at"] if task["needs"] else None
         _print_facts(
             "    ",
@@ -272,7 +273,7 @@ def _describe_beginning(needs: Sequence[str]) -> str:
 @click.argument("file", required=False, metavar="[FILE]")
 @options_of(SETTINGS)
 @valued("--into", "ID", "Add the tasks to session ID, which runs, instead.")
-@flag("--hold", "Start no task until `release`.")
+@flag("--hold held", "Start no task until `release`.")
 @ready_option
 @sync_option
 @flag("--dry-run", "Show what would run; create nothing.")
@@ -281,19 +282,7 @@ def _describe_beginning(needs: Sequence[str]) -> str:
 @json_option
 @results_dir_option
 @flag("--help-all", "Show all options, by topic.", is_eager=True, expose_value=False, callback=print_all)
-def command(
-    file: str | None,
-    into: str | None,
-    hold: bool,
-    sync: bool,
-    ready: bool,
-    dry_run: bool,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
-    results_dir: Path | None,
-    **options: Any,
-) -> int:
+def command(file: str | None, into: str | None, **options: Any) -> int:
     """Start a session of the tasks in FILE, or on standard input.
 
     Prints the session id and returns at once; the tasks run in the background.
@@ -301,9 +290,9 @@ def command(
     from sessionrun.client.planning.plan import Nothing, plan
 
     given = take_options(options)
-    how = Launch(results_dir, as_json, quiet, verbose, sync, ready, hold)
-    session, spec = (None, None) if into is None else _open_joined(results_dir, into, given, held=hold)
-    planned = plan(file, given, preview=dry_run, into=spec)
+    how = Launch(**options)
+    session, spec = (None, None) if into is None else _open_joined(into, given, how)
+    planned = plan(file, given, preview=how.dry_run, into=spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -315,27 +304,25 @@ def command(
             f"skipped: {planned.skipped} that {planned.skipped_for} before (--rerun runs them again)", err=True
         )
     if planned.spec.feed is not None:
-        return start_fed(planned, how._replace(ready=False), ready=ready, dry_run=dry_run)
+        return start_fed(planned, how)
     addition = None
     if spec is not None and planned.spec.tasks:
         from sessionrun.client.planning.joining import settle_addition
 
         addition = settle_addition(planned.spec, spec)
-    if dry_run and planned.spec.tasks:
-        return _preview(planned, ready=ready, as_json=as_json, verbose=verbose, held=hold)
     if not planned.spec.tasks:
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
-    if not quiet:
+    if how.dry_run:
+        return _preview(planned, how)
+    if not how.quiet:
         _tell_agent(planned)
     if session is not None and addition is not None:
-        return _add(session, planned.spec, addition, ready=ready, as_json=as_json, quiet=quiet, sync=sync)
+        return _add(session, planned.spec, addition, how)
     return start_session(planned.spec, how)
 
 
-def _open_joined(
-    results_dir: Path | None, session_id: str, given: Mapping[str, Any], *, held: bool
-) -> tuple[SessionDir, SessionSpec]:
+def _open_joined(session_id: str, given: Mapping[str, Any], how: Launch) -> tuple[SessionDir, SessionSpec]:
     """Find the session to which tasks are to be added, with its spec as it is now.
 
     Raises:
@@ -345,33 +332,34 @@ def _open_joined(
     from sessionrun.client.lookup import open_session
     from sessionrun.client.planning.joining import describe_whole, refuse_session_options
 
-    session = open_session(results_dir, session_id)
+    session = open_session(how.results_dir, session_id)
     spec = load_open(session)
     refuse_session_options(given, spec)
-    if held:
+    if how.held:
         raise InputError(describe_whole("--hold"))
     return session, spec
 
 
-def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
+def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: Launch) -> int:
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
     from sessionrun.client.launch import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
 
-    if ready:
+    if how.ready:
         check_ready(planned)
     for warning in check_machine(planned):
         warn(warning)
+    shown = {"as_json": how.as_json, "quiet": how.quiet, "sync": how.sync}
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 
 
-def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
+def _preview(planned: Planned, how: Launch) -> int:
     from sessionrun.client.launch import tell_signed_out
 
-    for warning in tell_signed_out(planned.spec) if ready else ():
+    for warning in tell_signed_out(planned.spec) if how.ready else ():
         warn(warning)
-    print_preview(planned, **shown)
+    print_preview(planned, how)
     return 0
 
 
@@ -396,33 +384,23 @@ def tell_nothing(record: Mapping[str, Any], words: str, how: Launch, *, err: boo
 # --- tasks of a queue ---
 
 
-def start_fed(
-    planned: Planned,
-    how: Launch,
-    listed: Path | None = None,
-    *,
-    ready: bool,
-    dry_run: bool,
-    file: Path | None = None,
-) -> int:
+def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: Path | None = None) -> int:
     """Start a session that takes its tasks from a queue, if that has any; see `dispatch.work`."""
     from sessionrun.queue.dispatch import find_follow_ups, foresee, prepare
 
     spec = planned.spec
     assert spec.feed is not None
-    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
-    if not (spec.feed.watch or prepared.ready or dry_run):
+    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=how.dry_run, ready=how.ready)
+    if not (spec.feed.watch or prepared.ready or how.dry_run):
         return _tell_nothing(prepared, how)
-    for warning in planned.warnings:
-        warn(warning)
     if not how.quiet:
         if file is not None:
             click.echo(f"configuration: {escape_line(str(file))}", err=True)
         _tell_findings(prepared)
-    if dry_run:
-        print_preview(foresee(planned, prepared), as_json=how.as_json)
+    if how.dry_run:
+        print_preview(foresee(planned, prepared), how)
         return 0
-    code = start_session(spec, how)
+    code = start_session(spec, how._replace(ready=False))  # which were asked when it was prepared
     for line in () if how.quiet else find_follow_ups(spec):
         click.echo(line, err=True)
     return code

@@ -199,7 +199,7 @@ ALWAYS = {
     "env": "adds to the variables that tasks have",
     "defaults": "say what tasks have that say nothing themselves",
     "max_failures": "holds for any session, also of one task",
-    "hold": "holds for any session",
+    "held": "holds for any session",
     "starts_at": "holds for any session",
     "notify": "holds for any session",
     "cluster": "holds for any session",

@@ -6,7 +6,7 @@ the first file changes.  The mark is also there when a person has removed git's 
 were moved first, a crash would show the landing as staged changes that take it back, and a ``git commit -a`` would
 do so.
 
-    <admin>/sessionrun-index    the index as it is to be
+    <admin>/sessionrun-index-H    the index as it is to be
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
 from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, take_lock
-from sessionrun.landing.records import Checkout, Hold, find_changed
+from sessionrun.landing.records import Checkout, Hold, digest_target, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.store.files import is_folder, open_regular, remove_empty
+from sessionrun.store.files import is_folder, open_regular, read_regular, remove_empty
 
-INDEX: Final = "sessionrun-index"
+INDEX: Final = "sessionrun-index-"
 WRITING: Final = "writing"
 
 _BUSY: Final = {
@@ -60,6 +60,16 @@ class Tree:
         """A file of its administrative directory."""
         return Path(self.checkout.git_dir, name)
 
+    @property
+    def index(self) -> Path:
+        """The private index: the index as it is to be."""
+        return self.path(f"{INDEX}{digest_target(self.slot.target)}")
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a landing of this slot has begun here, and not come to its end."""
+        return self.index.exists() or is_locked_by(self.checkout, self.slot.mark_path)
+
     def git(self) -> Git:
         """Git in it, with the settings of the launch and the user's own index."""
         if self.checkout.git_dir != self.slot.repository.common_dir:
@@ -72,7 +82,7 @@ class Tree:
 
     def private(self) -> Git:
         """The same with the private index."""
-        return replace(self.git(), index=self.path(INDEX))
+        return replace(self.git(), index=self.index)
 
     def hint(self, *words: str) -> str:
         """A command of git in it, for a person."""
@@ -103,9 +113,9 @@ def follow(tree: Tree) -> Hold | None:
     if not take_lock(tree.checkout, tree.slot.mark_path):
         return explain_lock(tree.path(LOCK))
     hold = (_find_unfinished(tree) or _prepare_index(tree)) if is_behind(tree, tree.git()) else None
-    if hold is None and tree.path(INDEX).exists():
+    if hold is None and tree.index.exists():
         _write_files(tree)
-        os.replace(tree.path(INDEX), tree.path("index"))
+        os.replace(tree.index, tree.path("index"))
     release(tree)
     return hold
 
@@ -143,7 +153,7 @@ def _land_locked(tree: Tree) -> Moved | Hold:
     # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
     moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
     if moved == "moved":
-        os.replace(tree.path(INDEX), tree.path("index"))
+        os.replace(tree.index, tree.path("index"))
         release(tree)
     else:
         mend(tree, has_landed=False)
@@ -173,7 +183,7 @@ def _prepare_index(tree: Tree) -> Hold | None:
         reason = f"{named} in {tree.top} has changes that git was told to hide"
         return Hold("checkout_hidden", reason, " && ".join(hints))
     try:
-        shutil.copy2(tree.path("index"), tree.path(INDEX))
+        shutil.copy2(tree.path("index"), tree.index)
     except FileNotFoundError:
         return Hold("checkout_empty", f"{tree.top} has no index", tree.hint("reset", "--hard"))
     git = tree.private()
@@ -198,16 +208,12 @@ def find_in_the_way(tree: Tree) -> list[str]:
 
 def _iterate_untracked(top: Path, path: str, tracked: set[str]) -> Iterator[str]:
     parts = path.split("/")
-    for depth in range(1, len(parts)):
-        parent = "/".join(parts[:depth])
-        if parent not in tracked and (os.path.islink(top / parent) or (top / parent).is_file()):
-            yield parent
+    for depth in range(1, len(parts) + 1):
+        at = "/".join(parts[:depth])
+        if os.path.lexists(top / at) and not is_folder(top / at):
+            if at not in tracked:
+                yield at
             return
-    if path in tracked or not os.path.lexists(top / path):
-        return
-    if not (top / path).is_dir() or os.path.islink(top / path):
-        yield path
-        return
     for root, folders, files in os.walk(top / path):
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
         for name in (*files, *links):
@@ -228,19 +234,10 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
     )
     hidden: dict[str, list[str]] = {}
     for name in names:
-        if name in flagged and _has_changed(tree, git, name):
+        held = _read(tree.top / name) if name in flagged else None
+        if held is not None and held != _content(git, tree.old, name):
             hidden.setdefault(flagged[name], []).append(name)
     return hidden
-
-
-def _has_changed(tree: Tree, git: Git, name: str) -> bool:
-    path = tree.top / name
-    if not os.path.lexists(path):
-        return False
-    was = git.attempt("rev-parse", "--verify", "--quiet", f"{tree.old}:{name}").stdout.strip()
-    if path.is_symlink() or not path.is_file():
-        return True
-    return git("hash-object", f"--path={name}", "--", name).strip() != was
 
 
 def _write_files(tree: Tree) -> None:
@@ -260,14 +257,14 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
     if mark is None:
         return []  # it came to its end
     foreign = []
-    is_made = tree.path(INDEX).exists() and not is_behind(tree, tree.private())
+    is_made = tree.index.exists() and not is_behind(tree, tree.private())
     if has_landed and not is_locked_by(tree.checkout, tree.slot.mark_path):
         # all files are written; what the person has staged since stays
         if is_made and is_behind(tree, tree.git()) and not is_taken_back(tree):
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
     elif has_landed and is_made:
-        os.replace(tree.path(INDEX), tree.path("index"))
-    elif WRITING in mark[2:] and (tree.path(INDEX).exists() or not has_landed):
+        os.replace(tree.index, tree.path("index"))
+    elif WRITING in mark[2:] and (tree.index.exists() or not has_landed):
         foreign = put_back(tree.git(), tree.old, tree.new)
     release(tree)
     return foreign
@@ -275,24 +272,9 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
 
 def release(tree: Tree) -> None:
     """Give the index free; it is as it was."""
-    for name in (f"{INDEX}.lock", INDEX):
-        tree.path(name).unlink(missing_ok=True)
+    tree.index.with_name(f"{tree.index.name}.lock").unlink(missing_ok=True)
+    tree.index.unlink(missing_ok=True)
     give_back(tree.checkout, tree.slot.mark_path)
-
-
-_NOTHING: Final = "000000"
-_LINK: Final = "120000"
-_PROGRAM: Final = "100755"
-
-
-class _Change(NamedTuple):
-    """A path that differs between two commits: its modes and blobs before and after."""
-
-    path: str
-    old_mode: str
-    new_mode: str
-    old_blob: str
-    new_blob: str
 
 
 def put_back(git: Git, old: str, new: str) -> list[str]:
@@ -304,81 +286,35 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
     """
     foreign, missing = [], []
     tracked = set(git.names("ls-files", "-z"))
-    for change in _list_changes(git, old, new):
-        path = git.directory / change.path
-        if change.old_mode == _NOTHING and is_behind_link(git.directory, change.path):
-            continue  # the link that was to become a directory is still there
-        if _holds(git, path, change.old_mode, old, change.path):
-            continue
-        if not _is_ours(git, path, change, new):
-            foreign.append(change.path)
-        elif change.old_mode == _NOTHING and change.path in tracked:
-            continue  # a person removed our lock, and has committed or staged the file
-        elif change.old_mode == _NOTHING:
-            _remove(git.directory, change.path)
-        else:
-            missing.append(change.path)
+    for name in sorted(find_changed(git, old, new)):
+        held, was, now = _read(git.directory / name), _content(git, old, name), _content(git, new, name)
+        if was is None and (held is None or is_behind_link(git.directory, name)):
+            continue  # it is gone, or the link that was to become a directory is still there
+        if held not in (None, was) and (now is None or not now.startswith(held)):
+            foreign.append(name)
+        elif was is not None:
+            missing.append(name)  # also if it holds that: it may have the other commit's mode
+        elif name not in tracked:  # else a person removed our lock, and has committed or staged the file
+            (git.directory / name).unlink()
+            remove_empty((git.directory / name).parent, git.directory)
     for name in missing:  # a file may lie where a directory is to be, or the other way round
-        _make_way(git.directory, name)
+        with suppress(OSError):
+            (git.directory / name).rmdir()  # an empty one; checkout-index does the rest
     git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in missing)))
     return foreign
 
 
-def _list_changes(git: Git, old: str, new: str) -> list[_Change]:
-    fields = git.names("diff-tree", "-r", "-z", "--no-renames", "--raw", "--no-abbrev", old, new)
-    changes = []
-    for about, path in zip(fields[::2], fields[1::2], strict=True):
-        old_mode, new_mode, old_blob, new_blob, _ = about.removeprefix(":").split(" ")
-        changes.append(_Change(path, old_mode, new_mode, old_blob, new_blob))
-    return changes
-
-
-def _holds(git: Git, path: Path, mode: str, commit: str, name: str) -> bool:
-    if mode == _NOTHING:
-        return not os.path.lexists(path) or is_folder(path)
-    return _mode_of(path) == mode and _read(path) == _content(git, commit, name, mode)
-
-
-def _is_ours(git: Git, path: Path, change: _Change, new: str) -> bool:
-    """Whether a landing may have left a path so."""
+def _read(path: Path) -> bytes | None:
+    """What a file or a link holds; None where there is neither."""
     if not os.path.lexists(path) or is_folder(path):
-        return True
-    if change.new_mode == _NOTHING:
-        return False
-    return _content(git, new, change.path, change.new_mode).startswith(_read(path))
+        return None
+    return os.fsencode(os.readlink(path)) if path.is_symlink() else read_regular(path)
 
 
-def _mode_of(path: Path) -> str:
-    try:
-        mode = path.lstat().st_mode
-    except OSError:
-        return _NOTHING
-    if stat.S_ISLNK(mode):
-        return _LINK
-    if not stat.S_ISREG(mode):
-        return _NOTHING
-    return _PROGRAM if mode & stat.S_IXUSR else "100644"
-
-
-def _read(path: Path) -> bytes:
-    return os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
-
-
-def _content(git: Git, commit: str, name: str, mode: str) -> bytes:
-    if mode == _LINK:
-        return git("cat-file", "blob", f"{commit}:{name}")
-    return git("cat-file", "--filters", f"{commit}:{name}")
-
-
-def _remove(top: Path, name: str) -> None:
-    path = top / name
-    if os.path.lexists(path):
-        path.unlink()
-    remove_empty(path.parent, top)
-
-
-def _make_way(top: Path, name: str) -> None:
-    try:
-        (top / name).rmdir()  # an empty one; checkout-index does the rest
-    except OSError:
-        pass
+def _content(git: Git, commit: str, name: str) -> bytes | None:
+    """What a commit lets a file or a link hold; None where it has neither, nothing where it has a repository."""
+    listed = git("--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", name)
+    kind = listed.split(b" ")[1:2]
+    if kind == [b"blob"]:
+        return git("cat-file", "--filters", f"{commit}:{name}")
+    return b"" if kind == [b"commit"] else None

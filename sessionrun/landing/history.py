@@ -10,7 +10,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import field, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.landing.records import Fate, Landed, Verdict
+from sessionrun.landing.records import Fate, Landed, SlotRecord, Verdict
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.store.codec import build
@@ -104,12 +104,12 @@ class LandingLog:
             {"kind": "verdict", "tree": tree, "gates": gates, "passed": why is None, "why": why, "output": output}
         )
 
-    def note_moved(self, entries: Mapping[str, str], old: str, new: str, target: str) -> None:
-        """The target has moved, and with its new commit the work of these tasks is in it, by task its tip."""
-        self._append({"kind": "moved", "old": old, "new": new})
-        for task, tip in entries.items():
-            if self.history.landed.get(task) != (tip, new):
-                self.note_fate(Fate(task, "landed", commit=new), target, tip=tip)
+    def note_moved(self, record: SlotRecord) -> None:
+        """The target has moved, and with its new commit the work of the tasks of the record is in it."""
+        self._append({"kind": "moved", "old": record.old, "new": record.new})
+        for task, tip in record.entries.items():
+            if self.history.landed.get(task) != (tip, record.new):
+                self.note_fate(Fate(task, "landed", commit=record.new), record.target, tip=tip)
         self._log.sync()
 
     def note_fate(self, fate: Fate, target: str, mend: str = "", tip: str = "") -> None:

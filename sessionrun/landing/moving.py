@@ -20,9 +20,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +45,7 @@ from sessionrun.landing.places import (
     list_places,
     take_lock,
 )
-from sessionrun.landing.records import Checkout, Hold, Landed, SlotRecord, is_ancestor
+from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
 from sessionrun.landing.target import Moved, Slot, lock_path, record_path, show_head, update_ref
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
@@ -57,17 +56,9 @@ from sessionrun.worktrees.registration import read_head
 LOOKS: Final = 8
 """So often a landing looks for switches that ended late."""
 
-Begin = Callable[[Checkout | None], None]
-"""Says durably in which work tree something is to change; None: in none."""
 
-
-def begin_record(slot: Slot, record: SlotRecord) -> Begin:
-    """What says durably that the target moves as in this record, and in which work tree."""
-    return lambda place: slot.write_record(replace(record, checkout=place))
-
-
-def move(slot: Slot, fence: Fence, old: str, new: str, begin: Begin) -> Moved | Hold:
-    """Move the target from `old` to `new`, with the files of the work tree that has it.
+def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
+    """Move the target as the record says, with the files of the work tree that has it.
 
     Raises:
         GitError, OSError: git failed; a later turn mends what was begun.
@@ -75,10 +66,10 @@ def move(slot: Slot, fence: Fence, old: str, new: str, begin: Begin) -> Moved | 
     place = await_locks(slot.repository, slot.target) or find_checkout(slot.repository, slot.target)
     if isinstance(place, Hold):
         return place
-    begin(place)
+    slot.write_record(record)
     if place is not None:
-        return land_checked_out(Tree(slot, fence, place, old, new))
-    return _move_ref(slot, fence, old, new)
+        return land_checked_out(Tree(slot, fence, place, record.old, record.new))
+    return _move_ref(slot, fence, record.old, record.new)
 
 
 def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
@@ -144,7 +135,7 @@ def _age(path: Path) -> float:
         return LOCK_WAIT_S + 1
 
 
-def look_after(slot: Slot, fence: Fence, old: str, new: str, late_s: float, begin: Begin) -> list[str]:
+def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> list[str]:
     """Look for a while for work trees in which a switch ended that had read the old commit; they follow.
 
     Returns what a person has to look at.
@@ -155,35 +146,33 @@ def look_after(slot: Slot, fence: Fence, old: str, new: str, late_s: float, begi
     persons = list_of_persons(slot.repository)
     look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
     while persons:
-        remarks, now = _follow_late(slot, fence, old, new, begin), time.monotonic()
-        is_at_work = find_lock(persons, slot.target) is not None or _is_any_ending(slot, fence, old, persons)
+        remarks, now = _follow_late(slot, fence, record), time.monotonic()
+        is_at_work = find_lock(persons, slot.target) is not None
+        is_at_work = is_at_work or _is_any_ending(slot, fence, record.old, persons)
         if now > deadline or (now > look_until and not is_at_work):
             return remarks
         time.sleep(late_s / LOOKS)
     return []
 
 
-def look_back(slot: Slot, fence: Fence, landed: Landed, begin: Begin) -> list[str]:
+def look_back(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float) -> list[str]:
     """Look once for a switch that ended after the looks: nothing was staged since, and HEAD is of that time.
 
     Else it may be a person's own wish that the index is as before.
     """
-    return _follow_late(slot, fence, landed.old, landed.new, begin, landed.at)
+    return _follow_late(slot, fence, record, landed_at)
 
 
-def _follow_late(
-    slot: Slot, fence: Fence, old: str, new: str, begin: Begin, since: float | None = None
-) -> list[str]:
+def _follow_late(slot: Slot, fence: Fence, record: SlotRecord, since: float | None = None) -> list[str]:
     remarks = []
     for place in list_places(slot.repository):
-        tree = Tree(slot, fence, place, old, new)
+        tree = Tree(slot, fence, place, record.old, record.new)
         if not place.top or not is_at(place, slot.target) or (since is not None and not _ended_late(tree, since)):
             continue
         if is_behind(tree, tree.git()) and not is_taken_back(tree):
-            begin(place)
+            slot.write_record(record)
             hold = follow(tree)
             remarks += [f"{hold.reason}: {place.top} is behind the branch"] if hold else []
-            begin(None)
     return remarks
 
 
@@ -233,30 +222,28 @@ def find_killed(repository: Repository, digest: str) -> Path | None:
 
 def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     git = fence.main()
-    admin = None if record.checkout is None else Path(record.checkout.git_dir)
-    remarks = _remove_locks(slot, record, admin)
+    trees = [Tree(slot, fence, place, record.old, record.new) for place in list_places(slot.repository)]
+    begun = [tree for tree in trees if tree.is_begun]
+    # a git that was killed alone may have left its lock where we have undone all else
+    at_target = [tree.path("HEAD.lock") for tree in trees if tree in begun or is_at(tree.checkout, slot.target)]
+    remarks = _remove_locks(slot, record, at_target)
     now = git.commit_of(slot.target)
     has_landed = now is not None and is_ancestor(git, record.new, now)
-    if record.checkout is not None and os.path.isdir(record.checkout.git_dir):
-        tree = Tree(slot, fence, record.checkout, record.old, record.new)
+    for tree in begun:
         foreign = mend(tree, has_landed=has_landed)
         what = "was changed while a landing was broken off; it stays"
-        remarks += [f"{record.checkout.top}: {name} {what}" for name in foreign]
-    for place in list_places(slot.repository):
-        give_back(place, slot.mark_path)
+        remarks += [f"{tree.top}: {name} {what}" for name in foreign]
     if has_landed:  # it may have been killed before it looked for late switches
-        remarks += look_after(slot, fence, record.old, record.new, 0.0, begin_record(slot, record))
+        remarks += look_after(slot, fence, record, 0.0)
         if Path(record.folder).parent.parent.is_dir():
             with closing(LandingLog(Path(record.folder))) as log:
-                log.note_moved(record.entries, record.old, record.new, record.target)
+                log.note_moved(record)
     return remarks
 
 
-def _remove_locks(slot: Slot, record: SlotRecord, admin: Path | None) -> list[str]:
+def _remove_locks(slot: Slot, record: SlotRecord, of_heads: Sequence[Path]) -> list[str]:
     """Take away locks of refs that git left when it was killed with us; name those that are not ours."""
-    paths = [slot.ref_path.with_name(f"{slot.ref_path.name}.lock")]
-    if admin is not None:
-        paths.append(admin / "HEAD.lock")
+    paths = [slot.ref_path.with_name(f"{slot.ref_path.name}.lock"), *of_heads]
     begun = slot.record_path.lstat().st_mtime
     remarks = []
     for path in paths:

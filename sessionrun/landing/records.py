@@ -175,7 +175,7 @@ class SlotRecord:
     """What the holder of a slot is about to do; durable before it is done.
 
     `new` is the commit that may land in place of `old`, `entries` has its tasks and their tips; `folder` is that
-    of the request, `checkout` the work tree that follows.
+    of the request.
     """
 
     session_id: str
@@ -184,7 +184,6 @@ class SlotRecord:
     old: str
     new: str
     entries: Mapping[str, str] = field(default_factory=dict)
-    checkout: Checkout | None = None
 
 
 class Landed(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, load_history
-from sessionrun.landing.moving import Begin, begin_record, look_after, look_back, move, name_left, recover
+from sessionrun.landing.moving import look_after, look_back, move, name_left, recover
 from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
@@ -165,7 +165,7 @@ class Turn:
     def _look_back(self) -> None:
         """A switch that read an old commit may have ended after all looks: so at both ends of a turn."""
         for landed in self._log.history.moves:
-            self._remarks += look_back(self._slot, self._fence, landed, self._begin(landed.old, landed.new))
+            self._remarks += look_back(self._slot, self._fence, self._record(landed.old, landed.new), landed.at)
 
     def _find_target(self) -> str:
         commit = self._git.commit_of(self._slot.target)
@@ -271,11 +271,11 @@ class Turn:
         if self._hold:
             return False
         self._pin(candidate)
-        begin = self._begin(old, candidate, chain, count)
-        moved = move(self._slot, self._fence, old, candidate, begin)
+        record = self._record(old, candidate, {link.entry.task: link.entry.tip for link in chain.links[:count]})
+        moved = move(self._slot, self._fence, record)
         if moved == "moved":
-            self._note_landed(chain, count, candidate)
-            self._remarks += look_after(self._slot, self._fence, old, candidate, self._request.late_s, begin)
+            self._note_landed(chain, count, record)
+            self._remarks += look_after(self._slot, self._fence, record, self._request.late_s)
             self._slot.clear_record()
             return True
         self._moves += 1
@@ -298,13 +298,12 @@ class Turn:
             return None
         return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
-    def _note_landed(self, chain: Chain, count: int, commit: str) -> None:
-        taken = {link.entry.task: link.entry.tip for link in chain.links[:count]}
-        self._log.note_moved(taken, chain.old, commit, self._slot.target)
-        for link in chain.links[:count]:
-            flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
-            remark = "its gates are flaky: red, then green on the same files" if flaky else ""
-            self._queue.decide(Fate(link.entry.task, "landed", reason=remark, commit=commit))
+    def _note_landed(self, chain: Chain, count: int, record: SlotRecord) -> None:
+        self._log.note_moved(record)
+        flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
+        remark = "its gates are flaky: red, then green on the same files" if flaky else ""
+        for task in record.entries:
+            self._queue.decide(Fate(task, "landed", reason=remark, commit=record.new))
 
     def _candidate(self, chain: Chain, count: int) -> str:
         """What lands with a prefix: the same commit that the gates saw."""
@@ -319,11 +318,10 @@ class Turn:
             self._slot.move_pin(self._git, sorted(pinned))
             self._pinned = pinned
 
-    def _begin(self, old: str, new: str, chain: Chain | None = None, count: int = 0) -> Begin:
-        links, request = chain.links[:count] if chain else [], self._request
-        taken = {link.entry.task: link.entry.tip for link in links}
-        record = SlotRecord(request.session_id, request.folder, request.target, old, new, taken)
-        return begin_record(self._slot, record)
+    def _record(self, old: str, new: str, entries: Mapping[str, str] | None = None) -> SlotRecord:
+        return SlotRecord(
+            self._request.session_id, self._request.folder, self._slot.target, old, new, entries or {}
+        )
 
     @property
     def _short(self) -> str:

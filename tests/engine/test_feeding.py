@@ -26,6 +26,7 @@ from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.landing.history import LandingLog
+from sessionrun.landing.records import SlotRecord
 from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
@@ -177,7 +178,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str
     task.landing = LandEntry("held", "dirty", "a file is in the way")
     session = SessionDir(made.root / "session-s")
     with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
-        log.note_moved({"t": tip}, "c8", "c9", "refs/heads/main")
+        log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": tip}))
     found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 

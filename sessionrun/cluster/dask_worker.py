@@ -49,9 +49,6 @@ CLOSE_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 60.0
 """Longer than any call may wait: the node knows better when a call has failed."""
 
-MOST_BYTES: Final = 1 << 28
-"""Longer is no frame of a node's: it carries a megabyte of output, and what it has to say."""
-
 _TASKS: Final[set[asyncio.Task[None]]] = set()
 
 
@@ -131,24 +128,23 @@ async def _carry(worker: Any, site: NodeSite) -> None:
             suppress(asyncio.IncompleteReadError, OSError),
         ):  # then its keeper starts another link
             while True:
-                number, content = json.loads(await reader.readuntil(b"\n"))
-                _keep(_call(worker, writer, number, content.encode()))
+                _keep(_call(worker, writer, *json.loads(await reader.readuntil(b"\n"))))
 
 
 async def _connect(site: NodeSite) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     folder = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
     try:  # by the descriptor, for the path of a socket may have 107 bytes only
         path = f"/proc/self/fd/{folder}/{SOCKET}" if os.path.isdir("/proc/self/fd") else site.path / SOCKET
-        return await asyncio.open_unix_connection(path, limit=MOST_BYTES)
+        return await asyncio.open_unix_connection(path, limit=1 << 28)  # no frame is as long
     finally:
         os.close(folder)
 
 
-async def _call(worker: Any, writer: asyncio.StreamWriter, number: int, content: bytes) -> None:
+async def _call(worker: Any, writer: asyncio.StreamWriter, number: int, content: str) -> None:
     """Carry one tick and its answer; without an answer an empty one, so that the node need not wait for it."""
     answer = b""
     try:
-        answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content), CALL_TIMEOUT_S)
+        answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content.encode()), CALL_TIMEOUT_S)
     except Exception as error:  # whatever the library raises: the call has failed
         say(f"tick {number}: {type(error).__name__}: {error}")
         await asyncio.sleep(AGAIN_S)

@@ -29,7 +29,7 @@ from sessionrun.cluster.messages import Message
 from sessionrun.cluster.node_directory import NodeSite, open_node, start_root
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import LeaseFile, boot_ns
-from sessionrun.keeper.wire import LENGTH, pack, unpack
+from sessionrun.keeper.wire import pack
 from sessionrun.store.logs import read_log
 
 PATIENT = Timers(tick=0.2)
@@ -134,13 +134,10 @@ class NodeUnderTest:
                 self.disconnect()
                 return
             self._incoming += chunk
-        while len(self._incoming) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(self._incoming)[0]
-            if len(self._incoming) < end:
-                break
-            tick, content = unpack(bytes(self._incoming[LENGTH.size : end]))
-            del self._incoming[:end]
-            self._take(int(tick), orjson.loads(content))
+        while b"\n" in self._incoming:
+            line, _, self._incoming = self._incoming.partition(b"\n")
+            tick, content = orjson.loads(line)
+            self._take(tick, orjson.loads(content))
         if self.head.has_news or self.permits.session_has_news(SID):
             self._call()
         if self._parked is not None:
@@ -158,10 +155,10 @@ class NodeUnderTest:
         self._parked = number, time.monotonic() + tick["wait"]
 
     def _answer(self, number: int, answer: Message) -> None:
-        content = orjson.dumps(answer)
+        content = orjson.dumps(answer).decode()
         with suppress(OSError):
             assert self._socket is not None
-            self._socket.sendall(pack((b"%d" % number, content)))
+            self._socket.sendall(pack((number, content)))
 
     def _connect(self) -> bool:
         self._socket, self._parked = socket.socket(socket.AF_UNIX), None

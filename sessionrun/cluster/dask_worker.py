@@ -7,6 +7,7 @@ third of the node's watchers: what still runs a second after the end of the leas
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
@@ -33,7 +34,7 @@ from sessionrun.cluster.node_directory import (
     stay_with_verb,
 )
 from sessionrun.keeper.lease import Watcher
-from sessionrun.keeper.wire import LENGTH, pack, say, unpack
+from sessionrun.keeper.wire import pack, say
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories
@@ -127,25 +128,24 @@ async def _carry(worker: Any, site: NodeSite) -> None:
             suppress(asyncio.IncompleteReadError, OSError),
         ):  # then its keeper starts another link
             while True:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                _keep(_call(worker, writer, *unpack(await reader.readexactly(length))))
+                _keep(_call(worker, writer, *json.loads(await reader.readuntil(b"\n"))))
 
 
 async def _connect(site: NodeSite) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     folder = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
     try:  # by the descriptor, for the path of a socket may have 107 bytes only
         path = f"/proc/self/fd/{folder}/{SOCKET}" if os.path.isdir("/proc/self/fd") else site.path / SOCKET
-        return await asyncio.open_unix_connection(path)
+        return await asyncio.open_unix_connection(path, limit=1 << 28)  # no frame is as long
     finally:
         os.close(folder)
 
 
-async def _call(worker: Any, writer: asyncio.StreamWriter, number: bytes, content: bytes) -> None:
+async def _call(worker: Any, writer: asyncio.StreamWriter, number: int, content: str) -> None:
     """Carry one tick and its answer; without an answer an empty one, so that the node need not wait for it."""
     answer = b""
     try:
-        answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content), CALL_TIMEOUT_S)
+        answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content.encode()), CALL_TIMEOUT_S)
     except Exception as error:  # whatever the library raises: the call has failed
-        say(f"tick {number.decode()}: {type(error).__name__}: {error}")
+        say(f"tick {number}: {type(error).__name__}: {error}")
         await asyncio.sleep(AGAIN_S)
-    writer.write(pack((number, answer)))
+    writer.write(pack((number, answer.decode())))

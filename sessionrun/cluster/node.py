@@ -27,7 +27,7 @@ from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.cluster.node_directory import JOBS, LEFT, SOCKET, NodeSite, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
 from sessionrun.keeper.lease import boot_ns
-from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, pack_job, say
+from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import JobLost
 from sessionrun.session.executor import Exit, NotSet, describe_end, read_frame
@@ -126,7 +126,7 @@ class LinkProcess:
                 replace_file(job.own_folder / FILLED, b"", durable=False)
             except OSError as error:
                 say(f"{job.job}: the reason of its end cannot be told: {error.strerror}")
-            self._keeper.send(b"T", job.job.encode(), b"1")
+            self._keeper.send("T", job.job, True)
 
     def _find_end(self) -> list[float]:
         """When this node ends by itself: nothing runs, and no worker has come for as long as a lease."""
@@ -136,7 +136,7 @@ class LinkProcess:
 
     def _end(self) -> NoReturn:
         """End, and the keeper and the root with this process; ends that no session has stay in their folders."""
-        self._keeper.send(b"Q")
+        self._keeper.send("Q")
         self._keeper.flush()
         sys.exit(0)
 
@@ -162,7 +162,7 @@ class LinkProcess:
         self._flying[tick["seq"]] = now + wait_s + self._link.timers.call_timeout - self._link.timers.tick
         self._waiting = None if self._has_news else tick["seq"]
         self._has_news = False
-        bridge.send(b"%d" % tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
+        bridge.send(tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}).decode())
         bridge.flush()
 
     def _make_chunks(self) -> list[Message]:
@@ -229,7 +229,7 @@ class LinkProcess:
             self._bridge, self._flying, self._alone_since = None, {}, time.monotonic()
             return
         for number, content in frames:
-            self._flying.pop(int(number), None)
+            self._flying.pop(number, None)
             answer = orjson.loads(content) if content else {"refused": None}
             if answer.get("refused"):
                 say(f"the cluster's scheduler refuses this node: {answer['refused']}")
@@ -241,26 +241,26 @@ class LinkProcess:
             replace_file(self._site.path / LEFT, b"", durable=False)
             self._end()
         if (lease := find_lease(answer)) is not None:
-            self._keeper.send(b"V", *(b"%d" % time_ns for time_ns in lease))
+            self._keeper.send("V", *lease)
         for name, order in answer["orders"].items():
             self._start(name, order)
         for name, level in answer["stop"]:
             job = self._jobs.get(name)
             if job is not None and job.end is None:
                 if level == ABANDON:
-                    self._keeper.send(b"O", name.encode())
+                    self._keeper.send("O", name)
                 else:
-                    self._keeper.send(b"T", name.encode(), b"1" if level == KILL else b"0")
+                    self._keeper.send("T", name, level == KILL)
         for name in answer["void"]:
             if name in self._jobs:
-                self._keeper.send(b"T", name.encode(), b"1")
+                self._keeper.send("T", name, True)
         for name, file, size in answer["wrote"]:
             if name in self._jobs:
                 self._jobs[name].note_written(file, size)
                 self._has_news = self._has_news or self._jobs[name].has_more
         known = [job for name in answer["ack"] if (job := self._jobs.pop(name, None)) is not None]
         for job in known:
-            self._keeper.send(b"A", job.job.encode())
+            self._keeper.send("A", job.job)
         self._keeper.flush()
         for job in known:
             self._folders.forget(job)
@@ -271,7 +271,7 @@ class LinkProcess:
             return
         try:
             self._jobs[name], process = self._folders.place(name, order)
-            self._keeper.send(*pack_job(process))
+            self._keeper.send("J", *process)
         except NotSet as fault:
             self._refuse(name, Exit(key_of(name), None, detail=str(fault)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -293,13 +293,13 @@ class LinkProcess:
         except EOFError:
             raise KeeperGone from None
         for fields in frames:
-            job = self._jobs.get(fields[1].decode())
+            job = self._jobs.get(fields[1])
             if job is None or job.end is not None:
                 continue
-            if fields[0] == b"O":
+            if fields[0] == "O":
                 job.over = True
                 continue
-            if fields[0] == b"P":
+            if fields[0] == "P":
                 job.begun_at = time.monotonic()
             for notice in read_frame(fields, key_of(job.job)):
                 if isinstance(notice, (Exit, JobLost)):

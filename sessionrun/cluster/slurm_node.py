@@ -149,7 +149,7 @@ class OneJob:
             except BlockingIOError:
                 pass
 
-    def _hear(self, *fields: bytes) -> None:
+    def _hear(self, *fields: object) -> None:
         """Take a frame of the keeper's code about the job: see `keeper.wire`."""
         for notice in read_frame([*fields], self._key):
             if isinstance(notice, (Exit, JobLost)):

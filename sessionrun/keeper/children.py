@@ -147,7 +147,7 @@ class Children:
         """Claim all of them durably, then start them; say of each what became of it."""
         for order in orders:
             if order.key in self.claimed:  # never twice, whichever supervisor asks
-                self._tell(b"D", order.key.encode())
+                self._tell("D", order.key)
         orders = [order for order in orders if order.key not in self.claimed]
         try:
             self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
@@ -167,7 +167,7 @@ class Children:
 
     def _refuse(self, orders: Sequence[JobOrder], reason: str) -> None:
         for order in orders:
-            self._tell(b"R", order.key.encode(), os.fsencode(reason))
+            self._tell("R", order.key, reason)
 
     def _spawn(self, order: JobOrder) -> str | None:
         """Start one; returns why it was refused, for no fault of its own."""
@@ -199,7 +199,7 @@ class Children:
         started = processes.start_time(pid, zombie=True) or 0
         self.add(Child(order.key, Identity(pid, started), marker, order.grace_s, keeps=order.keeps))
         self.note(make_record(SPAWNED, order.key, pid, started))
-        self._tell(b"P", order.key.encode(), b"%d" % pid, b"%d" % started, b"%d" % self._ledger.end)
+        self._tell("P", order.key, pid, started, self._ledger.end)
         return None
 
     def _not_started(self, order: JobOrder, error: OSError | ValueError) -> str | None:
@@ -208,7 +208,7 @@ class Children:
         if number in REFUSALS:
             return os.strerror(number)
         detail = _find_fault(order) or os.strerror(number)
-        self._tell(b"F", order.key.encode(), b"%d" % number, os.fsencode(detail), b"%d" % self._ledger.end)
+        self._tell("F", order.key, number, detail, self._ledger.end)
         return None
 
     def add(self, child: Child) -> None:
@@ -290,17 +290,14 @@ class Children:
 
     def _forget(self, child: Child) -> None:
         """Its end is told once all of its tree is gone."""
-        key = child.key.encode()
         left = self._note_left(child)
         self.note(make_record(LOST if child.status is None else GONE, child.key))
         del self.by_key[child.key]
         self.by_pid.pop(child.leader.pid, None)
         if child.status is None:
-            self._tell(b"L", key, b"%d" % self._ledger.end)
+            self._tell("L", child.key, self._ledger.end)
         else:
-            cpu = b"" if child.cpu_s is None else repr(child.cpu_s).encode()
-            words = [word for pair in left for word in pair]
-            self._tell(b"X", key, b"%d" % child.status, cpu, b"%d" % self._ledger.end, *words)
+            self._tell("X", child.key, child.status, child.cpu_s, self._ledger.end, left)
 
     def _note_left(self, child: Child) -> list[Left]:
         """Record once what a job that was not stopped leaves behind, before anything of it is stopped."""
@@ -312,7 +309,7 @@ class Children:
             stopped = name_stopped(child.stop.members) if child.stop is not None else []
             child.left = [*killed, *stopped][:MAX_LEFT]
         for how, command in child.left:
-            self.note(make_record(LEFT, child.key, how.decode(), command.hex()))
+            self.note(make_record(LEFT, child.key, how, command.encode().hex()))
         return child.left
 
     # --- stopping ---

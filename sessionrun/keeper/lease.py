@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.keeper.children import Children
 from sessionrun.store import processes
@@ -108,15 +108,15 @@ class Leased:
         children.may_start = lambda: self._lease.may_start(boot_ns())
         children.on_end = self._look_at_end
 
-    def take(self, fields: list[bytes]) -> None:
+    def take(self, fields: list[Any]) -> None:
         """Carry out a frame that only nodes know."""
         kind = fields[0]
-        if kind == b"V" and self._lease.renew(int(fields[1]), int(fields[2]), boot_ns()):
+        if kind == "V" and self._lease.renew(fields[1], fields[2], boot_ns()):
             self._file.write(self._lease)
-        elif kind == b"A":
-            self._children.note(make_record(ACKNOWLEDGED, fields[1].decode()))
-        elif kind == b"O":
-            self._end(fields[1].decode(), now=True)
+        elif kind == "A":
+            self._children.note(make_record(ACKNOWLEDGED, fields[1]))
+        elif kind == "O":
+            self._end(fields[1], now=True)
 
     def _look_at_end(self, key: str, status: int) -> None:
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
@@ -146,7 +146,7 @@ class Leased:
     def _note_over(self, key: str) -> None:
         self._over.add(key)
         self._children.note(make_record(OVER, key))
-        self._tell(b"O", key.encode())
+        self._tell("O", key)
 
     def next_time(self) -> float | None:
         """When to look again (monotonic); None while no job runs."""

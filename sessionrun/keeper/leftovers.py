@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from sessionrun.store import processes
 from sessionrun.store.logs import KILLED, STOPPED
 
-Left = tuple[bytes, bytes]
+Left = tuple[str, str]
 """How it ended, `STOPPED` or `KILLED`, and its command."""
 
 MAX_LEFT: Final = 8
@@ -59,7 +59,7 @@ class Deaths:
         """
         sole = len(leaders) == 1
         return [
-            (KILLED, death.command)
+            (KILLED, death.command.decode("utf-8", "replace"))
             for death in self._recent
             if ended_at is not None and death.at > ended_at - AROUND_S
             if death.session == leader or (sole and death.session not in leaders)
@@ -70,4 +70,4 @@ def name_stopped(members: Iterable[processes.Identity]) -> list[Left]:
     """What we are about to stop of a job that has ended; of a tree its top alone, and not the walls around it."""
     pids = {member.pid for member in members if processes.session_and_name(member.pid)[1] != WALLS}
     tops = [pid for pid in sorted(pids) if processes.parent_of(pid) not in pids]
-    return [(STOPPED, processes.command_of(pid)[:MAX_COMMAND]) for pid in tops]
+    return [(STOPPED, processes.command_of(pid)[:MAX_COMMAND].decode("utf-8", "replace")) for pid in tops]

@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
 from sessionrun.keeper.children import Children
-from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Connection, say, unpack_job
+from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Connection, JobOrder, say
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
@@ -115,8 +115,7 @@ class Keeper:
         the keeper that said it dead: another supervisor may have acted in between.
         """
         self._supervisor.greeted = True
-        numbers = self._me.pid, self._me.started, self._ledger.end
-        self._tell(b"H", *(b"%d" % number for number in numbers))
+        self._tell("H", self._me.pid, self._me.started, self._ledger.end)
 
     def _turn(self) -> None:
         if self._children.has_backlog:
@@ -135,21 +134,21 @@ class Keeper:
         batch, stops = [], []
         for fields in self._supervisor.receive():
             kind = fields[0]
-            if kind in (b"J", b"K"):
-                batch.append(unpack_job(fields))
-            elif kind == b"T":
+            if kind == "J":
+                batch.append(JobOrder(*fields[1:]))
+            elif kind == "T":
                 stops.append(fields)
-            elif kind == b"H":
+            elif kind == "H":
                 self._say_hello()
-            elif kind == b"Q":
+            elif kind == "Q":
                 self._quit_by = time.monotonic() + QUIT_TIMEOUT_S
                 self._supervisor.is_wanted = False
             elif self._leased is not None:
                 self._leased.take(fields)
         if batch:
             self._children.start(batch)
-        for fields in stops:  # the job may be one of those
-            self._children.stop(fields[1].decode(), now=fields[2] == b"1")
+        for _, key, now in stops:  # the job may be one of those
+            self._children.stop(key, now=now)
 
     def _is_done(self) -> bool:
         if self._children.by_key:
@@ -181,7 +180,7 @@ class Keeper:
         for pidfd in ready.intersection(self._adopted.pidfds):
             self._adopted.ended(pidfd)
 
-    def _tell(self, *fields: bytes) -> None:
+    def _tell(self, *fields: object) -> None:
         self._supervisor.send(*fields)
 
 
@@ -290,7 +289,7 @@ class SupervisorProcess:
             return False
         return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
-    def receive(self) -> list[list[bytes]]:
+    def receive(self) -> list[list[Any]]:
         """The frames that it has sent."""
         if self._connection is None:
             return []
@@ -300,10 +299,10 @@ class SupervisorProcess:
             self._connection.close()
             self._connection = None
             return []
-        self._heard = self._heard or any(fields[0] not in (b"H", b"T") for fields in frames)
+        self._heard = self._heard or any(fields[0] not in ("H", "T") for fields in frames)
         return frames
 
-    def send(self, *fields: bytes) -> None:
+    def send(self, *fields: object) -> None:
         """Queue a frame; until a supervisor is greeted it is dropped, for that one reads the ledger."""
         if self._connection is not None and self.greeted:
             self._connection.send(*fields)

@@ -2,12 +2,10 @@
 
 A line for the session's log is written here, too.
 
-A frame is its length (4 bytes) and its fields, each again with its length before it: arguments and paths may hold
-any byte.  The first field is the kind:
+A frame is a line: a list in JSON, which escapes what is not UTF-8.  Its first field is the kind:
 
-    to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
-                        K key grace cwd stdin stdout stderr argc argv... env...    the same; its leftovers are kept
-                        T key now              stop its tree; now = 1: without grace
+    to the keeper       J order...             start a job: the fields of a `JobOrder`
+                        T key now              stop its tree; now: without grace
                         H                      asks for a hello, once the session's lock is held
                         Q                      the session has ended
                         V until grace          of a node: its lease (nanoseconds of CLOCK_BOOTTIME)
@@ -15,7 +13,7 @@ any byte.  The first field is the kind:
                         A key                  of a node: its end is known to its session
     to the supervisor   H pid started ledger   hello: all up to this offset of the ledger is to be read there
                         P key pid started ledger       the process exists
-                        X key status cpu ledger [how command]...   it and its tree ended; how, command: left over
+                        X key status cpu ledger left    it and its tree ended; left: how and command of each
                         F key errno detail ledger      it could not be started
                         R key reason           refused for now, and certainly not started
                         L key ledger           its end was not seen
@@ -25,15 +23,14 @@ any byte.  The first field is the kind:
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-import struct
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16
 
 
@@ -54,38 +51,9 @@ class JobOrder(NamedTuple):
     keeps: bool = False
 
 
-def pack(fields: Iterable[bytes]) -> bytes:
+def pack(fields: Iterable[object]) -> bytes:
     """One frame."""
-    body = b"".join([part for field in fields for part in (LENGTH.pack(len(field)), field)])
-    return LENGTH.pack(len(body)) + body
-
-
-def unpack(body: bytes) -> list[bytes]:
-    """The fields of a frame without its length."""
-    fields = []
-    position = 0
-    while position < len(body):
-        (length,) = LENGTH.unpack_from(body, position)
-        position += LENGTH.size
-        fields.append(body[position : position + length])
-        position += length
-    return fields
-
-
-def pack_job(order: JobOrder) -> list[bytes]:
-    """The fields of a J frame; K of a job whose leftovers are kept."""
-    places = (order.cwd, order.stdin, order.stdout, order.stderr)
-    env = [word for pair in order.env.items() for word in pair]
-    words = (order.key, repr(order.grace_s), *places, str(len(order.argv)), *order.argv, *env)
-    return [b"K" if order.keeps else b"J", *map(os.fsencode, words)]
-
-
-def unpack_job(fields: list[bytes]) -> JobOrder:
-    """Read what `pack_job` wrote."""
-    key, grace, cwd, stdin, stdout, stderr, count, *rest = map(os.fsdecode, fields[1:])
-    argv, env = rest[: int(count)], rest[int(count) :]
-    named = dict(zip(env[::2], env[1::2], strict=True))
-    return JobOrder(key, float(grace), cwd, stdin, stdout, stderr, argv, named, keeps=fields[0] == b"K")
+    return json.dumps([*fields]).encode() + b"\n"
 
 
 class Connection:
@@ -94,7 +62,7 @@ class Connection:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         end.setblocking(False)
-        self._incoming = bytearray()
+        self._incoming = b""
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
@@ -106,7 +74,7 @@ class Connection:
         """Whether something waits to be sent: `flush` once the socket can be written."""
         return bool(self._outgoing)
 
-    def send(self, *fields: bytes) -> None:
+    def send(self, *fields: object) -> None:
         """Queue a frame; `flush` sends it."""
         self._outgoing += pack(fields)
 
@@ -128,39 +96,25 @@ class Connection:
                 return
             del self._outgoing[:sent]
 
-    def receive(self) -> list[list[bytes]]:
+    def receive(self) -> list[list[Any]]:
         """The frames that have come in whole.
 
         Raises:
             EOFError: the peer is gone, and all it had sent was returned before; half a frame is never one.
         """
-        closed = False
-        while True:
+        chunks, closed = [self._incoming], False
+        while not closed:
             try:
-                chunk = self._socket.recv(_CHUNK)
+                chunks.append(self._socket.recv(_CHUNK))
+                closed = not chunks[-1]
             except BlockingIOError:
                 break
             except OSError:
-                chunk = b""
-            if not chunk:
                 closed = True
-                break
-            self._incoming += chunk
-        frames = list(self._cut())
-        if closed and not frames:
+        *lines, self._incoming = b"".join(chunks).split(b"\n")
+        if closed and not lines:
             raise EOFError("the other side is gone")
-        return frames
-
-    def _cut(self) -> Iterable[list[bytes]]:
-        position = 0
-        while len(self._incoming) - position >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(self._incoming, position)
-            end = position + LENGTH.size + length
-            if len(self._incoming) < end:
-                break
-            yield unpack(bytes(self._incoming[position + LENGTH.size : end]))
-            position = end
-        del self._incoming[:position]
+        return [json.loads(line) for line in lines]
 
     def close(self) -> None:
         """Give up the socket."""

@@ -46,12 +46,9 @@ class Exit:
     left: tuple[Leftover, ...] = ()
 
 
-def name_left(left: Iterable[tuple[bytes, bytes]]) -> tuple[Leftover, ...]:
+def name_left(left: Iterable[tuple[str, str]]) -> tuple[Leftover, ...]:
     """What the keeper says that a job left, in words."""
-    return tuple(
-        Leftover(command.decode("utf-8", "replace"), KILLED_BY_AGENT if how == KILLED else STOPPED_BY_US)
-        for how, command in left
-    )
+    return tuple(Leftover(command, KILLED_BY_AGENT if how == KILLED else STOPPED_BY_US) for how, command in left)
 
 
 REFUSED_RETRY_S: Final = 1.0
@@ -60,23 +57,24 @@ UNSEEN: Final = "its end was not seen: the process that had started it was dead 
 Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
 
 
-def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
+def read_frame(fields: list[Any], key: JobKey) -> list[Notice]:
     """Return the notices of a job that a frame of the keeper holds (see `keeper.wire`)."""
     kind, rest = fields[0], fields[2:]
-    if kind == b"P":
-        return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
-    if kind == b"X":
-        left = name_left(zip(rest[3::2], rest[4::2], strict=True))
-        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None, left=left)]
-    if kind == b"F":
-        return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
-    if kind == b"L":
+    if kind == "P":
+        return [JobStarted(key, *rest)]
+    if kind == "X":
+        status, cpu_s, ledger, left = rest
+        return [Exit(key, status, ledger, cpu_s, left=name_left(left))]
+    if kind == "F":
+        number, detail, ledger = rest
+        return [Exit(key, None, ledger, errno=number, detail=detail)]
+    if kind == "L":
         return [JobLost(key, "lost", UNSEEN, gone=True)]
-    if kind == b"R":
-        reason = rest[0].decode("utf-8", "replace")
+    if kind == "R":
+        reason = rest[0]
         hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)
         return [hold, JobLost(key, "void", reason, counts=False)]
-    if kind == b"D":
+    if kind == "D":
         return [JobLost(key, "lost", "its start was claimed before, and nothing more is known of it")]
     return []
 

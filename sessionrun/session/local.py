@@ -9,9 +9,9 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sessionrun.keeper.wire import Connection, pack_job
+from sessionrun.keeper.wire import Connection
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, parse_job_key
@@ -52,14 +52,14 @@ class LocalExecutor:
         notices: list[Notice] = []
         for job in jobs:
             try:
-                self._connection.send(*pack_job(fill_in(as_order(job))))
+                self._connection.send("J", *fill_in(as_order(job)))
             except NotSet as fault:
                 notices.append(Exit(job.key, None, detail=str(fault)))
         self._connection.flush()
         return notices
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        self._connection.send(b"T", key.text().encode(), b"1" if now else b"0")
+        self._connection.send("T", key.text(), now)
         self._connection.flush()
 
     def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
@@ -75,12 +75,12 @@ class LocalExecutor:
         notices: list[Notice] = []
         frames, self._early = [*self._early, *self._receive()], []
         for fields in frames:
-            notices += read_frame(fields, parse_job_key(fields[1].decode()))
+            notices += read_frame(fields, parse_job_key(fields[1]))
         return notices
 
     def close(self) -> None:
         """See `Executor.close`: the session has ended, so the keeper may leave."""
-        self._connection.send(b"Q")
+        self._connection.send("Q")
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._connection.flush()
         while self._connection.has_more and time.monotonic() < deadline:
@@ -90,14 +90,14 @@ class LocalExecutor:
             self._connection.flush()
         self._connection.close()
 
-    def _receive(self) -> list[list[bytes]]:
+    def _receive(self) -> list[list[Any]]:
         try:
             return self._connection.receive()
         except EOFError:
             raise KeeperGone from None
 
 
-def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
+def greet(connection: Connection) -> tuple[int, int, int, list[list[Any]]]:
     """The keeper's pid and start time, an offset of the ledger, and frames that came with the hello.
 
     All that the ledger says up to the offset is to be read there; what comes after it comes from the keeper.
@@ -106,7 +106,7 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
     Raises:
         KeeperGone: it is dead.
     """
-    connection.send(b"H")
+    connection.send("H")
     connection.flush()
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
@@ -115,7 +115,7 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
         frames = connection.receive()
     except EOFError:
         raise KeeperGone from None
-    if not frames or frames[0][0] != b"H":
+    if not frames or frames[0][0] != "H":
         raise KeeperGone
-    pid, started, offset = map(int, frames[0][1:])
+    _, pid, started, offset = frames[0]
     return pid, started, offset, frames[1:]

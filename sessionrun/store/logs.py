@@ -59,8 +59,8 @@ ACKNOWLEDGED: Final = "A"
 _FLAGS: Final = {GONE: "gone", LOST: "lost", OVER: "over", ACKNOWLEDGED: "acked"}
 OF_JOBS: Final = (CLAIMED, TRIED, SPAWNED, EXITED, LEFT, FAILED, *_FLAGS)
 
-STOPPED: Final = b"s"
-KILLED: Final = b"k"
+STOPPED: Final = "s"
+KILLED: Final = "k"
 
 
 class LedgerJob:
@@ -87,7 +87,7 @@ class LedgerJob:
         self.pid_ns = pid_ns
         self.tried = self.lost = self.gone = self.over = self.acked = False
         self.grace_s = 3.0
-        self.left: list[tuple[bytes, bytes]] = []
+        self.left: list[tuple[str, str]] = []
         self.pid: int | None = None
         self.started: int | None = None
         self.wait_status: int | None = None
@@ -149,7 +149,7 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         job.tried = True
         job.grace_s = float(words[1])
     elif kind == LEFT:
-        job.left.append((words[1].encode(), bytes.fromhex(words[2])))
+        job.left.append((words[1], bytes.fromhex(words[2]).decode("utf-8", "replace")))
     elif kind == SPAWNED:
         job.pid, job.started = int(words[1]), int(words[2])
     elif kind == EXITED:

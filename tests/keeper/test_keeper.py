@@ -23,7 +23,7 @@ import pytest
 from conftest import eventually, is_gone, slow
 
 from sessionrun.keeper.loop import LONG_LIFE_S, Keeper, SupervisorProcess
-from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack, pack_job
+from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
@@ -459,7 +459,7 @@ def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_pa
     place = str(directory)
     argv = ["/bin/sh", "-c", "exit 3"]
     order = JobOrder("a/1/1/work/1", 1.0, place, "", f"{place}/out", f"{place}/err", argv, {})
-    end.sendall(pack(pack_job(order)))
+    end.sendall(pack(("J", *order)))
     try:
         eventually(lambda: any(b"Z a/1" in line for line in read_log(directory / "ledger").payloads))
         executor = LocalExecutor(end)
@@ -524,12 +524,12 @@ children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, "", null, null, ["/bi
 for child in children.by_key.values():
     os.waitid(os.P_PID, child.leader.pid, os.WEXITED | os.WNOWAIT)
 children.reap()
-assert told.count(b"X") == 1, told
+assert told.count("X") == 1, told
 until = children.next_time()
 assert until is not None, "it would sleep for ever"
 time.sleep(max(0.0, until - time.monotonic()))
 children.reap()
-assert told.count(b"X") == 2, told
+assert told.count("X") == 2, told
 assert children.next_time() is None
 """
 
@@ -563,7 +563,7 @@ if kind == "lives":
     if (place / "starts").stat().st_size == 12:
         executor.close()
 if kind == "stops what is not there":
-    executor._connection.send(b"T", b"none", b"1")
+    executor._connection.send("T", "none", True)
     executor._connection.flush()
 if kind == "killed":
     os.kill(os.getpid(), signal.SIGKILL)

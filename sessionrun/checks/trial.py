@@ -18,7 +18,6 @@ from sessionrun.checks.running import Shell
 from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.git.repository import ignore_words
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
@@ -109,10 +108,9 @@ class Trials:
     def _open(self, commit: str) -> Iterator[Path]:
         """The room, with what the task's worktree was given beside its commit."""
         workspace = self.request.workspace
-        ignore = ignore_words(workspace.repository, self.folder)
         with self.open_room(commit) as room:
             with self.as_user():
-                bring_files(self.fence.main(), workspace, room, ignore, in_room=True)
+                bring_files(self.fence.main(), workspace, room, in_room=True)
             yield room
 
     @contextmanager

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 from sessionrun.git.clone import open_room
 from sessionrun.git.git import Git
 from sessionrun.git.links import find_name, leads_out
-from sessionrun.git.repository import ignore_words, included_files
+from sessionrun.git.private import open_fence
+from sessionrun.git.repository import included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository, is_path
@@ -36,9 +37,10 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def list_included(repository: Repository, folder: Path) -> list[str]:
-    """The files that `.worktreeinclude` names; git's rules may lie in `folder`.  SessionrunError: too big."""
+    """The files that `.worktreeinclude` names; git has a directory in `folder`.  SessionrunError: too big."""
     top = Path(repository.top)
-    names = included_files(Git(top, limit_s=None), top, ignore_words(repository, folder))
+    with open_fence(repository, folder, limit_s=None) as fence:
+        names = included_files(fence.main())
     size = sum((top / name).lstat().st_size for name in names)
     if size > MAX_BYTES:
         raise SessionrunError(

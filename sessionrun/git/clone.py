@@ -208,7 +208,6 @@ def keep_room(fence: Fence, path: Path, commit: str) -> Git:
 
     What git ignores stays, so that a build there need not begin anew.  If the room is damaged, it is made anew.
     """
-    (fence.common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     make_directories(path, 0o700)
     try:
         return _renew(fence, path, commit)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.places import Repository
 from sessionrun.store.files import expand_path, replace_file
 
 HIDDEN: Final = "hidden-links"
@@ -39,12 +40,13 @@ def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
     return f"{link} and {twin} would both be {name} in the worktree" if twin is not None else None
 
 
-def write_hidden(top: str, links: Iterable[str], rules: str, folder: Path) -> None:
+def write_hidden(repository: Repository, links: Iterable[str], folder: Path) -> None:
     """Leave rules that ignore what git ignores anyway, and the links that lead out; nothing where none does."""
+    top = repository.top
     out = [find_name(top, link) for link in links if leads_out(top, link)]
     if out:
         lines = [
-            rules,
+            repository.excludes,
             *("/" + "".join(f"\\{char}" if char in "\\*?[ " else char for char in name) for name in out),
         ]
         replace_file(folder / HIDDEN, ("\n".join(lines) + "\n").encode(), durable=False)

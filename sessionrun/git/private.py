@@ -74,6 +74,7 @@ def open_fence(
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
         common = Path(made)
         furnish(common, common_dir, settings)
+        (common / "info" / "exclude").write_text(repository.excludes, encoding="utf-8")
         yield Fence(repository, settings, common, limit_s)
 
 

@@ -5,7 +5,7 @@ The user's rules of what is ignored are read at the launch, and hold for all wor
 A ``.gitignore`` is work like any other file, and each worktree has its own.  The two other sources,
 ``info/exclude`` and the file that ``core.excludesFile`` names, are shared by all worktrees: a task that changed
 them would make git overlook new files, its own and those of other tasks, which would then go with their
-worktrees.  So they are read once, into the spec, and git is told to use that copy.
+worktrees.  So they are read once, into the spec, and our git has that copy (see `git.private`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ from sessionrun.git.git import MINIMUM, Git, GitError, version
 from sessionrun.git.private import is_promise, read_settings
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
-from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
+from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.index import find_cache_folder
-
-RULES: Final = "ignore-rules"
-"""File in a job's folder: the copy, while git reads it."""
 
 
 def hide_name(common_dir: Path, name: str) -> None:
@@ -44,22 +41,15 @@ def hide_name(common_dir: Path, name: str) -> None:
             stream.write(line)
 
 
-def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
-    """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`."""
-    path = folder.absolute() / RULES
-    replace_file(path, repository.excludes.encode(), durable=False)
-    return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
-
-
 INCLUDE_FILE: Final = ".worktreeinclude"
 
 
-def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
-    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
-    if not (top / INCLUDE_FILE).is_file():
+def included_files(git: Git) -> list[str]:
+    """Ignored files of the checkout where git works that `.worktreeinclude` (as gitignore(5)) asks for."""
+    if not (git.directory / INCLUDE_FILE).is_file():
         return []
     wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
+    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"))
     return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
@@ -113,7 +103,7 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
         if not entry.startswith((b"040000 ", b"160000 ")):
             missing.add(folder)
     if missing:
-        brought = included_files(git, git.directory, ("--exclude-standard",))
+        brought = included_files(git)
         missing -= {folder for folder in missing if any(name.startswith(f"{folder}/") for name in brought)}
     return missing
 

@@ -24,7 +24,6 @@ from sessionrun.git.clone import keep_room
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import ignore_words
 from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
 from sessionrun.model.frozen import frozen
 from sessionrun.session.launch import CALLER_S_REPOSITORY
@@ -92,8 +91,7 @@ class GateRoom:
     def _make_room(self, commit: str) -> Git:
         git = keep_room(self.fence, self.path, commit)
         given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
-        ignore = ignore_words(self.fence.repository, self.folder / WORK)
-        bring_files(self.fence.main(), given, self.path, ignore, in_room=True)
+        bring_files(self.fence.main(), given, self.path, in_room=True)
         return git
 
     def _lay_over(self, git: Git, names: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None
     if any({row[1:7], row[8:14]} & {"120000", "160000"} for row in modes):
         raise DoesNotApply("it changes a symbolic link or a submodule")
     tracked = set(index.names("ls-tree", "-r", "-z", "--name-only", before))
-    ignored = set(index.names("ls-files", "-z", "--cached", "--ignored", *site.ignore))
+    ignored = set(index.names("ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
     for name in names:
         if name in ignored and name not in tracked:
             raise DoesNotApply(f"{name} is ignored by git: no work is kept there")

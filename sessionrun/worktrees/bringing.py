@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -24,30 +23,27 @@ def kept_path(top: Path, owner: str) -> Path:
     return top.parent / KEPT / sha256(os.fsencode(owner)).hexdigest()[:16]
 
 
-def find_included(git: Git, request: WorkspaceRequest, ignore: Sequence[str]) -> tuple[Path, list[str]]:
+def find_included(git: Git, request: WorkspaceRequest) -> tuple[Path, list[str]]:
     """The directory that has the included files, and their names: the checkout, or on a node what was sent."""
     top = Path(request.repository.top)
     if request.upstream is not None:  # a mirror has no files
         return top, []
     kept = kept_path(top, request.owner)
     if not kept.is_dir():
-        return top, included_files(git, top, ignore)
+        return top, included_files(git)
     found = [Path(place, name) for place, _, names in os.walk(kept) for name in names]
     return kept, sorted(str(path.relative_to(kept)) for path in found)
 
 
-def bring_files(
-    git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str], *, in_room: bool = False
-) -> None:
+def bring_files(git: Git, request: WorkspaceRequest, path: Path, *, in_room: bool = False) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout.
 
     Args:
         git: in the user's checkout.
         path: the worktree or, with `in_room`, a clean room: there files of the work stay where a link would be.
-        ignore: as of `ignore_words`.
     """
     top = Path(request.repository.top)
-    origins, included = find_included(git, request, ignore)
+    origins, included = find_included(git, request)
     for name in included:
         if not os.path.lexists(path / name) and _is_inside(path / name, path):
             (path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ def write_worktree(site: Site) -> Written:
     head = _read_head(git, site.place)
     problems = _find_off_branch(git, head, site.place)
     index = git.with_index(site.folder / "park-index")
-    seen, unmerged = _look(index, head, site.ignore)
+    seen, unmerged = _look(index, head)
     names, why = _choose_work(index.directory, seen, site.brought)
     problems += [*unmerged, *why, *find_repositories(site, seen.gitlinks)]
     problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
@@ -222,7 +222,7 @@ class _Seen(NamedTuple):
     unmerged: bool
 
 
-def _look(index: Git, head: Head, ignore: Sequence[str]) -> tuple[_Seen, list[str]]:
+def _look(index: Git, head: Head) -> tuple[_Seen, list[str]]:
     """What lies in the worktree, by a private index, and whether a merge is unfinished.
 
     The index knows the files' stat data, so that only what changed is read.  Flags by which an agent may have
@@ -231,19 +231,19 @@ def _look(index: Git, head: Head, ignore: Sequence[str]) -> tuple[_Seen, list[st
     assert index.index is not None
     index.index.unlink(missing_ok=True)
     copy_index(index, head.commit)
-    seen = _list(index, ignore)
+    seen = _list(index)
     if seen.unmerged:
         index("read-tree", head.commit)
-        return _list(index, ignore), ["a merge was left unfinished"]
+        return _list(index), ["a merge was left unfinished"]
     if shown := [name for name in seen.hidden if os.path.lexists(index.directory / name)]:
         _show(index, shown)
-        seen = _list(index, ignore)
+        seen = _list(index)
     return seen, []
 
 
-def _list(index: Git, ignore: Sequence[str]) -> _Seen:
-    words = ("-v", "--stage", "--others", "--modified", "--deleted")
-    lines, closed = index.list_files(*words, *ignore)
+def _list(index: Git) -> _Seen:
+    words = ("-v", "--stage", "--others", "--exclude-standard", "--modified", "--deleted")
+    lines, closed = index.list_files(*words)
     seen = _Seen([], [], closed, [], any(line[0] in "Mm" for line in lines))
     for line in lines:
         tag, name = line[0], line[2:]

@@ -27,7 +27,6 @@ from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.git.clone import make_excerpt, open_clean_room
 from sessionrun.git.private import open_fence
-from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start, Upstream
@@ -281,7 +280,7 @@ def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
             whole = add_tests(main, commit, commit, patch.encode("utf-8", "surrogateescape"), folder)
             with open_clean_room(fence, request.owner, whole, objects) as top:
                 if not patch:  # a clean room for tests gets nothing beside them
-                    bring_files(fence.main(), request, top, ignore_words(repository, folder), in_room=True)
+                    bring_files(fence.main(), request, top, in_room=True)
                 yield top
 
 

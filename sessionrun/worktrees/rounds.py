@@ -173,7 +173,7 @@ def _unlock(git: Git) -> None:
 def _remove_new_files(site: Site) -> None:
     """Remove what git neither tracks nor ignores, and the directories that are empty then."""
     top = site.git.directory
-    for name in site.git.names("ls-files", "-z", "--others", *site.ignore):
+    for name in site.git.names("ls-files", "-z", "--others", "--exclude-standard"):
         path = top / name
         if name.endswith("/") or site.brought.has(name, path) or not os.path.lexists(path):
             continue

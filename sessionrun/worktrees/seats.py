@@ -22,7 +22,7 @@ import orjson
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import RULES, hide_name, ignore_words, included_files
+from sessionrun.git.repository import hide_name, included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
@@ -106,8 +106,7 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
 
         own = open_apart(fence, of_no_task, path, git)
         git, folder = own.git, own.scratch
-    ignore = ignore_words(fence.repository, folder)
-    written = write_worktree(Site(fence, git, of_no_task, Brought(path), ignore, folder, own))
+    written = write_worktree(Site(fence, git, of_no_task, Brought(path), folder, own))
     # HEAD is on no branch; but in a git directory apart it is
     return written.tree == written.head.tree and len(written.problems) == int(own is None)
 
@@ -203,7 +202,7 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     Returns the claim of the seat that is ready.
     """
     try:
-        _set_back(fence, request, claim, folder)
+        _set_back(fence, request, claim)
         return claim
     except (GitError, OSError) as error:
         if getattr(error, "signal", None):
@@ -216,11 +215,11 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
                 write_mark(admin, FREE, claim.base_commit, request.session_id, " ".join(str(error).split()))
             drop_branch(fence.main(), request.repository, claim)
             claim = take_seat(fence, request, folder, claim.taken_up or claim.base_commit)
-    _set_back(fence, request, claim, folder)
+    _set_back(fence, request, claim)
     return claim
 
 
-def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
+def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     path = Path(claim.worktree)
     admin = need_admin(request.repository, path)
     git = fence.inside(path, admin)
@@ -240,9 +239,8 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
         from sessionrun.worktrees.own import check_out  # only walled tasks need it
 
         git = check_out(fence, replace(request, place=claim.place), path, before)
-    (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())
     git("clean", "-ffdq")
-    _make_room(fence.main(), git, request, folder)
+    _make_room(fence.main(), git, request)
 
 
 def _empty_submodules(git: Git) -> None:
@@ -254,11 +252,9 @@ def _empty_submodules(git: Git) -> None:
             (git.directory / name).mkdir()
 
 
-def _make_room(main: Git, git: Git, request: WorkspaceRequest, folder: Path) -> None:
+def _make_room(main: Git, git: Git, request: WorkspaceRequest) -> None:
     """Delete what git ignores in the place of links, and of files that are copied: they are brought again."""
-    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={folder.absolute() / RULES}")
-    names = [*find_links(request), *included_files(main, Path(request.repository.top), ignore)]
-    for name in names:
+    for name in (*find_links(request), *included_files(main)):
         if os.path.lexists(git.directory / name) and not is_tracked(git, name, "HEAD"):
             remove_entry(git.directory / name)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
@@ -19,7 +19,6 @@ import orjson
 from sessionrun.git.git import Git
 from sessionrun.git.links import find_name
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.git.repository import ignore_words
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
@@ -78,7 +77,6 @@ class Site:
     Attributes:
         git: in the worktree; of a walled task inside of walls, in a git directory of its own.
         request: whose it is; its place names branch and base commit.
-        ignore: arguments for ``git ls-files`` that say what is ignored.
         folder: for a private index.
         own: the git directory of a walled task; None: it has no walls.
     """
@@ -87,7 +85,6 @@ class Site:
     git: Git
     request: WorkspaceRequest
     brought: Brought
-    ignore: Sequence[str]
     folder: Path
     own: Own | None = None
 
@@ -147,18 +144,17 @@ def find_site(
 
     `opens` makes the git directory of a walled task that serves for its files; None: its own.
     """
-    git, ignore, own = find_git(fence, request, path), ignore_words(request.repository, folder), None
+    git, own = find_git(fence, request, path), None
     if request.walls is not None:
         from sessionrun.worktrees.own import open_own  # only walled tasks need it
 
         own = (opens or open_own)(fence, request, path, git)
         git, folder = own.git, own.scratch
-    origins, files = find_included(fence.main(), request, ignore)
+    origins, files = find_included(fence.main(), request)
     place = request.place
     ours = place is not None and place.seat is not None and not is_tracked(git, TASK_FILE, place.base_commit)
     brought = Brought(origins, find_links(request), frozenset(files), frozenset({TASK_FILE} if ours else ()))
-    words = ignore if own is None else ignore_words(request.repository, folder)
-    return Site(fence, git, request, brought, words, folder, own)
+    return Site(fence, git, request, brought, folder, own)
 
 
 def find_links(request: WorkspaceRequest) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,6 @@ import orjson
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.git.repository import RULES, ignore_words
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
@@ -106,10 +105,9 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         base = find_mend_base(fence, request, request.mend, folder)
     else:
         base = find_base(fence, request, folder)
-    ignore = ignore_words(repository, folder)
     claim = _find_claim(fence, request, folder, base)
     try:
-        return _furnish(fence, request, claim, folder, ignore).place
+        return _furnish(fence, request, claim, folder).place
     except (SessionrunError, OSError):
         claim = load_claim(folder) or claim  # of another seat, if the first could not be made ready
         with register_lock(repository):
@@ -133,7 +131,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
 
 
-def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> Claim:
+def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
     """Put into the worktree what the task begins with; the claim of the worktree that has it."""
     _sync_claim(claim, folder)
     if claim.seat is None:
@@ -142,8 +140,8 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
         claim = make_ready(fence, request, claim, folder)
         _sync_claim(claim, folder)
     path = Path(claim.worktree)
-    bring_files(fence.main(), request, path, ignore)
-    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    bring_files(fence.main(), request, path)
+    write_hidden(request.repository, request.links, folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
     check_answer(path, need_admin(fence.repository, path))
@@ -259,7 +257,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     if parked.rescue is None:
         site.settle_index(parked.commit)
     begin = parked.commit if parked.rescue is None else git.line("rev-parse", "HEAD")
-    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    write_hidden(request.repository, request.links, folder)
     return replace(claim.place, taken_up=begin)
 
 

@@ -18,7 +18,7 @@ from test_worktrees import by_id, finish, project, start, wait
 from sessionrun.git.git import ENVIRONMENT, Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import furnish, open_fence, read_settings
-from sessionrun.git.repository import find_repository, ignore_words
+from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.worktrees.findings import sweep_repository
@@ -344,10 +344,10 @@ def test_the_copy_ignores_what_git_ignores(project: Project) -> None:
     for name in ("a.o", "keep.o", "build/z", "#odd", "sub/a.c", "sub/b.c", "sub/a.x", "b.x", "space ", "plain"):
         (project.top / name).parent.mkdir(exist_ok=True)
         (project.top / name).write_text("")
-    words = ignore_words(project.repository(), project.folder())
-    git = Git(project.top)
-    listed = git.names("ls-files", "-z", "--others", *words)
-    assert listed == git.names("ls-files", "-z", "--others", "--exclude-standard")
+    words = ("ls-files", "-z", "--others", "--exclude-standard")
+    with open_fence(project.repository()) as fence:
+        listed = fence.main().names(*words)
+    assert listed == Git(project.top).names(*words)
     assert {"sub/b.c", "sub/a.x", "plain"} <= set(listed) and "keep.o" not in listed
 
 

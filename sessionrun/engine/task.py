@@ -242,7 +242,7 @@ class TaskState:
     @property
     def order(self) -> int:
         """What orders tasks that are ready: smaller goes first.  A bigger priority, then the place in the plan."""
-        return self.num - (self.spec.priority << 32)
+        return self.num - (self.spec.priority << 32) if self.spec.priority else self.num
 
     @property
     def active(self) -> bool:

@@ -104,8 +104,8 @@ def _word(error: str) -> str:
 _BY_ENDING: Final[Mapping[str, Any]] = {"_s": Seconds, "_usd": Money}
 """What a number is, by the end of its field's name."""
 
-_ALIKE: Final = frozenset(("TaskSpec.agent", "TaskSpec.model", "TaskSpec.cwd"))
-"""Texts that most tasks of a session have in common: each is in memory once."""
+_ALIKE: Final = frozenset(f"TaskSpec.{name}" for name in ("agent", "model", "cwd", "workspace", "linger_s"))
+"""What most tasks of a session have in common: each text is in memory once, and so is the default of others."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 
@@ -123,7 +123,7 @@ def _check_of_record(cls: Any) -> _Check | None:
     hints = get_type_hints(cls, include_extras=True)
     names = [field.name for field in fields(cls)]
     checks = [(name, found) for name in names if (found := _check_of_field(name, hints[name]))]
-    alike = [name for name in names if f"{cls.__name__}.{name}" in _ALIKE]
+    alike = {field.name: field.default for field in fields(cls) if f"{cls.__name__}.{field.name}" in _ALIKE}
     empty = [name for name in names if alike and get_origin(hints[name]) is Mapping]
     if not checks and not alike:
         return None
@@ -133,10 +133,12 @@ def _check_of_record(cls: Any) -> _Check | None:
             value = getattr(record, name)
             if value is not None and (found := check_field(value)):
                 return _within(name, found)
-        for name in alike:
-            text = getattr(record, name)
-            if text is not None:
-                object.__setattr__(record, name, sys.intern(text))
+        for name, default in alike.items():
+            value = getattr(record, name)
+            if type(value) is str:
+                object.__setattr__(record, name, sys.intern(value))
+            elif value == default:
+                object.__setattr__(record, name, default)
         for name in empty:
             if not getattr(record, name):
                 object.__setattr__(record, name, _NOTHING)

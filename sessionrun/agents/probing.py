@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from subprocess import TimeoutExpired
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from sessionrun.agents.callers import find_callers
+from sessionrun.agents.programs import find_callers
 from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
 from sessionrun.model.spec import AgentSpec

@@ -55,7 +55,7 @@ def name_agents() -> list[str]:
 
 def list_not_passed_on() -> list[str]:
     """The variables of this process that no session gets which it starts."""
-    from sessionrun.agents.callers import find_callers
+    from sessionrun.agents.programs import find_callers
 
     return find_callers(os.environ)
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from sessionrun import __version__
-from sessionrun.agents.callers import find_callers
+from sessionrun.agents.programs import find_callers
 from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import SUPERVISOR, root_command
 from sessionrun.model.errors import StoreError

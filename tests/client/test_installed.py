@@ -24,10 +24,9 @@ from shown import check_golden
 from test_documents import part
 
 from sessionrun.agents import table
-from sessionrun.agents.callers import CALLERS
 from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
 from sessionrun.agents.probing import find_unready
-from sessionrun.agents.programs import PROGRAMS, find_file
+from sessionrun.agents.programs import CALLERS, PROGRAMS, find_file
 from sessionrun.client.installed import Examined
 from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec

@@ -291,12 +291,12 @@ def find_file(program: Program, name: str, environ: Mapping[str, str]) -> str:
     return next(list_places(home, (name,), environ))
 
 
-# A session can be started from within an agent.  These variables would tell its agents that they run inside of that
-# one: CLAUDE_CODE_SESSION_KIND=bg alone takes away the rights that options give, CLAUDECODE makes older versions
-# refuse to start, CLAUDE_CODE_SIMPLE cuts the tools, and others hold a token of the calling session.  Seen with
-# claude 2.1.332, codex 0.169, gemini 0.61, qwen 0.24.4 and opencode 1.18.33, or in their sources.  The user's
-# settings (keys, addresses, models, folders, limits) are passed on.  What a plan or the `env` of an agent sets comes
-# later, and counts.
+# A session can be started from within an agent.  These variables would tell its agents that they run inside of
+# that one: CLAUDE_CODE_SESSION_KIND=bg alone takes away the rights that options give, CLAUDECODE makes older
+# versions refuse to start, CLAUDE_CODE_SIMPLE cuts the tools, and others hold a token of the calling session.
+# Seen with claude 2.1.332, codex 0.169, gemini 0.61, qwen 0.24.4 and opencode 1.18.33, or in their sources.
+# The user's settings (keys, addresses, models, folders, limits) are passed on.  What a plan or the `env` of an
+# agent sets comes later, and counts.
 CALLERS: Final = (
     *("CLAUDECODE", "CLAUDE_PID", "CLAUDE_EFFORT", "CLAUDE_BG_*", "AI_AGENT"),
     *("CLAUDE_CODE_CHILD_*", "CLAUDE_CODE_SESSION_*", "CLAUDE_CODE_MESSAGING_*", "CLAUDE_CODE_ENTRYPOINT"),

@@ -56,6 +56,7 @@ from sessionrun.cluster.replica import (
 )
 from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
 from sessionrun.git.git import Git
+from sessionrun.git.repository import find_repository
 from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost
@@ -353,8 +354,8 @@ def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_p
     (top / "local").mkdir()
     for name in (".env", "local/a", "never"):
         (top / name).write_text(name)
-    repository = Repository(str(top), str(top / ".git"), "main", git(top, "rev-parse", "HEAD"), str(own_place))
-    packed = pack_included(repository, own_place)
+    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "worktrees", keep="never")
+    packed = pack_included(repository)
     assert packed is not None
     (own_place / "archive").write_bytes(packed)
     kept = own_place / "kept" / "t"

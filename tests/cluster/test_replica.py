@@ -347,11 +347,10 @@ def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:
     top = own_place / "project"
-    top.mkdir()
+    (top / "local").mkdir(parents=True)
     make_repository(top)
     (top / ".gitignore").write_text(".env\nlocal/\nnever\n")
     (top / ".worktreeinclude").write_text(".env\nlocal/**\n")
-    (top / "local").mkdir()
     for name in (".env", "local/a", "never"):
         (top / name).write_text(name)
     repository, _ = find_repository(top, base=None, worktree_dir=own_place / "worktrees", keep="never")

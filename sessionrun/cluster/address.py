@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 from sessionrun import __version__
@@ -144,8 +143,7 @@ def _check_included(spec: SessionSpec) -> None:
     from sessionrun.cluster.companions import list_included
 
     try:
-        with TemporaryDirectory() as folder:
-            list_included(spec.repository, Path(folder))
+        list_included(spec.repository)
     except (SessionrunError, OSError) as error:
         raise InputError(f"{spec.repository.top}: {error}") from error
 

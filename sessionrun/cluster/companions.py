@@ -36,10 +36,10 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Most that the files may have together: they go to a node with each task."""
 
 
-def list_included(repository: Repository, folder: Path) -> list[str]:
-    """The files that `.worktreeinclude` names; git has a directory in `folder`.  SessionrunError: too big."""
+def list_included(repository: Repository) -> list[str]:
+    """The files that `.worktreeinclude` names.  SessionrunError: too big."""
     top = Path(repository.top)
-    with open_fence(repository, folder, limit_s=None) as fence:
+    with open_fence(repository, limit_s=None) as fence:
         names = included_files(fence.main())
     size = sum((top / name).lstat().st_size for name in names)
     if size > MAX_BYTES:
@@ -49,9 +49,9 @@ def list_included(repository: Repository, folder: Path) -> list[str]:
     return names
 
 
-def pack_included(repository: Repository, folder: Path) -> bytes | None:
+def pack_included(repository: Repository) -> bytes | None:
     """An archive of these files; None: there are none."""
-    names = list_included(repository, folder)
+    names = list_included(repository)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in names:

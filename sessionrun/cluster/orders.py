@@ -248,7 +248,7 @@ class Replicas:
             if job.key.phase == "prepare":
                 included = None  # a mirror has no files
                 if self._upstream is None:
-                    included = pack_included(self._repository, self._session.job_path(job.key))
+                    included = pack_included(self._repository)
                 pack, wish = self._bring(job.key, node, wish)
                 files = {name: content for name, content in ((ARCHIVE, included), (PACK, pack)) if content}
             files[REPLICA] = orjson.dumps(wish)

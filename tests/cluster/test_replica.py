@@ -56,6 +56,7 @@ from sessionrun.cluster.replica import (
 )
 from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
 from sessionrun.git.git import Git
+from sessionrun.git.repository import find_repository
 from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost
@@ -346,15 +347,14 @@ def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:
     top = own_place / "project"
-    top.mkdir()
+    (top / "local").mkdir(parents=True)
     make_repository(top)
     (top / ".gitignore").write_text(".env\nlocal/\nnever\n")
     (top / ".worktreeinclude").write_text(".env\nlocal/**\n")
-    (top / "local").mkdir()
     for name in (".env", "local/a", "never"):
         (top / name).write_text(name)
-    repository = Repository(str(top), str(top / ".git"), "main", git(top, "rev-parse", "HEAD"), str(own_place))
-    packed = pack_included(repository, own_place)
+    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "worktrees", keep="never")
+    packed = pack_included(repository)
     assert packed is not None
     (own_place / "archive").write_bytes(packed)
     kept = own_place / "kept" / "t"

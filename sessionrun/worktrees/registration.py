@@ -158,7 +158,9 @@ def unregister(repository: Repository, path: Path, owner: str) -> Path:
     if path.exists():
         remove_tree(trash)
         os.rename(path, trash)
-    lost = {*find_lost_admins(repository, path), *_find_half_made(repository, owner)}
+    # one without a mark is of a person's worktree whose disk is away
+    marked = [admin for admin in find_lost_admins(repository, path) if load_owner(admin)]
+    lost = {*marked, *_find_half_made(repository, owner)}
     for folder in lost | ({admin} if admin is not None else set()):
         _remove_admin(folder)
     drop_empty_books(Path(repository.common_dir))

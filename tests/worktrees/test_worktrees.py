@@ -470,6 +470,15 @@ def test_a_branch_lock_that_a_crash_left(project: Project) -> None:
     assert place.branch == "main-task-t-2" and lock.exists()
 
 
+def test_a_worktree_of_a_person_whose_disk_is_away(project: Project) -> None:
+    _, path = project.cycle(lambda path: None)
+    project.run("worktree", "add", "-q", "--lock", "-b", "own", str(path))
+    shutil.rmtree(path)
+    place = project.prepare()[1]
+    assert place.worktree is not None and place.worktree != str(path)
+    assert f"worktree {path}" in project.run("worktree", "list", "--porcelain").splitlines()
+
+
 def test_branches_below_the_name(project: Project) -> None:
     project.run("branch", "main-task-t/x")
     assert project.prepare()[1].branch == "main-task-t-2"

@@ -82,6 +82,11 @@ HOLDS = {
     ),
     "file for folder": ("rm b.txt; mkdir b.txt; echo mine > b.txt/inside", "checkout_untracked", "{hint}"),
     "assume-unchanged": (HIDE.format("assume-unchanged"), "checkout_hidden", RESTORE),
+    "a pipe": (
+        "git update-index --assume-unchanged a.txt; rm a.txt; mkfifo a.txt",
+        "checkout_hidden",
+        "rm {top}/a.txt; {hint}; git -C {top} checkout a.txt",
+    ),
     "skip-worktree": (HIDE.format("skip-worktree"), "checkout_hidden", RESTORE),
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),

@@ -173,7 +173,7 @@ def test_which_variables_name_a_server() -> None:
         "MY_OPENAI_API_BASE",
     )
     for value in ("https://models.example.net/v1", "models.example.net:443"):
-        env = {name: value for name in others}
+        env = dict.fromkeys(others, value)
         assert [rule for rule in list_rules((), PROGRAMS["codex"], env, ()) if rule.private] == []
         for name in names:
             assert make_rule("models.example.net", [443], private=True) in list_rules(

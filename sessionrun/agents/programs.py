@@ -276,8 +276,8 @@ def find_state_folder(program: Program, home: str, environ: Mapping[str, str]) -
 
 def find_seed(program: Program, home: str, environ: Mapping[str, str]) -> str:
     """The seed of a program, if it has one: in its folder if a variable names that, else beside it."""
-    folder = find_state_folder(program, home, environ)
-    return os.path.join(home if folder == os.path.join(home, program.folder) else folder, program.seed or "")
+    is_named = environ.get(program.folder_variable or "")
+    return os.path.join(find_state_folder(program, home, environ) if is_named else home, program.seed or "")
 
 
 def find_file(program: Program, name: str, environ: Mapping[str, str]) -> str:

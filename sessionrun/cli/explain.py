@@ -18,7 +18,7 @@ from sessionrun.cli.facts import (
 from sessionrun.cli.options import flag
 from sessionrun.cli.render import escape_line, local_time, print_json
 from sessionrun.cli.selecting import session_verb
-from sessionrun.cli.standing import IDS_WIDTH, contact_lines, feed_lines, head_lines, place_lines
+from sessionrun.cli.standing import IDS_WIDTH, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
 from sessionrun.model.reasons import REASONS
@@ -86,14 +86,12 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         yield f"What is left: {describe_rest(explanation['session_id'])}"
     elif supervisor and explanation["ended_at"] is None:
         yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
-    yield from contact_lines(explanation)
     for name in explanation["stopped"]:
         pid = (explanation["processes"] or {})[name]["pid"]
         yield f"Stopped: its {name}, process {pid}.  To let it go on: kill -CONT {pid}"
     for hold in () if explanation["ended_at"] else explanation["holds"]:
         until = f" until {local_time(hold['until'])}" if hold["until"] else ""
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
-    yield from feed_lines(explanation)
     if explanation["landings"]:
         yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
 

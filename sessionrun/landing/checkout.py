@@ -28,7 +28,7 @@ from sessionrun.landing.records import Checkout, Hold, digest_target, find_chang
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.store.files import is_folder, open_regular, read_regular, remove_empty
+from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular, remove_empty
 
 INDEX: Final = "sessionrun-index-"
 WRITING: Final = "writing"
@@ -39,6 +39,10 @@ _BUSY: Final = {
     "REVERT_HEAD": ("a revert", "revert --continue"),
 }
 _MAX_NAMED: Final = 5
+
+_SPECIAL: Final = b"\0special"
+_REPOSITORY: Final = b"\0repository"
+"""What something holds that holds nothing of a file; no file of a landing begins so."""
 
 
 @frozen
@@ -284,10 +288,12 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
     or a beginning of that, or it is gone.  Anything else is the user's, and stays.  The index of
     `git` is that of `old`.
     """
-    foreign, missing = [], []
+    foreign, missing, repositories = [], [], set()
     tracked = set(git.names("ls-files", "-z"))
     for name in sorted(find_changed(git, old, new)):
         held, was, now = _read(git.directory / name), _content(git, old, name), _content(git, new, name)
+        if was == _REPOSITORY:
+            repositories.add(name)
         if was is None and (held is None or is_behind_link(git.directory, name)):
             continue  # it is gone, or the link that was to become a directory is still there
         if held not in (None, was) and (now is None or not now.startswith(held)):
@@ -297,24 +303,40 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
         elif name not in tracked:  # else a person removed our lock, and has committed or staged the file
             (git.directory / name).unlink()
             remove_empty((git.directory / name).parent, git.directory)
-    for name in missing:  # a file may lie where a directory is to be, or the other way round
-        with suppress(OSError):
-            (git.directory / name).rmdir()  # an empty one; checkout-index does the rest
-    git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in missing)))
+    stays = {name: _make_way(git.directory, name) for name in missing}
+    foreign += dict.fromkeys(at for at in stays.values() if at and at not in foreign and at not in repositories)
+    names = "".join(f"{name}\0" for name, at in stays.items() if at is None)
+    git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode(names))
     return foreign
 
 
+def _make_way(top: Path, name: str) -> str | None:
+    """Remove an empty directory where a file is to be; what else is there, or above, that git would remove."""
+    for at in (*(str(above) for above in reversed(Path(name).parents) if above.name), name):
+        path = top / at
+        if at == name and is_folder(path):
+            with suppress(OSError):
+                path.rmdir()
+            return name if is_folder(path) else None
+        if at != name and os.path.lexists(path) and not is_folder(path):
+            return at
+    return None
+
+
 def _read(path: Path) -> bytes | None:
-    """What a file or a link holds; None where there is neither."""
+    """What a file or a link holds; None where there is nothing, or a directory."""
     if not os.path.lexists(path) or is_folder(path):
         return None
-    return os.fsencode(os.readlink(path)) if path.is_symlink() else read_regular(path)
+    try:
+        return os.fsencode(os.readlink(path)) if path.is_symlink() else read_regular(path)
+    except NotRegular:
+        return _SPECIAL
 
 
 def _content(git: Git, commit: str, name: str) -> bytes | None:
-    """What a commit lets a file or a link hold; None where it has neither, nothing where it has a repository."""
+    """What a commit lets a file or a link hold; None where it has neither."""
     listed = git("--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", name)
     kind = listed.split(b" ")[1:2]
     if kind == [b"blob"]:
         return git("cat-file", "--filters", f"{commit}:{name}")
-    return b"" if kind == [b"commit"] else None
+    return _REPOSITORY if kind == [b"commit"] else None

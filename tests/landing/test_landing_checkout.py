@@ -13,9 +13,10 @@ from conftest import eventually, slow
 from landings import MAIN, Yard, make_yard, wrap_git
 
 from sessionrun.git.private import open_fence
+from sessionrun.landing.checkout import Tree
 from sessionrun.landing.moving import look_after
 from sessionrun.landing.places import is_left
-from sessionrun.landing.records import Report, SlotRecord
+from sessionrun.landing.records import Checkout, Report, SlotRecord
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
@@ -82,6 +83,11 @@ HOLDS = {
     ),
     "file for folder": ("rm b.txt; mkdir b.txt; echo mine > b.txt/inside", "checkout_untracked", "{hint}"),
     "assume-unchanged": (HIDE.format("assume-unchanged"), "checkout_hidden", RESTORE),
+    "a pipe": (
+        "git update-index --assume-unchanged a.txt; rm a.txt; mkfifo a.txt",
+        "checkout_hidden",
+        "rm {top}/a.txt; {hint}; git -C {top} checkout a.txt",
+    ),
     "skip-worktree": (HIDE.format("skip-worktree"), "checkout_hidden", RESTORE),
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
@@ -265,6 +271,16 @@ def test_what_a_person_has_taken_back_stays_so(yard: Yard, killed: str | None) -
         yard.git("revert", "--no-edit", "-m", "1", "main")
     yard.land()
     assert status(yard) == "" and yard.examine() == []
+
+
+def test_what_a_landing_on_one_target_began_is_not_that_of_another(yard: Yard) -> None:
+    request, old = yard.request(), yard.git("rev-parse", "main")
+    place = Checkout(str(yard.top), str(yard.top / ".git"))
+    with open_fence(request.repository) as fence:
+        slots = [Slot(request.repository, target) for target in (MAIN, "refs/heads/side")]
+        trees = [Tree(slot, fence, place, old, old) for slot in slots]
+        trees[0].index.touch()
+        assert [tree.is_begun for tree in trees] == [True, False]
 
 
 def test_what_took_back_a_landing_of_many_files_is_found(yard: Yard) -> None:

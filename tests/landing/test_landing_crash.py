@@ -21,6 +21,8 @@ from conftest import slow_seed
 from landings import CHECK, MAIN, PROGRAM, Yard, make_yard, save_request
 from stages import Tree, refresh
 
+from sessionrun.git.git import Git
+from sessionrun.landing.checkout import put_back
 from sessionrun.landing.history import load_history
 from sessionrun.landing.moving import EMPTY_LOCK_S, find_killed
 from sessionrun.landing.records import digest_target
@@ -174,6 +176,34 @@ def test_a_person_removes_the_lock_of_a_killed_landing_as_git_advises(own_place:
         seen = yard.git("status", "--porcelain")
         assert (yard.examine(["one"]), seen) == ([], "\n".join(("M b.txt", *staged))), f"killed at {at}"
     assert kills >= (1 if do == "after" else 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "do", "mine", "others"),
+    [
+        ({"a.txt": None, "a.txt/new": "n\n"}, "echo mine > a.txt/mine", "a.txt/mine", ["a.txt"]),
+        ({"a.txt": None, "a.txt/new": "n\n"}, "echo mine > a.txt/new", "a.txt/new", ["a.txt"]),
+        ({"a.txt": None}, "mkdir a.txt; echo mine > a.txt/mine", "a.txt/mine", ["a.txt"]),
+        ({"d/c.txt": None, "d": "n\n"}, "echo mine > d", "d", ["d/c.txt"]),
+        ({"d/c.txt": None}, "echo mine > d", "d", ["d/c.txt"]),
+        ({"d/c.txt": "n\n"}, "rm -r d; mkdir out; echo mine > out/c.txt; ln -s out d", "d/c.txt", ["d/c.txt"]),
+        ({"a.txt": "n\n"}, "rm a.txt; mkfifo a.txt", None, ["a.txt"]),
+    ],
+)
+def test_what_a_person_put_in_the_place_of_a_killed_landing_s_files_stays(
+    own_place: Path, changes: Mapping[str, str | None], do: str, mine: str | None, others: list[str]
+) -> None:
+    yard = make_yard(own_place)
+    old, new = yard.git("rev-parse", "main"), yard.commit({**changes, "b.txt": "n\n"})
+    yard.git("checkout", "-q", new)
+    yard.git("symbolic-ref", "HEAD", MAIN)
+    yard.git("read-tree", old)  # so far a landing comes before the ref moves
+    yard.sh(do)
+    told = put_back(Git(yard.top), old, new)
+    assert told and all(name.startswith(("a.txt", "d")) for name in told)
+    assert mine is None or (yard.top / mine).read_text() == "mine\n"
+    missing = yard.git("diff", "--name-only").split("\n")
+    assert (missing, (yard.top / "b.txt").read_text()) == (others, "b\n"), "all else is as it was"
 
 
 @needs_calls

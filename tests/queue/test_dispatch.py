@@ -109,6 +109,8 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
     assert project.git("status", "--porcelain") == ""
     assert "suggested_tasks.txt" not in project.git("ls-tree", "--name-only", "main")
     assert sorted(path.name for path in (project.cwd / "worktrees").iterdir()) == [".gitignore", "w1", "w2"]
+    for verb in ("status", "explain"):
+        assert project(verb, session_id).stdout.count("\nQueue: ") == 1, verb
     status = project.load("status", session_id)
     assert [task["id"] for task in status["tasks"]][:2] == ["task-1", "task-2"]
     assert {task["id"]: task["attempt"] for task in status["tasks"]}["task-2"] == 2

@@ -22,7 +22,7 @@ from test_prove import make_repository
 from walled import need_walls
 
 from sessionrun.agents import table
-from sessionrun.agents.programs import PROGRAMS, find_program, find_state_folder
+from sessionrun.agents.programs import PROGRAMS, find_program, find_seed, find_state_folder
 from sessionrun.model.asked import Policy
 from sessionrun.walls import agent_state
 from sessionrun.walls.agent_state import add_state, copy_logins, locate_state, take_back
@@ -80,6 +80,14 @@ def test_variables_that_name_a_folder(
         assert find_state_folder(state, str(home), {variable: "/other"}).startswith("/other")
     else:
         assert variable not in named
+
+
+def test_the_seed_lies_in_the_folder_that_a_variable_names_if_it_names_the_usual_one_too(home: Path) -> None:
+    found = {
+        named: find_seed(PROGRAMS["claude"], str(home), {"CLAUDE_CONFIG_DIR": named} if named else {})
+        for named in ("", "/other", str(home / ".claude"))
+    }
+    assert found == {named: f"{named or home}/.claude.json" for named in found}
 
 
 def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

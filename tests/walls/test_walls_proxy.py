@@ -159,6 +159,28 @@ def test_where_names_of_a_list_may_lead(host: str, port: int, address: str, pass
 # --- lists ---
 
 
+def test_which_variables_name_a_server() -> None:
+    names = (
+        *("OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_OSS_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL", "OLLAMA_HOST"),
+        *("AIDER_OPENAI_API_BASE", "DEEPSEEK_API_BASE", "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_BASE_URL"),
+    )
+    others = (
+        "SHOP_BASE_URL",
+        "BASE_URL",
+        "OPENAI_BASE_URL_OLD",
+        "OPENAI_HOST",
+        "DOCKER_HOST",
+        "MY_OPENAI_API_BASE",
+    )
+    for value in ("https://models.example.net/v1", "models.example.net:443"):
+        env = dict.fromkeys(others, value)
+        assert [rule for rule in list_rules((), PROGRAMS["codex"], env, ()) if rule.private] == []
+        for name in names:
+            assert make_rule("models.example.net", [443], private=True) in list_rules(
+                (), PROGRAMS["codex"], {**env, name: value}, ()
+            ), name
+
+
 def test_the_list_of_an_agent(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[model_providers.x]\nbase_url = "http://127.0.0.1:4000/v1"\n')
     env = {"OPENAI_BASE_URL": "https://models.example.net/v1", "CODEX_HOME": str(tmp_path)}

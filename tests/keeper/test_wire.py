@@ -10,6 +10,9 @@ from contextlib import closing
 import pytest
 
 from sessionrun.keeper.wire import Connection, JobOrder, pack
+from sessionrun.model.events import HoldPlaced, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.session.executor import read_frame
 
 Ends = tuple[socket.socket, Connection]
 
@@ -63,3 +66,12 @@ def test_a_long_frame_costs_what_as_many_bytes_in_short_ones_cost(ends: Ends) ->
 
     short = carry(32, 1 << 20)
     assert carry(1, 32 << 20) < 4 * short + 0.1
+
+
+def test_a_refusal_that_names_a_path_of_other_bytes_can_be_recorded(ends: Ends) -> None:
+    ours, connection = ends
+    key = JobKey("a", 1, 1, "work", 1)
+    ours.sendall(pack(("R", key.text(), "cannot write /\udcff/ledger: No space left on device")))
+    hold, lost = read_frame(connection.receive()[0], key)
+    assert isinstance(hold, HoldPlaced) and isinstance(lost, JobLost)
+    assert hold.reason == lost.reason == "cannot write /\ufffd/ledger: No space left on device"

@@ -62,7 +62,7 @@ class Connection:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         end.setblocking(False)
-        self._incoming = b""
+        self._incoming: list[bytes] = []
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
@@ -102,16 +102,20 @@ class Connection:
         Raises:
             EOFError: the peer is gone, and all it had sent was returned before; half a frame is never one.
         """
-        chunks, closed = [self._incoming], False
+        lines, closed = list[bytes](), False
         while not closed:
             try:
-                chunks.append(self._socket.recv(_CHUNK))
-                closed = not chunks[-1]
+                chunk = self._socket.recv(_CHUNK)
             except BlockingIOError:
                 break
             except OSError:
-                closed = True
-        *lines, self._incoming = b"".join(chunks).split(b"\n")
+                chunk = b""
+            closed = not chunk
+            first, *more = chunk.split(b"\n")
+            self._incoming.append(first)
+            for part in more:  # so a long frame that comes in pieces is put together once
+                lines.append(b"".join(self._incoming))
+                self._incoming = [part]
         if closed and not lines:
             raise EOFError("the other side is gone")
         return [json.loads(line) for line in lines]

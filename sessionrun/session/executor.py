@@ -71,7 +71,7 @@ def read_frame(fields: list[Any], key: JobKey) -> list[Notice]:
     if kind == "L":
         return [JobLost(key, "lost", UNSEEN, gone=True)]
     if kind == "R":
-        reason = rest[0]
+        reason = os.fsencode(rest[0]).decode("utf-8", "replace")  # it may name a path; the journal is UTF-8
         hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)
         return [hold, JobLost(key, "void", reason, counts=False)]
     if kind == "D":

@@ -257,6 +257,13 @@ def test_a_session_begins_at_its_time_and_not_before() -> None:
     assert START not in released.holds, "what a user has released is not held again"
 
 
+def test_after_a_restart_of_the_machine_a_session_still_begins_at_its_time() -> None:
+    state = begin(replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0)))
+    for epoch, (boot, at, mono) in enumerate((("a", 900.0, 5000.0), ("b", 960.0, 10.0)), 1):
+        apply(state, Entry(state.seq + 1, at, mono, SupervisorStarted(epoch, 1, 1, boot, "ns", "1")))
+    assert ([*decide(state, 10.0)], find_wake(state)) == ([], 50.0)
+
+
 def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
     done = sessionrun("-q", "--agent", "shell", "--hold", "-p", "echo x > done")
     session_id = done.stdout.strip()

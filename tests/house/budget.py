@@ -32,26 +32,26 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 486, 274),
     "agents": Size(15, 2843, 1746),
     "checks": Size(15, 3369, 2157),
-    "cli": Size(35, 6369, 3807),
+    "cli": Size(35, 6367, 3805),
     "client": Size(41, 7607, 4584),
-    "cluster": Size(29, 5842, 3510),
+    "cluster": Size(29, 5840, 3509),
     "doors": Size(10, 2571, 1686),
     "engine": Size(14, 3429, 2005),
     "git": Size(8, 1398, 799),
     "input": Size(18, 3766, 2312),
-    "keeper": Size(9, 1656, 1031),
-    "landing": Size(18, 3721, 2219),
+    "keeper": Size(9, 1660, 1035),
+    "landing": Size(18, 3743, 2236),
     "model": Size(20, 3527, 1761),
     "queue": Size(17, 3597, 2157),
     "session": Size(22, 3965, 2315),
     "store": Size(18, 3302, 1824),
     "walls": Size(20, 3258, 1920),
-    "worktrees": Size(29, 7460, 4371),
+    "worktrees": Size(29, 7462, 4372),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(342, 68166, 40478)
-TESTS_LINES: Final = 55_039
+PACKAGE_BUDGET: Final = Size(342, 68190, 40497)
+TESTS_LINES: Final = 55_210
 PAGES_LINES: Final = 9419
 
 

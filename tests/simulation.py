@@ -138,15 +138,21 @@ class Scripted:
 
     def go_on(self) -> None:
         """Carry out orders until there is nothing left but to wait."""
-        acts = True
-        while acts:
-            orders = decide(self.state, self.now() + self.ahead_s)
-            acts = sum(self._carry_out(order) for order in orders) > 0
+        while self.take_turn(self.now() + self.ahead_s):
+            pass
 
-    def _carry_out(self, order: Order) -> bool:
+    def take_turn(self, now: float) -> bool:
+        """Carry out the orders of one time; whether anything happened then."""
+        begun: list[JobKey] = []
+        acts = sum(self._carry_out(order, begun) for order in decide(self.state, now)) > 0
+        for key in begun:  # as with processes, no job ends before all orders are carried out
+            self.begins(key)
+        return acts
+
+    def _carry_out(self, order: Order, begun: list[JobKey]) -> bool:
         if isinstance(order, StartJob):
             self.record(JobClaimed(order.key))
-            self.begins(order.key)
+            begun.append(order.key)
         elif isinstance(order, Record):
             self.record(order.event)
         else:

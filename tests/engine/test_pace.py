@@ -72,7 +72,7 @@ class Machine(Scripted):
         while acts:
             for event in self.watch.hear(self.state, 1000.0 + now, now):
                 self.record(event)
-            acts = sum(self._carry_out(order) for order in decide(self.state, now)) > 0
+            acts = self.take_turn(now)
         return self.started
 
     def reasons(self) -> list[str | None]:

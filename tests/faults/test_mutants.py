@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         "hello one record short",
         "keeper/loop.py",
-        (("self._me.started, self._ledger.end\n", "self._me.started, self._ledger.end - 1\n"),),
+        (("self._me.started, self._ledger.end)", "self._me.started, self._ledger.end - 1)"),),
         by_points("start", "supervisor"),
     ),
     Mutant(

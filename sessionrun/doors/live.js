@@ -73,7 +73,7 @@ function age() {
 setInterval(age, 1000);
 age();
 const source = new EventSource(main.dataset.events);
-let told = null, busy = false, again = false;
+let told = '', busy = false, again = false;
 const say = (words, kind) => { live.textContent = words; live.className = kind; };
 function end(words) { source.close(); say(words, 'look'); }
 async function renew() {
@@ -91,7 +91,7 @@ async function renew() {
 }
 source.onopen = () => say('live', 'dim on');
 source.onmessage = (event) => {
-  if (told !== null && told !== event.data) { renew(); }
+  if (told !== event.data) { renew(); }  // at the first one, too: what it tells may be newer than the page
   told = event.data;
 };
 source.onerror = async () => {

@@ -85,8 +85,8 @@ PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 class Judged:
     """What a phase makes of the end of its job; without a problem it passed.
 
-    `place` says where the task's work is now.  `events` are what the job reports of other tasks.  A failed job with
-    `can_repeat` counts as lost: to run it again does no harm, and may help.
+    `place` says where the task's work is now.  `events` are what the job reports of other tasks.  A failed job
+    with `can_repeat` counts as lost: to run it again does no harm, and may help.
     """
 
     problem: Problem | None = None

@@ -25,6 +25,7 @@ from conftest import Command, eventually
 from stages import begin_repository, git
 from test_report import CONTRAST, HOSTILE, Reader
 
+from sessionrun import doors
 from sessionrun.doors.server import Desk, Guard, Watch
 from sessionrun.store.session import SessionDir
 
@@ -492,6 +493,21 @@ def test_focus_selection_and_order_stay_while_rows_change(
     assert browser.evaluate(kept) == "true,other,quiet"
     (sessionrun.cwd / "later").touch()
     sessionrun.wait(quiet)
+
+
+@pytest.mark.slow
+def test_a_page_that_is_older_than_what_its_first_event_tells(
+    sessionrun: Command, hosted: Hosted, browser: Browser
+) -> None:
+    session_id = sessionrun.start({"prompts": [wait_for("go")]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    browser.open(hosted.at(f"/sessions/{session_id}"))
+    eventually(lambda: "1 running" in browser.text())
+    browser.evaluate("source.close(); document.querySelector('#r1').remove()")
+    browser.evaluate(f"{{ {Path(doors.__file__).with_name('live.js').read_text()} }}")
+    eventually(lambda: browser.evaluate("document.querySelector('#r1') !== null"))
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(342, 68190, 40497)
-TESTS_LINES: Final = 55_216
+TESTS_LINES: Final = 55_232
 PAGES_LINES: Final = 9421
 
 

@@ -28,7 +28,7 @@ def mcp(results_dir: Path | None) -> None:
 @click.command("serve")
 @valued("--port", "N", "Where to listen; 0: a free one.  [default: 0]", click.IntRange(0, 65535), default=0)
 @valued("--host", "ADDRESS", "The address to listen at.  [default: 127.0.0.1]", default="127.0.0.1")
-@flag("--control", "Also buttons: cancel, hold, release, retry, land.")
+@flag("--control", "Also buttons: cancel, hold, release, retry, ask more, land.")
 @results_dir_option
 def browse(port: int, host: str, control: bool, results_dir: Path | None) -> None:
     """Show the sessions of the results directory to a browser until Ctrl-C: open the address that is printed.

@@ -117,11 +117,15 @@ def _make_time(at: float, form: str, **attributes: str) -> Markup:
 
 
 class Control(NamedTuple):
-    """Something that can be done: its button, and what will happen; empty: it is senseless now."""
+    """Something that can be done: its button, and what will happen; empty: it is senseless now.
+
+    `asks`: a text goes with it.
+    """
 
     action: str
     word: str
     happens: str
+    asks: bool = False
 
 
 def list_controls(matter: Matter) -> list[Control]:
@@ -154,6 +158,7 @@ def list_task_controls(task: Mapping[str, Any]) -> list[Control]:
     ends = "It is stopped." if task["word"] == "running" else "It will not start."
     return [
         Control("retry", "Retry the task", again),
+        Control("continue", "Ask more", "" if is_open else "Its agent goes on with what you write.", asks=True),
         Control("land", "Land its work", lands),
         Control("cancel", "Cancel the task", ends if is_open else ""),
     ]
@@ -173,7 +178,9 @@ def _make_control(control: Control, address: str, named: str) -> list[Part]:
     name, kind = f"ask-{control.action}", "danger" if control.action == "cancel" else None
     if not control.happens:
         return [tag("button", control.word, type="button", disabled="", class_=kind)]
-    back = tag("button", "Not now", type="button", popovertarget=name, popovertargetaction="hide", autofocus="")
+    first = None if control.asks else ""  # what has the focus once the dialog is open
+    back = tag("button", "Not now", type="button", popovertarget=name, popovertargetaction="hide", autofocus=first)
+    text = tag("textarea", name="text", rows="4", required="", autofocus="", aria_label=control.word)
     go = tag("button", control.word, class_=kind)
     return [
         tag("button", control.word, type="button", popovertarget=name, class_=kind),
@@ -181,8 +188,19 @@ def _make_control(control: Control, address: str, named: str) -> list[Part]:
             "div",
             tag("p", tag("strong", f"{control.word}?")),
             tag("p", control.happens),
-            tag("p", "The same on a command line: ", tag("code", f"sessionrun {verb} {named}")),
-            tag("form", back, go, method="post", action=f"{address}/{control.action}"),
+            tag(
+                "p",
+                "The same on a command line: ",
+                tag("code", f"sessionrun {verb} {named}{' TEXT' * control.asks}"),
+            ),
+            tag(
+                "form",
+                text if control.asks else None,
+                back,
+                go,
+                method="post",
+                action=f"{address}/{control.action}",
+            ),
             id=name,
             popover="",
         ),

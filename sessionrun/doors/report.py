@@ -190,11 +190,16 @@ def _tell_running(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 # --- what landed ---
 
 
-def _tell_target(tasks: Sequence[Task]) -> str:
+def _name_targets(tasks: Sequence[Task]) -> str:
     targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
+    return ", ".join(sorted(targets))
+
+
+def _tell_target(tasks: Sequence[Task]) -> str:
+    targets = _name_targets(tasks)
     landed = [task["landing"]["commit"] for task in tasks if task["word"] == "landed"]
     steps = f": {len(landed)} landed in {len(set(landed))} steps" if len(landed) > 1 else ""
-    return f"on {', '.join(sorted(targets))}{steps}" if targets else ""
+    return f"on {targets}{steps}" if targets else ""
 
 
 def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
@@ -215,6 +220,8 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
         )
         for commit, group in landed.items()
     ]
+    if steps:
+        steps.insert(0, tag("div", tag("strong", _name_targets(tasks)), tag("div", "as it was", class_="dim")))
     on_its_way = [
         task for task in tasks if (task["landing"] or {}).get("status") in ("landing", "mending", "ready")
     ]

@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -30,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sessionrun import api
+from sessionrun.client.ask import continue_task
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.doors import pages
 from sessionrun.doors.gathering import Matter, gather
@@ -178,11 +179,13 @@ class Desk:
         session, num = self._read(request)
         assert session is not None
         action = request.path_params["action"]
-        if action not in ("cancel", "hold", "release", "retry", "land"):
+        if action not in ("cancel", "hold", "release", "retry", "land", *(("continue",) if num else ())):
             raise InputError("there is no such action")
+        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+        text = fields.get("text", [""])[0].replace("\r\n", "\n")  # as browsers end the lines of a form
         address = request.url.path.rpartition("/")[0]
         try:
-            problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),))
+            problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),), text)
         except (SessionrunError, OSError) as error:
             problem = str(error)
         if problem:
@@ -259,12 +262,14 @@ def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
     return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
 
 
-def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+def _act(action: str, session: SessionDir, tasks: tuple[str, ...], text: str) -> str | None:
     if action == "land":
         return describe_lack("landing") or _land(session, tasks)
     if action == "retry":
         return None if api.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
-    if action == "cancel":
+    if action == "continue":
+        continue_task(session, tasks[0], text)
+    elif action == "cancel":
         api.cancel(session, tasks, timeout_s=10.0)
     else:
         (api.hold if action == "hold" else api.release)(session, tasks)

@@ -159,6 +159,7 @@ def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() ->
     ]
     assert sorted(order, key=body.index) == order
     assert "sessionrun retry nightly --failed" in body and "sessionrun explain nightly t2" in body
+    assert "<span>1 failed: read why below, then try again</span>" in body
     assert "&gt;= $0.5000, 1 run without a known price" in body and "at most 4 at once" in body
     assert "(parts of 1,000,000 bytes)" in body and 'class="added">+plain' in body
     scopes = [named.get("scope") for name, named in Reader(page).elements if name == "th"]

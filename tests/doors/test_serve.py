@@ -48,6 +48,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     *,
     method: str = "GET",
+    body: bytes = b"",
     host: str = HOST,
     enough: Callable[[str], bool] = lambda body: False,
 ) -> Answer:
@@ -78,7 +79,7 @@ def ask(
             nonlocal begun
             if not begun:
                 begun = True
-                return {"type": "http.request", "body": b"", "more_body": False}
+                return {"type": "http.request", "body": body, "more_body": False}
             await left.wait()
             return {"type": "http.disconnect"}
 
@@ -238,6 +239,14 @@ def test_buttons_do_what_verbs_do(sessionrun: Command, desk: Any) -> None:
     fine = sessionrun.finished({"prompts": ["true"]})
     nothing = ask(desk, f"/sessions/{fine}/retry", method="POST")
     assert nothing.code == 409 and "nothing to try again" in nothing.body
+    assert ask(desk, f"/sessions/{fine}/continue", method="POST", body=b"text=true").code == 404, "of a task alone"
+    empty = ask(desk, f"/sessions/{fine}/tasks/1/continue", method="POST")
+    assert empty.code == 409 and "follow-up is empty" in empty.body
+    more = b"text=echo+more+%26%0D%0Aecho+lines"
+    assert ask(desk, f"/sessions/{fine}/tasks/1/continue", method="POST", body=more).code == 303
+    sessionrun.until(fine, lambda view: view["completed"] == 1 and view["tasks"][0]["attempt"] == 2)
+    prompts = [path.read_text() for path in sessionrun.results.glob(f"session-{fine}/jobs/*/a2-*/prompt")]
+    assert [prompt.strip() for prompt in prompts] == ["echo more &\necho lines"]
 
 
 def count_news(desk: Any, path: str, enough: int, between: Callable[[], object]) -> str:

@@ -68,7 +68,7 @@ def list_steps(view: Mapping[str, Any], tasks: Sequence[Task], found: Unlanded |
             found.merged or left,
             Step("clean", ("--worktrees",), "remove worktrees and branches of work that is merged", needed=False),
         ),
-        (nothing, Step("results", _name_few(nothing), "nothing changed: is there nothing to do?")),
+        (nothing, Step("results", _name_few(nothing), "nothing changed; is there nothing to do?")),
     ]
     return [step for is_due, step in steps if is_due]
 

@@ -273,6 +273,7 @@ FILTERS = {
     "env": "env -u X python3 -m nb",
     "sh": "sh -c ./nb.sh",
     "make": "make -s nb",
+    "npx": "npx --no-install nb",
 }
 """Filters of a user that run what lies in the worktree."""
 
@@ -288,6 +289,8 @@ def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: Wall
     planted = {
         "nb.py": f"{module}sys.stdout.write(sys.stdin.read().upper())\n",
         "nb.sh": script,
+        "node_modules/.bin/nb": script,
+        "package.json": "{}",
         "Makefile": "nb:\n\t@./nb.sh\n",
         ".gitattributes": "*.nb filter=nb\n",
         "z.nb": "base\n",
@@ -296,7 +299,7 @@ def test_a_program_that_is_planted_for_a_filter_never_runs_outside(project: Wall
         (project.top / path).parent.mkdir(parents=True, exist_ok=True)
         (project.top / path).write_text(content)
         (project.top / path).chmod(0o755)
-    project.run("add", "-A")
+    project.run("add", "-Af")
     project.run("commit", "-qm", "planted")
     for kind in ("clean", "smudge"):
         project.run("config", f"filter.nb.{kind}", command)

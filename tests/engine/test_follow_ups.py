@@ -104,23 +104,22 @@ def make_script(*tasks: TaskSpec) -> Script:
 
 
 def test_each_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
-    script = make_script(make_task(prompt_mode="continue")).run()
+    script, used = make_script(make_task(prompt_mode="continue")).run(), USED
     for number in (2, 3, 4):
+        used = used.plus(USED)
         assert script.state.ended is not None
         script.follow(text=f"more {number}")
         assert script.state.ended is None and script["a"].outcome is None
         assert script["a"].place == Place("b", f"/w{number}", "base", taken_up=f"c{number - 1}")
-        assert script["a"].thread == Thread("talk-a", USED.plus(USED) if number == 2 else USED, turn=2), number
+        assert script["a"].thread == Thread("talk-a", used, turn=2)
         assert script.prompt() == f"more {number}"
         assert project(script.state)["tasks"][0]["follow_ups"] == number - 1
         script.finish()
         assert (script["a"].outcome, script["a"].attempt) == ("succeeded", number)
         assert script["a"].place == Place("b", None, "base", commit=f"c{number}")
     assert script["a"].follow_ups == ("more 2", "more 3", "more 4")
-    assert [*script.thread] == [
-        *(f"a/1/1/work/{turn}" for turn in (1, 2)),
-        *(f"a/{n}/1/work/1" for n in (2, 3, 4)),
-    ]
+    jobs = ["a/1/1/work/1", "a/1/1/work/2", *(f"a/{number}/1/work/1" for number in (2, 3, 4))]
+    assert [*script.thread] == jobs, "turns of a conversation are not taken again"
     script.examine_replay()
 
 

@@ -25,7 +25,8 @@ KILLS ?= 1000
 
 campaign: $(READY)
 	$(BIN)/python -m tests.faults.campaign --kills $(KILLS)
-	DAMAGED_COUNT=100000 NEIGHBOURS_COUNT=5000 $(BIN)/pytest --slow -k "very_much or very_many" tests/faults
+	$(BIN)/python -m tests.faults.campaign --mode neighbours --kills 5000 --seconds 36000
+	DAMAGED_COUNT=100000 $(BIN)/pytest --slow -k very_much tests/faults
 
 agents: $(READY)
 	$(BIN)/python -m tests.agents.install

@@ -14,7 +14,7 @@ from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.telling import describe_telling
 from sessionrun.client.reading.view import load_history
-from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
+from sessionrun.engine.money import FIRST, describe_wait
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import status_word
@@ -132,7 +132,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     state = grounds.state
     task = state.tasks[shown["id"]]
     waits = shown["status"] != "completed" and task.job is None
-    lacking = list(_list_lacking(state, task)) if waits and not task.unmet else []
+    lacking = list(dict.fromkeys(lacking_tokens(state, task))) if waits and not task.unmet else []
     probing = {name for name, provider in state.providers.items() if provider.probing}
     stopped = [name for name in lacking if name in state.holds or name in probing]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
@@ -146,19 +146,12 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
             *(_describe_hold(state, name) for name in stopped),
         ],
         "tokens": [_describe_token(grounds, name, task) for name in short],
-        "budget": _describe_budget(state, task, lacking),
+        "budget": describe_wait(state, task) if lacking else None,
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}
-
-
-def _list_lacking(state: State, task: TaskState) -> Iterator[str]:
-    if SLOT in state.holds:  # such a hold stops every start, also of a task that has a slot
-        yield SLOT
-    names = dict.fromkeys(lacking_tokens(state, task))
-    yield from (name for name in names if name != SLOT or SLOT not in state.holds)
 
 
 def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
@@ -258,12 +251,6 @@ def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = No
         "holders": grounds.holders.get(resource, []),
     }
     return token if task is None else {**token, "wants": dict(wanted_tokens(state, task))[resource]}
-
-
-def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
-    if BUDGET in lacking and BUDGET not in state.holds:
-        return describe_refusal(state, task)
-    return next((describe_first_wait(name) for name in lacking if name.startswith(FIRST)), None)
 
 
 def _follow_chain(state: State, task: TaskState) -> list[str]:

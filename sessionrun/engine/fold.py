@@ -28,6 +28,7 @@ from sessionrun.engine.moves import (
     enter,
     halt,
     keep_seat,
+    offer,
     stop,
     take_seat,
     take_up,
@@ -41,12 +42,11 @@ from sessionrun.engine.providers import (
     hear,
     keep_in_work,
     lift,
-    offer,
-    rebase,
+    rebase_holds,
 )
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.rules import Act, Rules
-from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, START_BATCH, State, find_job
+from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import begin_pause, delay_start, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
@@ -131,10 +131,18 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
-    task = state.tasks[event.key.task]
-    if event.key.phase not in AS_PHASE:
+    task, reserved = state.tasks[event.key.task], None
+    if event.key.phase in AS_PHASE:
+        _begin_phase(state, entry, event, task)
+        reserved = reserve(state, task, event.key.phase)
+    else:
         _rules_of(state, event.key.phase).claimed(state, entry, event.key)
-        return
+    task.job = RunningJob(event.key, find_keeper(state), reserved=reserved, node=event.node, epoch=event.epoch)
+    task.node = event.node or task.node
+    state.running_jobs += 1
+
+
+def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState) -> None:
     take(state, list(wanted_tokens(state, task)))
     task.phase = event.key.phase
     task.worked = task.worked or event.key.phase == "work"
@@ -147,10 +155,6 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
             task.earlier_place = task.place  # it is asked to go on where the work lies now
         task.prepared, task.place = True, None
         take_seat(state, task)
-    reserved = reserve(state, task, event.key.phase)
-    task.job = RunningJob(event.key, find_keeper(state), reserved=reserved, node=event.node, epoch=event.epoch)
-    task.node = event.node or task.node
-    state.running_jobs += 1
 
 
 def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
@@ -200,12 +204,15 @@ def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> N
     task, job = find_job(state, event.key)
     if job is None:
         return
+    task.job = None
+    state.running_jobs -= 1
     if event.key.phase not in AS_PHASE:
         _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
     elif isinstance(event, JobFinished):
         _finish(state, entry, event, task, job)
     else:
         _lose(state, entry, event, task, job)
+    ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
 def _finish(state: State, entry: Entry, event: JobFinished, task: TaskState, job: RunningJob) -> None:
@@ -224,7 +231,6 @@ def _finish(state: State, entry: Entry, event: JobFinished, task: TaskState, job
         task.proof, task.audit = event.proof, event.audit or ()
     end = JobEnd(event.verdict, event.reason_class, event.reason, event.resets_at)
     _job_over(state, entry, task, job, end, count_try(state, job, event))
-    ease_holds(state, entry.mono, ended=True)
 
 
 def _lose(state: State, entry: Entry, event: JobLost, task: TaskState, job: RunningJob) -> None:
@@ -234,7 +240,6 @@ def _lose(state: State, entry: Entry, event: JobLost, task: TaskState, job: Runn
     reason_class = "start_failed" if void else event.verdict
     end = JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
     _job_over(state, entry, task, job, end, count_try(state, job, event))
-    ease_holds(state, entry.mono, ended=not void)
 
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
@@ -274,7 +279,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     task.decided, task.last_outcome = None, event.outcome
     task.reason_class, task.reason = event.reason_class, event.reason
     take_up(task)
-    state.queue.delay(event.not_before, task.order, task.spec.id)
+    offer(state, task)
 
 
 def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
@@ -329,8 +334,7 @@ _APPLY: Final[Mapping[type, Act]] = {
 def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobEnd, tries: int) -> None:
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
-    phase, task.job = job.key.phase, None
-    state.running_jobs -= 1
+    phase = job.key.phase
     give(state, list(job_tokens(state, task, phase)))
     stopped = judge_stopped(phase, job.stopping, end.verdict, end.reason_class)
     if stopped is not None and job.stopping is not None:
@@ -357,7 +361,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         task.tries += tries
         if task.tries < MAX_TRIES and job.stopping is None:
             task.start += 1
-            state.queue.push(CONTINUING, task.order, task.spec.id)
+            offer(state, task)
             return
         target = WHEN_AGAIN_ENDS[phase]
     if phase == "release" and verdict != "passed" and task.place is not None and task.place.worktree is not None:
@@ -393,7 +397,7 @@ def _take_turn(state: State, task: TaskState) -> None:
         return
     task.thread = task.thread._replace(turn=task.thread.turn + 1)
     task.start, task.tries = task.start + 1, 0
-    state.queue.push(CONTINUING, task.order, task.spec.id)
+    offer(state, task)
 
 
 def rebase_clock(state: State, entry: Entry) -> None:
@@ -408,7 +412,4 @@ def rebase_clock(state: State, entry: Entry) -> None:
         if task.not_before:
             task.not_before = now
             offer(state, task)
-    for name, hold in state.holds.items():
-        if hold.until is not None and name not in state.providers:
-            state.holds[name] = replace(hold, until=now)
-    rebase(state, now)
+    rebase_holds(state, now)

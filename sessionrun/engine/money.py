@@ -104,37 +104,33 @@ def reservation_of(state: State, task: TaskState) -> int:
     return -(-sum(known.known for known in rates) // jobs) if jobs else 0
 
 
-def _find_unknown(state: State, task: TaskState) -> str | None:
-    """The name of the task's agent and model, if one job must show first what it costs; None: no job must."""
-    agent = state.spec.agents.get(task.agent)
-    if state.spec.limits.budget_usd is None or agent is None or agent.prompt_kind == "script":
+def find_wait(state: State, task: TaskState) -> str | None:
+    """The name under which the task's next job waits for money: `BUDGET`, or that of a first job that runs."""
+    if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
         return None
-    if agent.output == "text" or find_task_budget(state.spec.limits, task.spec) is not None:
+    if not costs_money(state, task) or task.next_phase() not in UP_TO_WORK:
+        return None
+    if BUDGET in state.holds or _exceeds(state, task):
+        return BUDGET
+    if (
+        state.spec.agents[task.agent].output == "text"
+        or find_task_budget(state.spec.limits, task.spec) is not None
+    ):
         return None  # it never says what it used; or its budget is what it may cost
     name = _name_rate(task)
     rate = state.money.rates.get(name, _UNKNOWN)
-    return None if rate.known_jobs or rate.silent >= FIRST_TRIES else name
+    return name if rate.working and not rate.known_jobs and rate.silent < FIRST_TRIES else None
 
 
-def find_first_wait(state: State, task: TaskState) -> str | None:
-    """The name under which the task waits for a first job that runs."""
-    name = _find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
-    return name if name is not None and state.money.rates.get(name, _UNKNOWN).working else None
-
-
-def describe_first_wait(name: str) -> str:
-    """Why a task waits that waits under this name."""
+def describe_wait(state: State, task: TaskState) -> str | None:
+    """Why money keeps the task's next job from starting; None: it does not, or it is a hold that says why."""
+    name = find_wait(state, task)
+    if name is None or name in state.holds:
+        return None
+    if name == BUDGET:
+        return describe_refusal(state, task)
     whose = name.removeprefix(FIRST)
     return f"{BUDGET}: one job of {whose} runs alone until its cost is known (with a task budget all may start)"
-
-
-def is_waiting_for_money(state: State, task: TaskState) -> bool:
-    """Whether money keeps the task's next job from starting."""
-    if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
-        return False
-    if not costs_money(state, task) or task.next_phase() not in UP_TO_WORK:
-        return False
-    return BUDGET in state.holds or _exceeds(state, task)
 
 
 def is_hopeless(state: State, task: TaskState) -> bool:

@@ -42,7 +42,7 @@ def enlist(state: State, task: TaskState) -> None:
     A follow-up waits for nothing: the task has long got what its needs hand on.
     """
     if task.follow_ups:
-        state.queue.push(NEW, task.order, task.spec.id)
+        offer(state, task)
         return
     for need in dict.fromkeys(task.spec.needs):
         needed = state.tasks.get(need)
@@ -56,7 +56,7 @@ def enlist(state: State, task: TaskState) -> None:
             skip_for(state, task, needed)
             return
     if not task.unmet:
-        state.queue.push(NEW, task.order, task.spec.id)
+        offer(state, task)
 
 
 def tell_dependents(state: State, task: TaskState) -> None:
@@ -70,7 +70,7 @@ def tell_dependents(state: State, task: TaskState) -> None:
             continue
         dependent.unmet -= 1
         if not dependent.unmet:
-            state.queue.push(NEW, dependent.order, dependent_id)
+            offer(state, dependent)
 
 
 def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
@@ -127,10 +127,16 @@ def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, no
 
 def enter(state: State, task: TaskState, phase: Phase) -> None:
     """On to a phase, whose first job may start."""
-    task.phase, task.start, task.tries = phase, 1, 0
+    task.phase, task.start, task.tries, task.not_before = phase, 1, 0, 0.0
     if phase in UP_TO_WORK and state.providers and is_shut(state, provider_of(state, task), task):
         suspend(state, task)
-    state.queue.push(CONTINUING, task.order, task.spec.id)
+    offer(state, task)
+
+
+def offer(state: State, task: TaskState) -> None:
+    """The task's next job may start, once its time has come."""
+    rank = CONTINUING if task.active else NEW
+    state.queue.push(rank, task.order, task.spec.id, task.not_before)
 
 
 def decide_outcome(

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
-from sessionrun.engine.moves import backoff_s, leave_thread, suspend
-from sessionrun.engine.state import CONTINUING, NEW, Provider, State, provider_of
+from sessionrun.engine.moves import backoff_s, leave_thread, offer, suspend
+from sessionrun.engine.state import Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut
 from sessionrun.model.events import Entry, HoldPlaced, LimitHeard, Verdict
@@ -46,6 +46,8 @@ CANARY_S: Final = 60.0
 
 SPREAD_S: Final = 5.0
 """Over so many seconds those that waited are spread."""
+
+_UNKNOWN: Final = Provider()
 
 
 class JobEnd(NamedTuple):
@@ -173,21 +175,14 @@ def change_agent(task: TaskState) -> None:
     leave_thread(task)
 
 
-def offer(state: State, task: TaskState) -> None:
-    """The task's next job may start, once its time has come."""
-    rank = CONTINUING if task.active else NEW
-    if task.not_before:
-        state.queue.delay(task.not_before, task.order, task.spec.id, rank)
-    else:
-        state.queue.push(rank, task.order, task.spec.id)
-
-
-def rebase(state: State, now: float) -> None:
-    """After a reboot: what a provider said in wall time holds on."""
-    for name, known in state.providers.items():
-        placed = state.holds.get(name)
-        if placed is not None and placed.until is not None and known.until_at is not None:
-            state.holds[name] = replace(placed, until=max(now, known.until_at - state.wall_offset))
+def rebase_holds(state: State, now: float) -> None:
+    """After a reboot: holds are over, but what a provider said in wall time holds on."""
+    for name, hold in state.holds.items():
+        if hold.until is not None:
+            known = state.providers.get(name, _UNKNOWN)
+            until = now if known.until_at is None else max(now, known.until_at - state.wall_offset)
+            state.holds[name] = replace(hold, until=until)
+    for known in state.providers.values():
         if known.canary_until is not None:
             known.canary_until = now
 
@@ -230,4 +225,4 @@ def _open(state: State, provider: str, now: float) -> None:
     # the order is the queue's alone: a replay need not know it
     for rank, num, name in state.queue.drain(provider):
         share = crc32(f"{state.seq}/{name}".encode()) / 0xFFFFFFFF
-        state.queue.delay(now + SPREAD_S * share, num, name, rank)
+        state.queue.push(rank, num, name, now + SPREAD_S * share)

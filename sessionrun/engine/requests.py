@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.engine.money import cost_of
-from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
+from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, offer, resign, take_up
 from sessionrun.engine.providers import lift
-from sessionrun.engine.state import BUDGET, CONTINUING, FAILURES, NEW, State
+from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
@@ -151,7 +151,7 @@ def _release(state: State, event: RequestReceived) -> None:
             continue
         task.held = None
         if task.outcome is None and task.job is None and not task.unmet:
-            state.queue.push(CONTINUING if task.active else NEW, task.order, task.spec.id)
+            offer(state, task)
 
 
 def _set(state: State, event: RequestReceived) -> None:

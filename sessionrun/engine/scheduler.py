@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 from sessionrun.engine.money import describe_used_up, is_hopeless, is_used_up, soft_budget_spent
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
-from sessionrun.engine.state import BUDGET, NEW, State
+from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import START, lacking_tokens
 from sessionrun.model.events import (
@@ -171,8 +171,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
             yield StartJob(key)
     started = 0
     while started < state.start_batch:
-        # without a free slot a task that has not begun need not even be looked at
-        entry = state.queue.pop(NEW if state.is_full else NEW + 1)
+        entry = state.queue.pop(state.last_rank)
         if entry is None:
             return
         rank, num, task_id, offered = entry

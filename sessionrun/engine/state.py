@@ -31,8 +31,8 @@ CONTINUING: Final = 0
 
 NEW: Final = 1
 
-Ready: TypeAlias = tuple[int, str, str]
-"""What orders it (see `TaskState.order`), task id, and the resource that was offered to it (empty: none)."""
+Ready: TypeAlias = tuple[int, int, str, str]
+"""Rank, what orders it there (see `TaskState.order`), task id, and the resource offered to it (empty: none)."""
 
 
 class ReadyQueue:
@@ -41,27 +41,27 @@ class ReadyQueue:
     __slots__ = ("_delayed", "_parked", "_ready", "_timers", "decided", "stops")
 
     def __init__(self) -> None:
-        self._ready: tuple[list[Ready], list[Ready]] = ([], [])
+        self._ready: list[Ready] = []
         self._parked: dict[str, list[tuple[int, int, str]]] = {}
         self._delayed: list[tuple[float, int, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
         self.stops: deque[str] = deque()
         self.decided: deque[str] = deque()
 
-    def push(self, rank: int, num: int, task: str) -> None:
-        """A task may have a job to start; the smaller `num` (see `TaskState.order`) goes first."""
-        heappush(self._ready[rank], (num, task, ""))
+    def push(self, rank: int, num: int, task: str, until: float = 0.0) -> None:
+        """A task may have a job to start, from monotonic time `until` on."""
+        if until:
+            heappush(self._delayed, (until, rank, num, task))
+        else:
+            heappush(self._ready, (rank, num, task, ""))
 
-    def pop(self, ranks: int) -> tuple[int, int, str, str] | None:
-        """Take the first entry of the first `ranks` ranks: rank, place, task, offered resource; or None."""
-        for rank in range(ranks):
-            if self._ready[rank]:
-                return rank, *heappop(self._ready[rank])
-        return None
+    def pop(self, last_rank: int) -> Ready | None:
+        """Take the first entry; None: there is none up to the last rank."""
+        return heappop(self._ready) if self.is_ready(last_rank) else None
 
-    def is_ready(self, ranks: int) -> bool:
+    def is_ready(self, last_rank: int) -> bool:
         """Whether `pop` would find an entry, be it a stale one."""
-        return any(self._ready[rank] for rank in range(ranks))
+        return bool(self._ready) and self._ready[0][0] <= last_rank
 
     def is_parked(self, resource: str) -> bool:
         """Whether an entry waits for `resource`."""
@@ -76,7 +76,7 @@ class ReadyQueue:
         parked = self._parked.get(resource)
         if parked:
             rank, num, task = heappop(parked)
-            heappush(self._ready[rank], (num, task, resource))
+            heappush(self._ready, (rank, num, task, resource))
 
     def drain(self, resource: str) -> list[tuple[int, int, str]]:
         """Take out all that are parked under `resource`: rank, place, task."""
@@ -86,10 +86,6 @@ class ReadyQueue:
         """Make ready all that are parked under `resource`."""
         for rank, num, task in self.drain(resource):
             self.push(rank, num, task)
-
-    def delay(self, until: float, num: int, task: str, rank: int = NEW) -> None:
-        """A task that may start again at monotonic time `until`."""
-        heappush(self._delayed, (until, rank, num, task))
 
     def undelay(self, now: float) -> None:
         """Make ready whose time has come."""
@@ -255,9 +251,9 @@ class State:
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES) - self.failed_mends
 
     @property
-    def is_full(self) -> bool:
-        """Whether no slot is free."""
-        return SLOT in self.free and self.free[SLOT] <= 0
+    def last_rank(self) -> int:
+        """The last rank of which a task could start now: without a free slot none that has not begun."""
+        return CONTINUING if SLOT in self.free and self.free[SLOT] <= 0 else NEW
 
     @property
     def exhausted(self) -> bool:

@@ -11,17 +11,14 @@ from dataclasses import asdict
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from sessionrun.engine.money import (
-    describe_first_wait,
-    describe_refusal,
-    find_first_wait,
-    is_waiting_for_money,
+    describe_wait,
     project_budget,
     project_session_usage,
     project_usage,
     project_usage_by_agent,
     project_usage_by_model,
 )
-from sessionrun.engine.state import BUDGET, State
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import PACED, lacking_tokens
 from sessionrun.model.asked import UNCLAIMED
@@ -332,17 +329,16 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
         return None, "held", task.held
     if task.outcome or task.job or task.unmet:
         return None, "held", None
-    refusal = None
-    if is_waiting_for_money(state, task):
-        refusal = None if BUDGET in state.holds else describe_refusal(state, task)
-    elif (first := find_first_wait(state, task)) is not None:
-        refusal = describe_first_wait(first)
-    lacking = {SLOT, *lacking_tokens(state, task)} if state.holds else ()
+    lacking = {*lacking_tokens(state, task)} if state.holds else ()
     holds = [state.holds[name] for name in sorted(lacking) if name in state.holds]
     holds.sort(key=lambda hold: hold.resource in PACED)  # those that pass by themselves come last
     until = max([task.not_before, *[hold.until or 0.0 for hold in holds]])
     word = "paced" if holds and holds[0].resource in PACED else "held"
-    return until + state.wall_offset if until else None, word, holds[0].reason if holds else refusal
+    return (
+        until + state.wall_offset if until else None,
+        word,
+        holds[0].reason if holds else describe_wait(state, task),
+    )
 
 
 def project_feed(state: State) -> Feed | None:

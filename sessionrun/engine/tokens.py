@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from sessionrun.engine.money import find_first_wait, is_waiting_for_money
-from sessionrun.engine.state import BUDGET, State, provider_of
+from sessionrun.engine.money import find_wait
+from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.model.events import HoldPlaced, RequestReceived
 from sessionrun.model.keys import Phase
@@ -95,16 +95,16 @@ def lacking_tokens(state: State, task: TaskState) -> Iterator[str]:
 
     The first is the one it waits for.
     """
+    if SLOT in state.holds:  # it stops every start, also of a task that has a slot
+        yield SLOT
     if state.providers and task.next_phase() in UP_TO_WORK:
         provider = provider_of(state, task)
         if is_shut(state, provider, task):
             yield provider
     if state.holds and task.next_phase() == "prepare":
         yield from (name for name in workspace_needs(task) if name in state.holds)
-    if is_waiting_for_money(state, task):
-        yield BUDGET
-    elif (first := find_first_wait(state, task)) is not None:
-        yield first
+    if (money := find_wait(state, task)) is not None:
+        yield money
     yield from _paced_by(state, task.next_phase())
     for name, amount in wanted_tokens(state, task):
         if name in state.holds or state.free[name] < amount:
@@ -164,7 +164,7 @@ def has_work_to_start(state: State) -> bool:
     """Whether a task would start its next job now, or waits for nothing but the machine."""
     if START in state.holds:
         return False
-    return state.queue.is_parked(MACHINE) or state.queue.is_ready(1 if state.is_full else 2)
+    return state.queue.is_parked(MACHINE) or state.queue.is_ready(state.last_rank)
 
 
 def find_width_fault(state: State, event: RequestReceived) -> str | None:

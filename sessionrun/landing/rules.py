@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sessionrun.engine.moves import ease_holds, stop
+from sessionrun.engine.moves import stop
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.task import RunningJob, TaskState
-from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
+from sessionrun.engine.transitions import MAX_TRIES, count_try
 from sessionrun.landing.mends import (
     LandQueue,
     give_up_mends,
@@ -135,14 +135,11 @@ def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
     """A LAND job is claimed: it takes all that is ready."""
     land = land_of(state)
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
-    state.tasks[key.task].job = RunningJob(key, find_keeper(state))
-    state.running_jobs += 1
 
 
 def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished | JobLost) -> None:
     """A LAND job is over; what it landed was told before."""
-    land, state.tasks[event.key.task].job = land_of(state), None
-    state.running_jobs -= 1
+    land = land_of(state)
     taken, land.taken, land.lander = land.taken, (), None
     void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
@@ -158,7 +155,6 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
     requeue_waiting(state)
     _hold(state, given_up, event.reason or "its LAND job does not tell what became of it", entry.at)
     requeue_waiting(state)
-    ease_holds(state, entry.mono, ended=not void)
 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:

@@ -10,6 +10,7 @@ from simulation import AGENTS, Scripted, make_session
 from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.status import project
+from sessionrun.engine.task import Thread
 from sessionrun.landing.mends import land_of
 from sessionrun.model.events import JobFinished, JobStarted, RequestReceived
 from sessionrun.model.keys import JobKey, parse_job_key
@@ -102,31 +103,24 @@ def make_script(*tasks: TaskSpec) -> Script:
     return Script(make_session(tasks or [make_task()]))
 
 
-def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
-    script = make_script().run()
-    assert script.state.ended is not None
-    script.follow()
-    assert script.state.ended is None and script["a"].outcome is None
-    assert script["a"].place == Place("b", "/w2", "base", taken_up="c1")
-    assert script["a"].thread == script["a"].thread._replace(conversation="talk-a", usage=USED)
-    assert script.prompt() == "more"
-    assert project(script.state)["tasks"][0]["follow_ups"] == 1
-    script.finish()
-    assert (script["a"].outcome, script["a"].attempt) == ("succeeded", 2)
-    assert script["a"].place == Place("b", None, "base", commit="c2")
-    script.examine_replay()
-
-
-def test_each_follow_up_begins_where_the_one_before_ended() -> None:
-    script = make_script().run()
+def test_each_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
+    script, used = make_script(make_task(prompt_mode="continue")).run(), USED
     for number in (2, 3, 4):
+        used = used.plus(USED)
+        assert script.state.ended is not None
         script.follow(text=f"more {number}")
-        earlier = find_earlier(script["a"])
-        assert earlier is not None and earlier.commit == f"c{number - 1}"
+        assert script.state.ended is None and script["a"].outcome is None
+        assert script["a"].place == Place("b", f"/w{number}", "base", taken_up=f"c{number - 1}")
+        assert script["a"].thread == Thread("talk-a", used, turn=2)
         assert script.prompt() == f"more {number}"
+        assert project(script.state)["tasks"][0]["follow_ups"] == number - 1
         script.finish()
+        assert (script["a"].outcome, script["a"].attempt) == ("succeeded", number)
+        assert script["a"].place == Place("b", None, "base", commit=f"c{number}")
     assert script["a"].follow_ups == ("more 2", "more 3", "more 4")
-    assert set(script.thread.values()) == {None, "talk-a"}
+    jobs = ["a/1/1/work/1", "a/1/1/work/2", *(f"a/{number}/1/work/1" for number in (2, 3, 4))]
+    assert [*script.thread] == jobs, "turns of a conversation are not taken again"
+    script.examine_replay()
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -182,14 +176,6 @@ def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
         script.finish()
     assert words.startswith("first\n\nsecond\n\nThen you were asked:\n\nmore 2\n\nYou have worked")
     assert words.endswith("It ended: succeeded. Your work is here.\n\nNow you are asked:\n\nmore 3")
-
-
-def test_turns_of_a_conversation_are_not_taken_again() -> None:
-    script = make_script(make_task(prompt_mode="continue")).run()
-    script.follow()
-    assert script.prompt() == "more"
-    script.finish()
-    assert sum(key.startswith("a/2/") for key in script.thread) == 1
 
 
 def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,18 +20,14 @@ from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
-from sessionrun.engine.scheduler import Record, StartJob, decide, find_wake
-from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.tokens import MACHINE, START, find_width_fault
 from sessionrun.model.events import (
     Entry,
-    HoldLifted,
     HoldPlaced,
     JobClaimed,
     JobFinished,
     RequestReceived,
-    SupervisorStarted,
     TasksAdded,
 )
 from sessionrun.model.keys import JobKey
@@ -233,35 +228,6 @@ def test_a_moment_to_come(text: str, seconds: float) -> None:
 def test_what_is_no_moment_to_come(text: str) -> None:
     with pytest.raises(ValueError, match=r"over|not a time|must be"):
         parse_coming(text, 1_767_268_800.0)
-
-
-def test_a_session_begins_at_its_time_and_not_before() -> None:
-    spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
-    state = begin(spec)
-
-    def start(at: float, on: State = state) -> None:
-        event = SupervisorStarted(on.epoch + 1, 1, 1, "boot", "ns", "1")
-        apply(on, Entry(on.seq + 1, at, at - 900.0, event))
-
-    start(910.0)
-    assert ([*decide(state, 10.0)], find_wake(state)) == ([], 100.0)
-    start(950.0)  # the supervisor was killed
-    assert ([*decide(state, 50.0)], find_wake(state)) == ([], 100.0)
-    assert next(decide(state, 100.0)) == Record(HoldLifted(START))
-    released = deepcopy(state)
-    apply(state, Entry(state.seq + 1, 1000.0, 100.0, HoldLifted(START)))
-    assert [order for order in decide(state, 100.0) if isinstance(order, StartJob)]
-    apply(released, Entry(released.seq + 1, 960.0, 60.0, RequestReceived("r", "release", ())))
-    assert [order for order in decide(released, 60.0) if isinstance(order, StartJob)]
-    start(970.0, released)
-    assert START not in released.holds, "what a user has released is not held again"
-
-
-def test_after_a_restart_of_the_machine_a_session_still_begins_at_its_time() -> None:
-    state = begin(replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0)))
-    for epoch, (boot, at, mono) in enumerate((("a", 900.0, 5000.0), ("b", 960.0, 10.0)), 1):
-        apply(state, Entry(state.seq + 1, at, mono, SupervisorStarted(epoch, 1, 1, boot, "ns", "1")))
-    assert ([*decide(state, 10.0)], find_wake(state)) == ([], 50.0)
 
 
 def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:

@@ -153,11 +153,12 @@ def test_another_agent_takes_over_only_for_the_classes_that_were_named() -> None
     play(tasks, fates, ends={"b": "failed"})
 
 
-def test_who_waits_can_be_cancelled_and_is_released() -> None:
-    cancel: list[Planned] = [(10.0, RequestReceived("r", "cancel"))]
-    tasks, ends = [task("a", workspace=TREE), task("b")], {"a": "cancelled"}
-    began = tell_starts(tasks, {"a/1/1/work/1": LIMIT}, cancel, resets_in_s=1000.0, ends=ends)
-    assert began["a/1/1/release/1"] == 10.0
+@pytest.mark.parametrize(("fate", "at"), [(LIMIT, 10.0), (CRASH, 2.5)])
+def test_who_waits_can_be_cancelled_and_is_released_at_once(fate: Fate, at: float) -> None:
+    cancel: list[Planned] = [(at, RequestReceived("r", "cancel"))]
+    tasks, ends = [task("a", workspace=TREE, retries=1), task("b")], {"a": "cancelled"}
+    began = tell_starts(tasks, {"a/1/1/work/1": fate}, cancel, resets_in_s=1000.0, ends=ends)
+    assert began["a/1/1/release/1"] == at
 
 
 def test_a_canary_that_is_cancelled_lets_the_next_one_go() -> None:

@@ -10,7 +10,7 @@ A line is ``input & input -> order; order``; no arrow means that nothing is orde
                                    other requests; to pause is to hold on request
     hold NAME [until S] [until_exit] / lift NAME
     add ID / close                a task from `late`; the feed ends
-    reboot                        a new supervisor on another boot
+    again / reboot                a new supervisor; after a restart of the machine
     at S                          time passes
     to KEY                        the jobs of its task pass until this one starts
     rest                          all that runs passes, and all that it lets start; starts are not told
@@ -414,6 +414,27 @@ session completed failed
         """,
         limits={"stagger_s": 10.0},
     ),
+    "a session begins at its time and not before, whoever supervises it then": History(
+        (task("a"),),
+        """
+        begin -> wake 100
+        at 50 & again -> wake 100
+        reboot -> wake 100
+        at 100 -> lift start; start a/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded; session completed succeeded
+        """,
+        limits={"starts_at": EPOCH_S + 100.0},
+    ),
+    "what a user has released begins before its time, and is not held again": History(
+        (task("a"), task("b", needs=("a",))),
+        """
+        unpause -> start a/1/1/work/1
+        again
+        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
+        """,
+        limits={"starts_at": EPOCH_S + 100.0},
+    ),
     "a hold of the slot stops every start until a job ends; when nothing runs, it ends by time": History(
         (task("a", workspace=TREE), task("b"), task("c")),
         """
@@ -732,9 +753,9 @@ class Play(Scripted):
                 self.reach(parse_job_key(words[0]))
             elif verb == "rest":
                 return [one for one in self.finish() if not one.startswith("start")]
-            elif verb == "reboot":
-                self.at = 0.5
-                self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
+            elif verb in ("again", "reboot"):
+                self.at = 0.5 if verb == "reboot" else self.at
+                self.record(SupervisorStarted(2, 1, 1, "second" if verb == "reboot" else "first", "n", "0"))
             elif verb != "begin":
                 self.record(self.read_event(verb, words))
         return self.settle()

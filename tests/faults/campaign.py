@@ -7,6 +7,7 @@
     worktrees; worktrees, chain    sessions with worktrees: no work is lost, the user's repository is as it was
     worktrees, all    the same, of which all processes are killed at once, and nobody resumes it
     walls; walls, chain    the same, and each task commits inside of walls; only with --mode
+    neighbours; neighbours, walls    no kills, but hostile steps of one task beside honest ones; only with --mode
 
 What was seen is printed as a table; the exit code is 1 when anything was wrong.
 """
@@ -27,14 +28,15 @@ from sessionrun.store.session import iterate_sessions
 
 from .chain import ROLES, Role
 from .kills import HUNG_S, Choice, has_ended, is_gone, kill_by_chance, resume_by
+from .neighbours import run_beside_neighbour
 from .oracle import Figures, examine, make_plan
-from .place import Place, end_sessions, make_place, wait_until
+from .place import Place, make_place, wait_until
 from .worktrees import kill_everything_in_worktrees, kill_in_worktrees
 
 TASKS: Final = 24
 PARALLEL: Final = 6
 AT_ONCE: Final = 3
-VICTIMS: Final = (*ROLES, "daemon", "launcher")
+VICTIMS: Final = (*ROLES, "daemon", "launcher", "step")
 
 
 def kill_plain(place: Place, rng: random.Random, choose: Choice, *, may_lose: bool = False) -> Figures:
@@ -102,6 +104,14 @@ WALLED_MODES: Final[Mapping[str, Mode]] = {
 }
 """They need bubblewrap."""
 
+NEIGHBOURS: Final[Mapping[str, Mode]] = {
+    "neighbours": run_beside_neighbour,
+    "neighbours, walls": partial(run_beside_neighbour, walled=True),
+}
+"""The second one needs bubblewrap, too."""
+
+ALL_MODES: Final[Mapping[str, Mode]] = {**MODES, **WALLED_MODES, **NEIGHBOURS}
+
 
 def run_campaign(
     modes: Sequence[str],
@@ -123,9 +133,7 @@ def run_campaign(
             killed = sum(figures.kills.total() for figures in found.values())
             while len(running) < at_once and killed < kills and time.monotonic() < deadline:
                 mode = modes[number % len(modes)]
-                inside = Place(place.path / str(number), dict(place.environ))
-                inside.path.mkdir()
-                running[pool.submit(_run_one, mode, inside, rng.getrandbits(64))] = mode
+                running[pool.submit(_run_one, mode, place, number, rng.getrandbits(64))] = mode
                 number += 1
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -133,11 +141,9 @@ def run_campaign(
     return found
 
 
-def _run_one(mode: str, place: Place, seed: int) -> Figures:
-    try:
-        return {**MODES, **WALLED_MODES}[mode](place, random.Random(seed))
-    finally:
-        end_sessions(place.results)
+def _run_one(mode: str, outer: Place, number: int, seed: int) -> Figures:
+    with outer.nest(number) as place:
+        return ALL_MODES[mode](place, random.Random(seed))
 
 
 def print_table(found: Mapping[str, Figures]) -> None:
@@ -167,7 +173,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--mode", action="append", choices=[*MODES, *WALLED_MODES], dest="modes")
+    parser.add_argument("--mode", action="append", choices=[*ALL_MODES], dest="modes")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     found = run_campaign(options.modes or list(MODES), options.kills, options.seconds, options.seed)

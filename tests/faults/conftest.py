@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from .place import Place, make_place
 @pytest.fixture(autouse=True, scope="session")
 def warm_places(warm: Warm) -> None:
     """Our commands need no new interpreter in the tests."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("looks for processes in /proc")
     Place.warm = warm
 
 

@@ -42,7 +42,7 @@ def kill_by_chance(
 
 def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> int:
     """Let so many users resume a session at once; of how many it was started is returned."""
-    processes = [place.popen_resume(session) for _ in range(users)]
+    processes = [place.start_verb("resume", session.session_id) for _ in range(users)]
     said = [process.communicate(timeout=120) for process in processes]
     errors = [error for _, error in said if error]
     seen.wrong += [f"{session.session_id}: resume said {error}" for error in errors]

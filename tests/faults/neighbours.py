@@ -1,4 +1,4 @@
-"""Bad neighbours, seeded.
+"""Bad neighbours.
 
 One task of a session takes hostile steps, a round each: git settings, links, FIFOs, files of the session, signals.
 Honest tasks beside it, in worktrees, write files and say so outside.  At the end the repository's settings are put
@@ -13,12 +13,9 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,8 +23,8 @@ from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .kills import HUNG_S
-from .oracle import Sums
-from .place import Place, end_sessions, make_place, wait_until
+from .oracle import Figures
+from .place import Place, wait_until
 from .worktrees import find_refs, git, make_repository
 
 STEPS: Final = 10
@@ -37,7 +34,6 @@ STEP_S: Final = 5
 """Git of the hostile task waits at its own FIFO, step after step; the session must have ended before `HUNG_S`."""
 
 HONEST: Final = ("h1", "h2", "h3", "h4")
-AT_ONCE: Final = 2
 CODES: Final = (0, 1, 2, 3, 4, 75, 124)
 
 
@@ -126,30 +122,17 @@ mkdir -p in; printf '$Id$ %s\n' $SESSIONRUN_TASK > in/$SESSIONRUN_TASK.log; told
 SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"\0\1%b", ".log": b"$Id$ %b\n"}
 
 
-@dataclass
-class Seen(Sums):
-    """What was seen, added up; `wrong` are violations in words."""
-
-    rounds: int = 0
-    sessions: int = 0
-    honest: int = 0
-    files: int = 0
-    kept: int = 0
-    steps: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-
 WALLS: Final = {"policy": "project", "network": "none"}
 
 
-def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
+def run_beside_neighbour(place: Place, rng: random.Random, *, walled: bool = False) -> Figures:
     """One session: some hostile steps beside honest tasks, then what must be true.
 
     With `walled` the hostile task has walls, and none of its steps may reach anything.
     """
-    rng = random.Random(seed)
     names = [rng.choice(list(STEPS_BY_NAME)) for _ in range(STEPS)]
-    seen = Seen(rounds=STEPS, sessions=1, honest=len(HONEST), steps=Counter(names))
+    seen = Figures(sessions=1, tasks=len(HONEST), kills=Counter(step=STEPS))
+    place.environ["XDG_STATE_HOME"] = str(place.path / "state")
     make_repository(place)
     shutil.copy(place.path / "repo" / ".git" / "config", place.path / "config-before")
     plan = _make_plan(place, rng, names)
@@ -165,8 +148,9 @@ def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
             seen.wrong += _find_reached(place, session)
         else:
             _mend(place)
-        _check(place, session, seen, may_fail=not walled and any(STEPS_BY_NAME[name].hurts for name in names))
-    seen.wrong = [f"seed {seed} {names}: {line}" for line in seen.wrong]
+        hurts = any(STEPS_BY_NAME[name].hurts for name in names)
+        _check(place, session, seen, may_fail=hurts and not walled, may_stay=not walled)
+    seen.wrong = [f"{names}: {line}" for line in seen.wrong]
     return seen
 
 
@@ -229,14 +213,14 @@ _READERS: Final = [
 ]
 
 
-def _read_all(place: Place, session: SessionDir, seen: Seen, readers: list[tuple[str, ...]]) -> None:
+def _read_all(place: Place, session: SessionDir, seen: Figures, readers: list[tuple[str, ...]]) -> None:
     for verb, *words in readers:
         named = [] if verb == "list" else [session.session_id]
         _call(place, seen, verb, *words, *named)
 
 
-def _call(place: Place, seen: Seen, *words: str) -> str:
-    process = place.popen([sys.executable, "-m", "sessionrun", *words, "--results-dir", str(place.results)])
+def _call(place: Place, seen: Figures, *words: str) -> str:
+    process = place.start_verb(*words)
     try:
         out, said = process.communicate(timeout=HUNG_S)
     except subprocess.TimeoutExpired:
@@ -254,7 +238,7 @@ def _has_ended(place: Place, session: SessionDir) -> bool:
     if session.is_alive():
         time.sleep(0.05)
         return False
-    shown = _call(place, Seen(), "status", "--json", session.session_id)
+    shown = _call(place, Figures(), "status", "--json", session.session_id)
     try:
         return bool(json.loads(shown)["ended_at"])
     except (ValueError, KeyError):
@@ -274,7 +258,7 @@ def _mend(place: Place) -> None:
     shutil.rmtree(common / "refs" / "replace", ignore_errors=True)
 
 
-def _check(place: Place, session: SessionDir, seen: Seen, *, may_fail: bool) -> None:
+def _check(place: Place, session: SessionDir, seen: Figures, *, may_fail: bool, may_stay: bool) -> None:
     outside = place.path / "outside"
     if (outside / "ran").exists():
         seen.wrong.append("a planted program was run")
@@ -286,13 +270,13 @@ def _check(place: Place, session: SessionDir, seen: Seen, *, may_fail: bool) -> 
         if tasks[name]["outcome"] != "succeeded" and not may_fail:
             seen.wrong.append(f"{name} ended as {tasks[name]['outcome']}: {tasks[name]['reason']}")
     _call(place, seen, "clean", "--worktrees", session.session_id)
-    for told in sorted(set((outside / "told").read_text().splitlines()) if (outside / "told").exists() else ()):
-        name, _, file = told.partition(" ")
-        seen.files += 1
-        where = _find(place, name, file, tasks[name])
-        if where is None:
+    told = set((outside / "told").read_text().splitlines()) if (outside / "told").exists() else set()
+    if not may_fail and len(told) != len(HONEST) * len(SUFFIXES):
+        seen.wrong.append(f"honest tasks told of {len(told)} files")
+    for one in sorted(told):
+        name, _, file = one.partition(" ")
+        if not _is_there(place, name, file, may_stay=may_stay):
             seen.wrong.append(f"{file} of {name} is lost: {tasks[name]['reason']}, {tasks[name]['worktree_kept']}")
-        seen.kept += where == "kept"
     refs = find_refs(place)
     if refs.get("refs/heads/main") is None or git(place, "status", "--porcelain"):
         seen.wrong.append(f"the checkout has changed: {git(place, 'status', '--porcelain')!r}")
@@ -303,42 +287,15 @@ def _show(place: Place, name: str) -> bytes:
     return subprocess.run(command, env=place.environ, capture_output=True, check=True, timeout=HUNG_S).stdout
 
 
-def _find(place: Place, name: str, file: str, task: dict[str, object]) -> str | None:
-    """Where an honest file is, as it was written: on a branch, or in a worktree that was kept."""
+def _is_there(place: Place, name: str, file: str, *, may_stay: bool) -> bool:
+    """Whether an honest file is, as it was written, on a branch, or in a worktree that was kept."""
     wanted = SUFFIXES[Path(file).suffix].replace(b"%b", name.encode())
     for ref in find_refs(place):
         if ref.startswith(f"refs/heads/main-task-{name}"):
             try:
                 if _show(place, f"{ref}:{file}") == wanted:
-                    return "branch"
+                    return True
             except subprocess.CalledProcessError:
                 continue
-    for path in (place.path / "repo-worktrees").glob(f"main-task-{name}*"):
-        if (path / file).is_file() and (path / file).read_bytes() == wanted:
-            return "kept"
-    return None
-
-
-def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9, walled: bool = False) -> Seen:
-    """Run sessions until there were so many hostile steps, or the time is over."""
-    rng = random.Random(seed)
-    total = Seen()
-    deadline = time.monotonic() + seconds
-    with make_place() as place, ThreadPoolExecutor(AT_ONCE) as pool:
-
-        def run(number: int, own_seed: int) -> Seen:
-            if time.monotonic() > deadline:
-                return Seen()
-            inside = Place(place.path / str(number), dict(place.environ))
-            inside.path.mkdir()
-            inside.environ.update(HOME=str(inside.path), XDG_STATE_HOME=str(inside.path / "state"))
-            try:
-                return run_session(inside, own_seed, walled=walled)
-            finally:
-                end_sessions(inside.results)
-                shutil.rmtree(inside.path, ignore_errors=True)
-
-        sessions = -(-rounds // STEPS)
-        for seen in pool.map(run, range(sessions), [rng.getrandbits(32) for _ in range(sessions)]):
-            total.add(seen)
-    return total
+    kept = [path / file for path in (place.path / "repo-worktrees").glob(f"main-task-{name}*") if may_stay]
+    return any(path.is_file() and path.read_bytes() == wanted for path in kept)

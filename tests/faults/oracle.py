@@ -31,17 +31,8 @@ LEAVE_S: Final = 60.0
 """How long the processes may take to leave once the end of the session is published."""
 
 
-class Sums:
-    """Records of what was seen, which can be added up."""
-
-    def add(self, other: Sums) -> None:
-        """Take in those of another session."""
-        for name in vars(other):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
 @dataclass
-class Figures(Sums):
+class Figures:
     """What was seen, added up; `wrong` are violations in words."""
 
     sessions: int = 0
@@ -54,6 +45,11 @@ class Figures(Sums):
     hung: int = 0
     wrong: list[str] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Figures) -> None:
+        """Take in those of another session."""
+        for name in vars(other):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def is_good(self) -> bool:

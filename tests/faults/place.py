@@ -100,15 +100,30 @@ class Place:
         """The session of an id."""
         return SessionDir(self.results / f"session-{session_id}")
 
-    def popen_resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> Any:
-        """Resume a session, beside the test."""
-        words = ["resume", session.session_id, "--results-dir", str(self.results)]
-        return self.popen([*_COMMAND, *words], env=env)
+    def start_verb(self, *words: str, env: Mapping[str, str] | None = None) -> Any:
+        """Start a verb about the sessions of the place, beside the test."""
+        return self.popen([*_COMMAND, *words, "--results-dir", str(self.results)], env=env)
 
-    def resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> str:
+    def run_verb(self, *words: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        """Run such a verb: its code and both outputs."""
+        process = self.start_verb(*words, env=env)
+        out, said = process.communicate(timeout=120)
+        return process.returncode, out, said
+
+    def resume(self, session: SessionDir) -> str:
         """Resume a session; what was said."""
-        out, said = self.popen_resume(session, env=env).communicate(timeout=120)
-        return str(out or said).strip()
+        _, out, said = self.run_verb("resume", session.session_id)
+        return (out or said).strip()
+
+    @contextmanager
+    def nest(self, name: object) -> Iterator[Place]:
+        """A place in this one, whose sessions are ended afterwards."""
+        inside = Place(self.path / str(name), dict(self.environ))
+        inside.path.mkdir()
+        try:
+            yield inside
+        finally:
+            end_sessions(inside.results)
 
 
 @contextmanager

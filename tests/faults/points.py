@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,7 +22,7 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 
 from .kills import HUNG_S, has_ended, is_gone, kill_all
 from .oracle import Figures, examine, make_plan
-from .place import Place, end_sessions, make_place, wait_until
+from .place import Place, make_place, wait_until
 
 TASKS: Final = 4
 _PARALLEL_WORDS: Final = ("--max-parallel", "2")
@@ -60,16 +59,14 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
 def _sweep(place: Place, session: SessionDir, points: str) -> list[str]:
     """A launcher died before its session began: no reader shows what it left, and `doctor` removes it."""
     wrong = [f"{points}: list shows what never began"] if list_sessions(place) else []
-    argv = [sys.executable, "-m", "sessionrun", "doctor", "--fix", "--results-dir", str(place.results)]
-    place.popen(argv).communicate(timeout=120)
+    place.run_verb("doctor", "--fix")
     return wrong + ([f"{points}: what never began stays"] if session.path.exists() else [])
 
 
 def list_sessions(place: Place) -> str:
     """What `list` says of the sessions there are."""
-    argv = [sys.executable, "-m", "sessionrun", "list", "--json", "--results-dir", str(place.results)]
-    out, _ = place.popen(argv).communicate(timeout=120)
-    return "" if json.loads(out) == {"schema_version": 2, "sessions": []} else str(out)
+    _, out, _ = place.run_verb("list", "--json")
+    return "" if json.loads(out) == {"schema_version": 2, "sessions": []} else out
 
 
 def crash_at_resume(place: Place, points: str) -> Figures | None:
@@ -94,13 +91,11 @@ def crash_at_ask(place: Place, points: str) -> Figures | None:
     wait_until(place.executed.exists, HUNG_S)
     figures = Figures()
     for verb in ("hold", "release"):
-        argv = [sys.executable, "-m", "sessionrun", verb, session.session_id, "--results-dir", str(place.results)]
         for _ in range(MOST_RESUMES):
-            process = place.popen(argv, env=calls.environ())
-            _, said = process.communicate(timeout=120)
-            if process.returncode == 0:
+            code, _, said = place.run_verb(verb, session.session_id, env=calls.environ())
+            if code == 0:
                 break
-            if process.returncode > 0:
+            if code > 0:
                 figures.wrong.append(f"{points}: {verb} said {said}")
     gate.touch()
     if _finish(place, session, calls.environ(), figures):
@@ -124,7 +119,7 @@ def _finish(place: Place, session: SessionDir, env: Mapping[str, str], figures: 
         if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
             return number > 0
         figures.resumed += 1
-        place.popen_resume(session, env=env).communicate(timeout=120)
+        place.run_verb("resume", session.session_id, env=env)
     return True
 
 
@@ -152,12 +147,8 @@ def run_points(case: str, points: Sequence[str], code: Path | None = None) -> It
 
 
 def _run_one(outer: Place, case: str, number: int, points: str) -> Figures | None:
-    place = Place(outer.path / str(number), outer.environ)
-    place.path.mkdir()
-    try:
+    with outer.nest(number) as place:
         return CASES[case](place, points)
-    finally:
-        end_sessions(place.results)
 
 
 def sweep(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +22,6 @@ PARTS = 4
 """So that one process of the tests does not work for an hour when the others are done."""
 
 SEED = 10
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds what is left in /proc")
 
 
 @pytest.mark.parametrize(

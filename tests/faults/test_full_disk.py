@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import psutil
@@ -19,8 +18,6 @@ from .chain import Role, find_chain, find_left
 from .kills import has_ended, kill_all
 from .oracle import LedgerLines, examine
 from .place import Place, kill_surely, make_place, wait_until
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
 END_S = 60.0
 
@@ -91,14 +88,6 @@ def exhaust(disk: Path) -> None:
 FEW_INODES = "8m,nr_inodes=120"
 
 
-def run(place: Place, verb: str, session: SessionDir, *words: str) -> tuple[int, str, str]:
-    """A verb of control or a reader; its code and both outputs."""
-    argv = [sys.executable, "-m", "sessionrun", verb, session.session_id, *words]
-    process = place.popen([*argv, "--results-dir", str(place.results)])
-    out, said = process.communicate(timeout=120)
-    return process.returncode, out, said
-
-
 def count_requests(session: SessionDir, kind: str) -> int:
     entries, _ = session.load_journal()
     requests = [entry.event for entry in entries if isinstance(entry.event, RequestReceived)]
@@ -136,12 +125,12 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
 
         def says_so() -> bool:
             take(small_disk)  # again: a file that the supervisor was just replacing gives an inode back
-            return full.search(run(place, "status", session)[1]) is not None
+            return full.search(place.run_verb("status", session.session_id)[1]) is not None
 
         assert wait_until(says_so, END_S)
-        code, found, _ = run(place, "doctor", session)
+        code, found, _ = place.run_verb("doctor", session.session_id)
         assert (code, "its disk is full" in found.splitlines()[0]) == (1, True)
-        code, _, said = run(place, words[0], session, *words[1:])
+        code, _, said = place.run_verb(words[0], session.session_id, *words[1:])
         assert code == 0, said
         if words[0] == "cancel":
             assert wait_until(lambda: not jobs_of(session), END_S)
@@ -149,14 +138,14 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
             path.unlink()
         if words[0] == "hold":
             assert wait_until(lambda: is_held_on_request(session), END_S)
-            assert run(place, "cancel", session, "--now")[0] == 0
+            assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
         assert wait_until(lambda: has_ended(session), END_S)
         status = session.load_status()
         assert status is not None
         assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
         assert count_requests(session, words[0]) == 1
-        assert run(place, "status", session)[1].count("Disk full") == 0
-        assert run(place, "doctor", session)[0] == 0
+        assert place.run_verb("status", session.session_id)[1].count("Disk full") == 0
+        assert place.run_verb("doctor", session.session_id)[0] == 0
 
 
 @pytest.mark.slow
@@ -165,12 +154,12 @@ def test_a_full_disk_and_nobody_to_hear(small_disk: Path) -> None:
         session = start_sleepers(place)
         kill_all(session)
         fill(small_disk)
-        code, _, said = run(place, "cancel", session)
+        code, _, said = place.run_verb("cancel", session.session_id)
         assert code == 4
         assert "the disk is full, and no supervisor of session" in said
         assert "make room on the disk of" in said
         (small_disk / "filler").unlink()
-        assert run(place, "cancel", session, "--now")[0] == 0
+        assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
 
 
 def jobs_of(session: SessionDir) -> list[int]:
@@ -190,12 +179,12 @@ def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, re
         if not reserve:
             (session.path / NAME).unlink()
             exhaust(small_disk)
-        assert run(place, "hold", session)[0] == 0
+        assert place.run_verb("hold", session.session_id)[0] == 0
         assert is_held_on_request(session)
-        code, out, said = run(place, "release", session)
+        code, out, said = place.run_verb("release", session.session_id)
         assert (code, "nothing is held" in out) == (0, False), out + said
         assert not is_held_on_request(session)
-        assert run(place, "cancel", session, "--now")[0] == 0
+        assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
         assert wait_until(lambda: not jobs_of(session), END_S)
 
 

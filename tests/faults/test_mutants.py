@@ -21,8 +21,6 @@ import pytest
 from .campaign import run_campaign
 from .points import sweep
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-
 TOP: Final = Path(__file__).parents[2]
 SEED: Final = 5
 LONGEST_S: Final = 1800.0

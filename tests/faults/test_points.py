@@ -111,19 +111,12 @@ def test_each_row_of_the_table_of_writes_has_its_deaths() -> None:
 FAST = ("run", "JobClaimed", "T record", "the job ends", "JobFinished")
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step in FAST else pytest.mark.slow) for step in ROWS]
-)
+@pytest.mark.parametrize("step", [*FAST, *slow(*[step for step in (*ROWS, *ASKED) if step not in FAST])])
 def test_a_death_at_each_step_of_the_table(step: str) -> None:
-    figures = add_up("start", ROWS[step])
-    check(figures, len(ROWS[step]))
+    case, points = ("ask", ASKED[step]) if step in ASKED else ("start", ROWS[step])
+    figures = add_up(case, points)
+    check(figures, len(points))
     assert figures.lost == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ASKED)
-def test_a_death_when_something_is_asked(step: str) -> None:
-    check(add_up("ask", ASKED[step]), len(ASKED[step]))
 
 
 @pytest.mark.slow

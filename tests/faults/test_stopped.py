@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +20,6 @@ from .chain import Role, find_chain
 from .kills import has_ended
 from .oracle import count_executed, examine, make_plan
 from .place import Place, kill_surely, wait_until
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
 END_S = 60.0
 

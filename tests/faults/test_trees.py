@@ -16,8 +16,6 @@ from .chain import ROLES, Role, find_chain, find_left, kill_role
 from .kills import has_ended
 from .place import Place, kill_surely, wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-
 END_S = 60.0
 AGENT = """
 [agents.own]
@@ -99,8 +97,7 @@ def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None, meanw
     wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
     if victim is not None and not meanwhile:
         kill_surely(session, victim)
-    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
-    cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
+    cancelling = place.start_verb("cancel", session.session_id)
     if meanwhile:
         assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
         kill_surely(session, "keeper")
@@ -150,8 +147,7 @@ def test_a_session_that_a_job_starts(place: Place, end: str) -> None:
     outer = place.start({"prompts": [{"id": "o", "prompt": f"SESSIONRUN_FEEDBACK=/x {command}{stays}"}]})
     assert wait_until(lambda: pids_of(inner.path), END_S)
     if end == "cancel":
-        words = ["cancel", outer.session_id, "--results-dir", str(place.results)]
-        place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=120)
+        place.run_verb("cancel", outer.session_id)
     for role in ROLES:
         if role == end:
             kill_role(outer.path, role)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -130,10 +129,8 @@ def find_refs(place: Place) -> dict[str, str]:
 
 
 def _examine(place: Place, session: SessionDir, before: dict[str, str]) -> list[str]:
-    words = ["clean", session.session_id, "--worktrees", "--json", "--results-dir", str(place.results)]
-    process = place.popen([sys.executable, "-m", "sessionrun", *words])
-    out, said = process.communicate(timeout=120)
-    wrong = [f"clean said {said}"] if said or process.returncode else []
+    code, out, said = place.run_verb("clean", session.session_id, "--worktrees", "--json")
+    wrong = [f"clean said {said}"] if said or code else []
     kept = [one for one in json.loads(out)["findings"] if not one["removed"] and one["what"] == "worktree"]
     wrong += [f"clean kept {kept}"] if kept else []
     refs = find_refs(place)

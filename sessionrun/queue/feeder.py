@@ -22,8 +22,9 @@ from sessionrun.model.asked import TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.queue.backends import open_feed
 from sessionrun.queue.claims import reclaim
-from sessionrun.queue.feed import Feed, open_feed
+from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.ingest import take_for_session
 from sessionrun.queue.sync import (

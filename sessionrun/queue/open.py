@@ -22,7 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
-from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
+from sessionrun.queue.backends import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested

@@ -116,7 +116,7 @@ def add_feed(draft: Draft) -> Draft:
     values, spec = draft.plan.feed, draft.spec
     if values is None:
         return draft
-    from sessionrun.queue.feed import open_feed
+    from sessionrun.queue.backends import open_feed
     from sessionrun.queue.task import find_place
 
     queue = open_feed(find_place(draft.place), values.get("backend"))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.queue.feed import Feed
+from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, by_id
 from sessionrun.store import locks, programs
 from sessionrun.store.files import usual_umask
@@ -199,7 +199,7 @@ class BeadsFeed(Feed):
         return True
 
 
-class BeadsContents:
+class BeadsContents(Contents):
     """The beads, one command for each step."""
 
     def __init__(self, program: Program) -> None:

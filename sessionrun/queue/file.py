@@ -21,7 +21,7 @@ from sessionrun.input.strict import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.units import format_time
-from sessionrun.queue.feed import Feed
+from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import (
     Changes,
     Draft,
@@ -107,7 +107,7 @@ class FileFeed(Feed):
 # --- the contents of the file ---
 
 
-class FileContents:
+class FileContents(Contents):
     """The whole file: its top-level object, whose list `tasks` is `entries`.  Nothing is written here."""
 
     def __init__(self, record: dict[str, Any], now: Callable[[], float] = time.time) -> None:

@@ -101,6 +101,15 @@ def fold_spaces(title: str) -> str:
     return " ".join(title.split())
 
 
+def show_line(title: str) -> str:
+    """Return a title on one line without control characters: it comes into commits, and from there to terminals.
+
+    >>> show_line("Fix \\x1b[31mit")
+    'Fix [31mit'
+    """
+    return fold_spaces("".join(char if char.isprintable() else " " for char in title))
+
+
 LOCK_NAME: Final = "sessionrun-queue.lock"
 
 

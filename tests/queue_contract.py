@@ -103,6 +103,26 @@ def check_groups(feed: Feed, group: QueueTask, parts: list[QueueTask]) -> None:
     assert feed.show(group.id).status == "open"
     feed.close(parts[0].id)
     assert feed.show(group.id).status == "closed"
+    check_outer_groups(feed, group)
+
+
+def check_outer_groups(feed: Feed, group: QueueTask) -> None:
+    """What a task does to its group, that does to the groups around it."""
+    outer = feed.edit(group.id, Changes(group="fleet")).group
+    assert outer is not None
+
+    def stand() -> list[str]:
+        return [feed.show(name).status for name in (group.id, outer)]
+
+    assert stand() == ["closed", "closed"]
+    late = create(feed, "late", group=group.id)
+    assert stand() == ["open", "open"]
+    feed.edit(late.id, Changes(group=""))
+    assert stand() == ["closed", "closed"]
+    feed.edit(late.id, Changes(group=group.id))
+    assert stand() == ["open", "open"]
+    feed.remove(late.id)
+    assert stand() == ["closed", "closed"]
 
 
 def check_changes(feed: Feed, low: QueueTask) -> None:

@@ -49,6 +49,7 @@ _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for 
 @options_of(_SETTINGS, hidden=True)
 @ready_option
 @flag("--dry-run", "Show what would run first; change nothing.")
+@flag("--verbose", "With --dry-run, print all of each prompt.", hidden=True)
 @sync_option
 @quiet_option
 @backend_option

@@ -26,7 +26,7 @@ from sessionrun.cli.render import WIDTH, escape, escape_line, table_lines, termi
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import clip, tell_span
 from sessionrun.queue.open import (
-    BACKEND_NAMES,
+    BACKENDS,
     MAX_TASKS,
     Changes,
     Draft,
@@ -58,7 +58,7 @@ def _into_option(what: str) -> Decorator:
 
 backend_option = click.option(
     "--backend",
-    type=click.Choice(BACKEND_NAMES),
+    type=click.Choice([*BACKENDS]),
     help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
 )
 _body_option = valued("--body", "FILE", "What to do in full: a file, or - for standard input.")

@@ -17,28 +17,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.queue.task import (
-    ALL_CLOSED,
-    Changes,
-    Draft,
-    QueuePlace,
-    QueueTask,
-    Status,
-    TaskClaim,
-    Worker,
-    by_id,
-    check_closing,
-    check_removal,
-    check_title,
-    find_settled,
-)
+from sessionrun.queue.feed import Contents, Feed
+from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, by_id
 from sessionrun.store import locks, programs
 from sessionrun.store.files import usual_umask
 
@@ -52,7 +37,7 @@ MAX_ARGUMENT: Final = 100_000
 """Bytes: Linux lets no argument be longer than 128 KiB."""
 
 
-class Refusal(Exception):
+class Refusal(InputError):
     """The program ended with an error; the text is what it said, on one line."""
 
 
@@ -78,16 +63,20 @@ class Program:
         self.top = top
         self.kind = os.path.basename(path)
 
-    def ask(self, *words: str) -> Any:
-        """Run a command with `--json`; return what it printed, None for nothing.
+    def ask(self, *words: str, excuse: Callable[[Refusal], bool] | None = None) -> Any:
+        """Run a command with `--json`; return what it printed, None for nothing or a refusal that `excuse` knows.
 
         Raises:
             Refusal: it ended with an error.
             StoreError: it does not run, does not end, or prints no JSON.
         """
-        printed = self.run(words[0], "--json", *words[1:]).strip()
         try:
+            printed = self.run(words[0], "--json", *words[1:]).strip()
             return json.loads(printed) if printed else None
+        except Refusal as refusal:
+            if excuse is not None and excuse(refusal):
+                return None
+            raise
         except ValueError:
             raise StoreError(f"{self.kind} {words[0]}: what it printed is not JSON: {printed[:80]!r}") from None
 
@@ -106,7 +95,7 @@ class Program:
             raise InputError(f"{self.kind} takes no text of more than {MAX_ARGUMENT} bytes")
         code, out, err = self.execute(words)
         if code != 0:
-            raise Refusal(_read_message(out, err) or f"exit code {code}")
+            raise Refusal(f"{self.kind} {words[0]}: {_read_message(out, err) or f'exit code {code}'}")
         return out
 
     def execute(self, words: Sequence[str]) -> tuple[int, str, str]:
@@ -181,96 +170,24 @@ def find(place: QueuePlace) -> BeadsFeed | None:
     return None if program is None else BeadsFeed(place, program)
 
 
-class BeadsFeed:
-    """The queue in Beads; see `feed.Feed` for the methods."""
+class BeadsFeed(Feed):
+    """The queue in Beads."""
 
     name = NAME
+    priorities = (_USUAL - _LAST, _USUAL)
 
     def __init__(self, place: QueuePlace, program: Program) -> None:
-        self.place: Path = place.top / PLACE
+        self.place = place.top / PLACE
         self._lock = place.lock
         self._program = program
 
-    def load(self) -> list[QueueTask]:
-        return [*self._tasks().values()]
+    def _read(self) -> BeadsContents:
+        return BeadsContents(self._program)
 
-    def show(self, task_id: str) -> QueueTask:
-        return project(self._find(task_id), self._ready_ids())
-
-    def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        with self._hold():
-            found = self._show([task_id])
-            if not found:
-                return None
-            task = project(found[0], self._ready_ids())
-            if task.claim is not None and task.claim.worker == worker:
-                return task
-            return self._take(task_id, worker) if task.is_ready else None
-
-    def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        with self._hold():
-            task = self._look(task_id)
-            if worker is not None and (task.claim is None or task.claim.worker != worker):
-                return None
-            if task.is_group:
-                check_closing(self._tasks(), task)
-            if task.status != "closed":
-                self._call("close", task_id, f"--reason={reason or 'done'}")
-            self._settle_groups(task.group)
-            return self.show(task_id)
-
-    def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        with self._hold():
-            task = self._look(task_id)
-            if worker is not None and (task.claim is None or task.claim.worker != worker):
-                return None
-            self._open(task, reason)
-            opened = self.show(task_id)
-            if reason is None and opened.reason is not None:  # of an earlier time: a comment stays
-                self._note(task_id, ASKED_AGAIN)
-                opened = self.show(task_id)
-            return opened
-
-    def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        titles = [check_title(draft.title) for draft in drafts]
-        with self._hold():
-            known = {task.title for task in self.load()} if unless_known else set()
-            made: list[QueueTask | None] = []
-            for draft, title in zip(drafts, titles, strict=True):
-                is_new = not unless_known or title not in known
-                made.append(self.show(self._create(replace(draft, title=title))) if is_new else None)
-                known.add(title)
-            return made
-
-    def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        with self._hold():
-            task = self._look(task_id)
-            words = []
-            if changes.title is not None:
-                words.append(f"--title={check_title(changes.title)}")
-            if changes.body is not None:
-                words.append(f"--description={changes.body}")
-            if changes.priority is not None:
-                words.append(f"--priority={format_priority(changes.priority)}")
-            if changes.group is not None:
-                words.append(f"--parent={self._find_group(changes.group) if changes.group else ''}")
-            for need in changes.depends or ():
-                self._find(need)
-            if words:
-                self._call("update", task_id, *words)
-            if changes.depends is not None:
-                self._change_depends(task, changes.depends)
-            if changes.group is not None:
-                self._settle_groups(task.group)
-            return self.show(task_id)
-
-    def remove(self, task_id: str) -> QueueTask:
-        with self._hold():
-            task = self._look(task_id)
-            check_removal(self._tasks(), task)
-            self._call("delete", task_id, "--force")
-            self._settle_groups(task.group)
-            return task
+    @contextmanager
+    def _hold(self) -> Iterator[BeadsContents]:
+        with locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S):
+            yield BeadsContents(self._program)
 
     def sync(self) -> bool:
         try:
@@ -278,56 +195,110 @@ class BeadsFeed:
         except Refusal as refusal:
             if lacks_option(refusal):
                 return False
-            raise self._fail("sync", refusal) from None
+            raise
         return True
 
-    def _tasks(self) -> dict[str, QueueTask]:
-        """All tasks by id, in the order in which they were made."""
-        ready = self._ready_ids()
-        beads = self._show([bead["id"] for bead in self._list() if is_visible(bead)])
+
+class BeadsContents(Contents):
+    """The beads, one command for each step."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def load(self, ids: Collection[str] | None = None, *, for_claims: bool = True) -> dict[str, QueueTask]:
+        if ids is not None and not ids:
+            return {}
+        ready = self._ready_ids() if for_claims else None
+        wanted = [bead["id"] for bead in self._list()] if ids is None else ids
+        beads = [bead for bead in self._show(wanted) if is_visible(bead)]
         beads.sort(key=lambda bead: str(bead.get("created_at")))
         return by_id(project(bead, ready) for bead in beads)
 
+    def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
+        """Claim a bead that was ready; give it back if it turns out to be blocked."""
+        refused = self._try_claim(task.id, format_actor(worker))
+        task = self._look(task)
+        if task.claim is None or task.claim.worker != worker:
+            if refused is not None and task.id in self._ready_ids():  # not because it is taken or blocked
+                raise refused
+            return None
+        if task.blocked_by:
+            self._free(task)
+            return None
+        return task
+
+    def open(self, task: QueueTask, reason: str | None) -> None:
+        self._free(task)
+        if reason is None and self._look(task).reason is not None:  # of an earlier time: a comment stays
+            reason = ASKED_AGAIN
+        if reason:
+            words = ("comments", "add", task.id, "--", f"{NOTE}{reason}")
+            self._program.ask(*words, excuse=lacks_option)  # a version without comments keeps no reason
+
+    def close(self, task: QueueTask, reason: str | None) -> None:
+        self._program.ask("close", task.id, f"--reason={reason or 'done'}")
+
+    def make(self, draft: Draft) -> str:
+        words = [f"--priority={_USUAL - draft.priority}"]
+        words += [f"--description={draft.body}"] if draft.body else []
+        words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
+        words += [f"--parent={draft.group}"] if draft.group else []
+        return self._make(*words, "--", draft.title)
+
+    def change(self, task: QueueTask, changes: Changes) -> None:
+        words = []
+        if changes.title is not None:
+            words.append(f"--title={changes.title}")
+        if changes.body is not None:
+            words.append(f"--description={changes.body}")
+        if changes.priority is not None:
+            words.append(f"--priority={_USUAL - changes.priority}")
+        if changes.group is not None:
+            words.append(f"--parent={changes.group}")
+        if words:
+            self._program.ask("update", task.id, *words)
+        depends = task.depends if changes.depends is None else changes.depends
+        for need in set(task.depends) - set(depends):
+            self._program.ask("dep", "remove", task.id, need)
+        for need in depends:
+            if need not in task.depends:
+                self._program.ask("dep", "add", task.id, need)
+
+    def delete(self, task: QueueTask) -> None:
+        self._program.ask("delete", task.id, "--force")
+
+    def find_group(self, name: str) -> QueueTask | None:
+        """The bead of this id, or the epic of this title."""
+        if (group := self.load([name], for_claims=False).get(name)) is not None:
+            return group
+        epics = [bead["id"] for bead in self._list() if bead.get("issue_type") == EPIC and bead["title"] == name]
+        return next(iter(self.load(epics[:1], for_claims=False).values()), None)
+
+    def make_group(self, name: str) -> str:
+        return self._make(f"--type={EPIC}", "--", name)
+
     def _list(self) -> list[Bead]:
-        listed = self._call("list", "--all", "--limit=0", excuse=lacks_option)
+        listed = self._program.ask("list", "--all", "--limit=0", excuse=lacks_option)
         if listed is None:
-            listed = self._call("list")  # a version whose list is whole
-        return (listed.get("issues") if isinstance(listed, dict) else listed) or []
+            listed = self._program.ask("list")  # a version whose list is whole
+        beads = (listed.get("issues") if isinstance(listed, dict) else listed) or []
+        return [bead for bead in beads if is_visible(bead)]
 
     def _ready_ids(self) -> set[str]:
-        return {bead["id"] for bead in self._call("ready", "--limit=0") or ()}
+        return {bead["id"] for bead in self._program.ask("ready", "--limit=0") or ()}
 
-    def _show(self, ids: Sequence[str] | set[str]) -> list[Bead]:
+    def _show(self, ids: Collection[str]) -> list[Bead]:
         wanted = sorted(ids)
         shown: list[Bead] = []
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
-            found = self._call("show", *part, excuse=finds_nothing if len(wanted) == 1 else None) or []
+            found = self._program.ask("show", *part, excuse=finds_nothing if len(wanted) == 1 else None) or []
             shown += found if isinstance(found, list) else [found]
         return shown
 
-    def _find(self, task_id: str) -> Bead:
-        beads = self._show([task_id])
-        if not beads or not is_visible(beads[0]):
-            raise InputError(f"the queue has no task {plain(task_id)!r}")
-        return beads[0]
-
-    def _look(self, task_id: str) -> QueueTask:
-        """A task whose readiness does not matter."""
-        return project(self._find(task_id), {task_id})
-
-    def _take(self, task_id: str, worker: Worker) -> QueueTask | None:
-        """Claim a bead that is ready; give it back if it turns out to be blocked."""
-        refused = self._try_claim(task_id, format_actor(worker))
-        task = project(self._show([task_id])[0], set())
-        if task.claim is None or task.claim.worker != worker:
-            if refused is not None and task_id in self._ready_ids():  # not because it is taken or blocked
-                raise self._fail("update", refused)
-            return None
-        if task.blocked_by:
-            self._open(task, None)
-            return None
-        return task
+    def _look(self, task: QueueTask) -> QueueTask:
+        """A task as it is now."""
+        return project(self._show([task.id])[0], None)
 
     def _try_claim(self, task_id: str, actor: str) -> Refusal | None:
         try:
@@ -335,77 +306,21 @@ class BeadsFeed:
         except Refusal as refusal:
             if not lacks_option(refusal):
                 return refusal
-            self._call("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
+            self._program.ask("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
         return None
 
-    def _open(self, task: QueueTask, reason: str | None) -> None:
+    def _free(self, task: QueueTask) -> None:
         if task.status == "closed":
-            self._call("update", task.id, "--assignee=")  # first: a bead that is open with an assignee is stuck
-            self._call("reopen", task.id)
+            self._program.ask(
+                "update", task.id, "--assignee="
+            )  # first: a bead that is open with an assignee is stuck
+            self._program.ask("reopen", task.id)
         else:
-            self._call("update", task.id, "--status=open", "--assignee=")
-        if reason:
-            self._note(task.id, reason)
-        self._settle_groups(task.group)
-
-    def _note(self, task_id: str, reason: str) -> None:
-        words = ("comments", "add", task_id, "--", f"{NOTE}{reason}")
-        self._call(*words, excuse=lacks_option)  # a version without comments keeps no reason
-
-    def _settle_groups(self, name: str | None) -> None:
-        """Close a group, and those around it, if all in it is closed; open it if something is not."""
-        for group, is_done in find_settled(self._tasks() if name is not None else {}, name):
-            self._call(*(("close", group, f"--reason={ALL_CLOSED}") if is_done else ("reopen", group)))
-
-    def _create(self, draft: Draft) -> str:
-        for need in draft.depends:
-            self._find(need)
-        words = [f"--priority={format_priority(draft.priority)}"]
-        words += [f"--description={draft.body}"] if draft.body else []
-        words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
-        words += [f"--parent={self._find_group(draft.group)}"] if draft.group else []
-        return self._make(*words, "--", draft.title)
+            self._program.ask("update", task.id, "--status=open", "--assignee=")
 
     def _make(self, *words: str) -> str:
-        made = self._call("create", *words)
+        made = self._program.ask("create", *words)
         return str((made[0] if isinstance(made, list) else made)["id"])
-
-    def _find_group(self, name: str) -> str:
-        """The id of a group: a bead of this id, or the epic of this title, which is made if there is none."""
-        found = self._show([name])
-        if found:
-            task = project(found[0], set())
-            if task.status == "claimed":
-                raise InputError(f"{name}: it is claimed, so it cannot become a group; close or reopen it first")
-            if task.status == "closed":
-                self._call("reopen", task.id)
-            return task.id
-        for bead in self._list():
-            if bead.get("issue_type") == EPIC and bead["title"] == name and is_visible(bead):
-                return self._find_group(bead["id"])
-        return self._make(f"--type={EPIC}", "--", name)
-
-    def _change_depends(self, task: QueueTask, depends: Sequence[str]) -> None:
-        for need in set(task.depends) - set(depends):
-            self._call("dep", "remove", task.id, need)
-        for need in depends:
-            if need not in task.depends:
-                self._call("dep", "add", task.id, need)
-
-    def _call(self, *words: str, excuse: Callable[[Refusal], bool] | None = None) -> Any:
-        """What the program prints; None also for a refusal that `excuse` knows."""
-        try:
-            return self._program.ask(*words)
-        except Refusal as refusal:
-            if excuse is not None and excuse(refusal):
-                return None
-            raise self._fail(words[0], refusal) from None
-
-    def _fail(self, verb: str, refusal: Refusal) -> InputError:
-        return InputError(f"{self._program.kind} {verb}: {refusal}")
-
-    def _hold(self) -> AbstractContextManager[None]:
-        return locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S)
 
 
 # --- a bead as a task; pure ---
@@ -422,26 +337,18 @@ def parse_actor(assignee: str) -> Worker | None:
     return Worker(name, session) if assignee.startswith(_ACTOR) and slash else None
 
 
-def format_priority(priority: int) -> int:
-    """Return a priority as Beads counts it.  InputError: Beads has no such priority."""
-    if not 0 <= _USUAL - priority <= _LAST:
-        raise InputError(
-            f"Beads has priorities from {_USUAL - _LAST} to {_USUAL} (P{_LAST} to P0), not {priority}"
-        )
-    return _USUAL - priority
-
-
 def is_visible(bead: Bead) -> bool:
     """Whether a bead is a task: deleted ones leave a tombstone."""
     return bead.get("status") != "tombstone"
 
 
-def project(bead: Bead, ready: Collection[str]) -> QueueTask:
-    """The task that a bead is, as `show` prints it; `ready` are the ids that the program calls so."""
+def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:
+    """The task that a bead is, as `show` prints it; `ready` are the ids that the program calls so, None: all."""
     assignee = str(bead.get("assignee") or "")
     blockers = [one for one in _iterate(bead, "dependencies", _BLOCKING) if one.get("status") not in _CLOSED]
     is_group = bead.get("issue_type") == EPIC or any(_iterate(bead, "dependents", (_PARENT,)))
-    status = _status(bead, is_free=not assignee and (bool(blockers) or is_group or bead["id"] in ready))
+    is_told = ready is None or bead["id"] in ready
+    status = _status(bead, is_free=not assignee and (bool(blockers) or is_group or is_told))
     worker = parse_actor(assignee) if status == "claimed" else None
     parents = [str(one["id"]) for one in _iterate(bead, "dependencies", (_PARENT,))]
     return QueueTask(

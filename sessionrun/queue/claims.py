@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.client.lookup import find_session
+from sessionrun.client.reading.view import add_views
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
 from sessionrun.model.errors import SessionNotFound, SessionrunError
-from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.sync import Kind, find_standing
 from sessionrun.queue.task import QueueTask
-from sessionrun.session.history import replay
+from sessionrun.session.history import project_status, replay
 from sessionrun.store.session import SessionDir
 
 PROBE_AGAIN_S: Final = 1.0
@@ -93,17 +93,14 @@ def _judge(gone: Gone, name: str) -> tuple[Kind, str]:
 
 
 def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | None:
-    """The commit with which the work of a task landed; the journal may be behind the log of landings and git."""
+    """The commit with which a task's work landed; the journal may be behind what readers know, and behind git."""
     tip = task.place.commit if task.place is not None and not task.place.holds_no_work else None
     repository, landing = state.spec.repository, state.spec.landing
     if tip is None or repository is None or landing is None:
         return None
-    from sessionrun.landing.history import load_history  # few sessions of a queue land by themselves
-
-    folder = session.path / LANDING_FOLDER
-    for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        landed = load_history(folder / target)[0].landed.get(task.spec.id)
-        if landed is not None and landed[0] == tip:  # what landed of an earlier attempt was other work
-            return landed[1]
+    row = next(row for row in project_status(session, state)["tasks"] if row["id"] == task.spec.id)
+    found = add_views(session, [{**row, "landing": None}])[0]["landing"]
+    if found is not None and found["status"] == "landed" and found["at"] >= row["ended_at"]:
+        return str(found["commit"])  # what landed before the task ended was the work of an earlier attempt
     git = Git(Path(repository.common_dir))
     return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

@@ -183,15 +183,12 @@ def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:
     """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why."""
-    tasks = by_id(feed.load()) if wanted else {}
-    for task_id in wanted:
-        if task_id not in tasks:
-            raise InputError(f"the queue has no task {task_id!r}; `sessionrun queue list` shows its tasks")
-        if (why := _find_obstacle(tasks[task_id], frozenset(wanted))) is not None:
-            raise InputError(f"task {task_id} {why}")
+    for task in map(feed.show, wanted):
+        if (why := _find_obstacle(task, wanted)) is not None:
+            raise InputError(f"task {task.id} {why}")
 
 
-def _find_obstacle(task: QueueTask, wanted: frozenset[str]) -> str | None:
+def _find_obstacle(task: QueueTask, wanted: tuple[str, ...]) -> str | None:
     """Why a task would not be worked on; None: it is ready, claimed by a session, or waits for others of `wanted`.
 
     A claim may be of a session that is gone.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.input.kinds import (
@@ -26,11 +26,10 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
-from sessionrun.input.plan_fields import FRAME, MENDS, TASK_ID, as_interval
+from sessionrun.input.plan_fields import MENDS, as_interval
 from sessionrun.input.prompts import read_plan
 from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
-from sessionrun.model.asked import FeedSpec
 from sessionrun.model.errors import suggest
 from sessionrun.model.places import PLACEMENTS
 
@@ -39,6 +38,9 @@ WORKERS: Final = 14
 AGENT: Final = "aider"
 MODEL: Final = "ollama/qwen2.5-coder:7b"
 """What that dispatcher does where its file says nothing."""
+
+_OF_AGENTS: Final = {"aider": ("aider_cmd", "model"), "claude": ("claude_cmd", "claude_model")}
+"""The keys with program and model of an agent; those of the others have no effect, as in that dispatcher."""
 
 _Values = dict[str, Any]
 
@@ -51,10 +53,12 @@ def load(source: Source, options: Options) -> Plan:
         values = _read(value)
     except Misfit as misfit:
         raise reading.error(Spot(), misfit) from None
-    agent = values.get("agent") or ("" if {"agent"} & {*options.given, *options.config} else AGENT)
+    named = values.get("agent") or ("aider" if values.keys() & _OF_AGENTS["aider"] else None)
+    program, model = _OF_AGENTS.get(named or "", ("", "model"))
+    agent = named or ("" if {"agent"} & {*options.given, *options.config} else AGENT)
     chosen = options.given.get("agent") or agent or options.config.get("agent")
-    model = values.get("model") or (MODEL if chosen == AGENT else None)
-    plan = read_plan(reading, Document(_make_plan(values, agent, model), "JSON"), source.directory, options)
+    asked = {"agent": agent or None, "model": values.get(model) or (MODEL if chosen == AGENT else None)}
+    plan = read_plan(reading, Document(_make_plan(values, asked), "JSON"), source.directory, options)
     template = values.get("prompt_template")
     assert plan.landing is not None
     return replace(
@@ -62,37 +66,24 @@ def load(source: Source, options: Options) -> Plan:
         landing=replace(plan.landing, lands=values.get("lands", True)),
         repository=RepositoryWish(
             path=resolve(source.directory, values.get("repo_root", ".")),
-            base=values.get("branch"),
+            base=values.get("land.into"),
             keys={"path": "repo_root", "--base": "branch", "worktrees": "worktree_placement"},
         ),
         frame_file=template and resolve(source.directory, template),
-        programs={agent: values["program"]} if "program" in values else {},
+        programs={agent: values[program]} if program in values else {},
     )
 
 
-def _make_plan(values: _Values, agent: str, model: str | None) -> _Values:
-    of_feed = {"takes_back", *(field.name for field in fields(FeedSpec))}
-    feed = {name: value for name, value in values.items() if name in of_feed}
-    defaults = {
-        name: values[name] for name in ("timeout_s", "retries", "expect_change", "check") if name in values
-    }
-    land = {"gates": list(values.get("gates", ())), "mends": values.get("mends", MENDS)}
-    land |= {"into": values["branch"]} if "branch" in values else {}
-    land |= {"timeout": values["gate_timeout_s"]} if "gate_timeout_s" in values else {}
-    plan = {
-        "feed": feed,
-        "max_parallel": values.get("workers", WORKERS),
-        "prompts": [{"id": TASK_ID, "prompt": FRAME}],
-        "defaults": defaults,
-        "land": land,
-    }
-    stay = values.get("placement")
-    worktrees = {
-        "stay": stay,
-        **({"prefix": values["prefix"]} if stay == "sibling" and "prefix" in values else {}),
-    }
-    named = {"agent": agent or None, "model": model, "worktrees": worktrees if stay else None}
-    return plan | {name: value for name, value in named.items() if value is not None}
+def _make_plan(values: _Values, asked: Mapping[str, str | None]) -> _Values:
+    plan: _Values = {"feed": {}, "defaults": {}, "land": {"mends": MENDS}, "worktrees": {}}
+    for name, value in values.items():
+        part, dot, key = name.partition(".")
+        if dot:
+            plan[part][key] = value
+    if plan["worktrees"].get("stay") != "sibling":
+        plan["worktrees"].pop("prefix", None)
+    plan |= {**asked, "max_parallel": values.get("workers", WORKERS), "worktrees": plan["worktrees"] or None}
+    return {name: value for name, value in plan.items() if value is not None}
 
 
 def _read(record: Any) -> _Values:
@@ -103,42 +94,22 @@ def _read(record: Any) -> _Values:
     values = read_fields(shown, _FIELDS, unknown)
     if unknown:
         raise Misfit(f"unknown key{suggest(str(unknown[0][-1]), _FIELDS)}", *unknown[0])
-    values.pop("merge_slot", None)
-    values = _settle_agent(values)
     return values | _settle_gates(values)
-
-
-def _settle_agent(values: _Values) -> _Values:
-    """The agent with its program and model; those of the others have no effect, as in that dispatcher."""
-    agent = values.get("agent") or ("aider" if values.keys() & _OF_AIDER else None)
-    rest = {name: value for name, value in values.items() if name not in _OF_AGENTS}
-    if agent is None:
-        return rest
-    prefix = "claude" if agent == "claude" else "aider" if agent == "aider" else ""
-    program = values.get(f"{prefix}_cmd")
-    model = values.get("claude_model") if agent == "claude" else values.get("model")
-    rest["agent"] = agent
-    return rest | ({"program": program} if program else {}) | ({"model": model} if model else {})
-
-
-_OF_AIDER: Final = ("aider_cmd", "model")
-_OF_AGENTS: Final = ("agent", "model", "aider_cmd", "claude_cmd", "claude_model")
 
 
 def _settle_gates(values: _Values) -> _Values:
     """The commands that have to exit 0 before work lands, and how long each may take."""
-    gates: list[tuple[str, float]] = list(values.pop("gates", ()))
-    tests, command = values.pop("run_tests", None), values.pop("test_command", None)
+    gates: list[tuple[str, float]] = list(values.get("gates", ()))
+    tests, command = values.get("run_tests"), values.get("test_command")
     if tests and command is None:
         raise Misfit("is true, but there is no test_command; say which command tests the work", "run_tests")
     if command is not None and tests is not False:
         gates.append((command, 0.0))
     commands = [gate for gate, _ in gates]
-    if values.pop("gates_parallel", False) and len(commands) > 1:
+    if values.get("gates_parallel") and len(commands) > 1:
         commands = [_join(commands)]
     longest = max((limit for _, limit in gates), default=0.0)
-    found: _Values = {"gates": tuple(commands)} if commands else {}
-    return found | ({"gate_timeout_s": longest} if longest else {})
+    return {"land.gates": commands, **({"land.timeout": longest} if longest else {})}
 
 
 def _join(commands: list[str]) -> str:
@@ -223,13 +194,13 @@ _GATE_FIELDS: Final[Mapping[str, Field]] = {
 
 _FIELDS: Final[Mapping[str, Field]] = {
     "num_workers": Field("workers", as_whole(1)),
-    "worktree_placement": Field("placement", as_choice(PLACEMENTS)),
-    "worktree_prefix": Field("prefix", as_id),
-    "branch": Field("branch", _as_branch),
+    "worktree_placement": Field("worktrees.stay", as_choice(PLACEMENTS)),
+    "worktree_prefix": Field("worktrees.prefix", as_id),
+    "branch": Field("land.into", _as_branch),
     "repo_root": Field("repo_root", as_line),
     "auto_merge_worktrees": Field("lands", as_flag),
-    "create_bead_on_merge_conflict": Field("mends", _as_mends),
-    "auto_retry_merge_on_conflict_close": Field("lands_again", as_flag),
+    "create_bead_on_merge_conflict": Field("land.mends", _as_mends),
+    "auto_retry_merge_on_conflict_close": Field("feed.lands_again", as_flag),
     "merge_slot": Field("merge_slot", _only(True, _SLOT)),
     "worker_backend": Field("agent", as_line),
     "agent": Field("agent", as_line),
@@ -237,23 +208,23 @@ _FIELDS: Final[Mapping[str, Field]] = {
     "aider_cmd": Field("aider_cmd", _as_program),
     "claude_cmd": Field("claude_cmd", _as_program),
     "claude_model": Field("claude_model", as_line),
-    "worker_timeout_secs": Field("timeout_s", as_duration),
-    "max_worker_retries": Field("retries", as_whole(0)),
-    "poll_interval_secs": Field("poll_s", as_interval),
-    "bd_sync_interval_secs": Field("sync_s", as_interval),
-    "auto_unblock_in_progress": Field("takes_back", as_flag),
-    "auto_unblock_interval_secs": Field("take_back_s", as_interval),
-    "auto_unblock_max_items": Field("take_back_most", as_whole(1)),
+    "worker_timeout_secs": Field("defaults.timeout_s", as_duration),
+    "max_worker_retries": Field("defaults.retries", as_whole(0)),
+    "poll_interval_secs": Field("feed.poll_s", as_interval),
+    "bd_sync_interval_secs": Field("feed.sync_s", as_interval),
+    "auto_unblock_in_progress": Field("feed.takes_back", as_flag),
+    "auto_unblock_interval_secs": Field("feed.take_back_s", as_interval),
+    "auto_unblock_max_items": Field("feed.take_back_most", as_whole(1)),
     "gates": Field("gates", _as_gates),
     "gates_parallel": Field("gates_parallel", as_flag),
     "run_tests": Field("run_tests", as_flag),
     "test_command": Field("test_command", as_command),
-    "check": Field("check", as_commands),
-    "expect_change": Field("expect_change", as_flag),
-    "ingest": Field("ingest", as_whole(0)),
-    "group": Field("group", as_line),
+    "check": Field("defaults.check", as_commands),
+    "expect_change": Field("defaults.expect_change", as_flag),
+    "ingest": Field("feed.ingest", as_whole(0)),
+    "group": Field("feed.group", as_line),
     "prompt_template": Field("prompt_template", as_line),
     "worker_summary": Field("worker_summary", _refuse(_SUMMARY)),
     "worker_summary_log": Field("worker_summary_log", _refuse(_SUMMARY)),
 }
-"""Each key with the name of the setting that it gives, or why it is refused."""
+"""Each key with the place in a plan of what it says, `RECORD.KEY`, or a name for `load`; or why it is refused."""

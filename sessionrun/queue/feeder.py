@@ -23,9 +23,10 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.queue.claims import reclaim
-from sessionrun.queue.feed import Feed, open_feed
+from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.ingest import take_for_session
+from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import (
     Snapshot,
     Snapshots,
@@ -38,7 +39,7 @@ from sessionrun.queue.sync import (
     find_news,
     make_task,
 )
-from sessionrun.queue.task import QueueTask, Signature, by_id, find_place, read_signature
+from sessionrun.queue.task import QueueTask, Signature, by_id, read_signature
 from sessionrun.queue.task import Worker as QueueWorker
 from sessionrun.session.worker import Worker
 from sessionrun.store.session import SessionDir
@@ -242,7 +243,6 @@ class QueueFeeder:
     def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
         assert spec.feed is not None and spec.template is not None
         self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
-        self._place = find_place(Path(spec.feed.top))
         self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
         self._snapshots = Snapshots()
         self._snapshot = Snapshot(0, {}, 0, False, False)
@@ -305,7 +305,7 @@ class QueueFeeder:
         while (visit := self._await(worker)) is not None:
             try:
                 if self._visitor is None:
-                    feed = open_feed(self._place, self._asked.backend)
+                    feed = open_queue(Path(self._asked.top), backend=self._asked.backend)
                     self._visitor = Visitor(self._session, self._template, self._asked, feed, worker.tell)
                 snapshot, leaves = visit
                 (self._visitor.leave if leaves else self._visitor.visit)(snapshot)

@@ -11,10 +11,9 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.input.limits import Breach, plain, quote
@@ -22,9 +21,8 @@ from sessionrun.input.strict import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.units import format_time
+from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import (
-    ALL_CLOSED,
-    MAX_PRIORITY,
     Changes,
     Draft,
     QueuePlace,
@@ -33,13 +31,8 @@ from sessionrun.queue.task import (
     TaskClaim,
     Worker,
     by_id,
-    check_closing,
-    check_removal,
-    check_title,
     find_blockers,
     find_circle,
-    find_settled,
-    fold_spaces,
 )
 from sessionrun.store import locks
 from sessionrun.store.files import read_regular, replace_file
@@ -47,6 +40,7 @@ from sessionrun.store.files import read_regular, replace_file
 NAME: Final = "file"
 PLACE: Final = "task_queue.json"
 
+MAX_PRIORITY: Final = 1_000_000
 LOCK_TIMEOUT_S: Final = 60.0
 _MODE: Final = 0o644
 
@@ -72,93 +66,32 @@ GROUP: Final = "group"
 _TEXTS: Final = ("id", "title", "status", "description", "parent", "kind", "reason")
 
 
-class FileFeed:
-    """The queue in a file, which the first change makes; see `feed.Feed` for the methods."""
+class FileFeed(Feed):
+    """The queue in a file, which the first change makes."""
 
     name = NAME
+    priorities = (-MAX_PRIORITY, MAX_PRIORITY)
 
     def __init__(self, place: QueuePlace, now: Callable[[], float] = time.time) -> None:
-        self.place: Path = place.top / PLACE
+        self.place = place.top / PLACE
         self._lock = place.lock
         self._now = now
 
-    def load(self) -> list[QueueTask]:
-        return [*self._read().project().values()]
-
-    def show(self, task_id: str) -> QueueTask:
-        return self._read().show(task_id)
-
-    def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
-        with self._changing() as contents:
-            entry = contents.find(task_id)
-            if entry is None or not (_has_claim(entry, worker) or contents.show(task_id).is_ready):
-                return None
-            if not _has_claim(entry, worker):
-                claim = {"worker": worker.name, "session": worker.session, "at": format_time(self._now())}
-                entry.update(status=CLAIMED, claim=claim)
-            return contents.show(task_id)
-
-    def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        with self._changing() as contents:
-            entry = contents.get(task_id)
-            if worker is not None and not _has_claim(entry, worker):
-                return None
-            check_closing(contents.project(), contents.show(task_id))
-            if _status(entry) != "closed":
-                _set_status(entry, CLOSED, reason)
-                contents.settle_groups(entry.get("parent"))
-            return contents.show(task_id)
-
-    def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        with self._changing() as contents:
-            entry = contents.get(task_id)
-            if worker is not None and not _has_claim(entry, worker):
-                return None
-            if entry.get("status", OPEN) != OPEN or "claim" in entry or entry.get("reason") != reason:
-                _set_status(entry, OPEN, reason)
-                contents.settle_groups(entry.get("parent"))
-            return contents.show(task_id)
-
-    def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        with self._changing() as contents:
-            ids = contents.add(drafts, unless_known=unless_known)
-            tasks = contents.project()
-            return [None if task_id is None else tasks[task_id] for task_id in ids]
-
-    def edit(self, task_id: str, changes: Changes) -> QueueTask:
-        with self._changing() as contents:
-            entry = contents.get(task_id)
-            group = entry.get("parent")
-            contents.fill(entry, changes)
-            contents.check_circles()
-            if entry.get("parent") != group:
-                contents.settle_groups(group, entry.get("parent"))
-            return contents.show(task_id)
-
-    def remove(self, task_id: str) -> QueueTask:
-        with self._changing() as contents:
-            task, entry = contents.show(task_id), contents.get(task_id)
-            check_removal(contents.project(), task)
-            contents.entries.remove(entry)
-            contents.settle_groups(entry.get("parent"))
-            return task
-
-    def sync(self) -> bool:
-        return False
-
-    def _read(self) -> Contents:
+    def _read(self) -> FileContents:
         try:
-            return parse_contents(read_regular(self.place), str(self.place))
+            record = parse_record(read_regular(self.place), str(self.place))
         except FileNotFoundError:
-            return Contents({"tasks": [], "next_id": 1})
+            record = {"tasks": [], "next_id": 1}
+        return FileContents(record, self._now)
 
     @contextmanager
-    def _changing(self) -> Iterator[Contents]:
+    def _hold(self) -> Iterator[FileContents]:
         """Hold the lock, and give the contents; the file is written if they are changed and nothing is raised."""
         with locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S):
             contents = self._read()
             before = contents.format()
             yield contents
+            contents.check_circles()
             after = contents.format()
             if after != before:
                 self._write(after)
@@ -171,17 +104,16 @@ class FileFeed:
         replace_file(self.place, content, durable=True, mode=mode)
 
 
-# --- the contents of the file; pure ---
+# --- the contents of the file ---
 
 
-class Contents:
-    """The whole file: its top-level object, whose list `tasks` is `entries`.
+class FileContents(Contents):
+    """The whole file: its top-level object, whose list `tasks` is `entries`.  Nothing is written here."""
 
-    A method that refuses, by an InputError, has changed nothing that counts: the caller then does not write.
-    """
-
-    def __init__(self, record: dict[str, Any]) -> None:
+    def __init__(self, record: dict[str, Any], now: Callable[[], float] = time.time) -> None:
         self._record = record
+        self._now = now
+        self._is_rewired = False
         self.entries: list[Entry] = record["tasks"]
 
     def format(self) -> bytes:
@@ -191,97 +123,82 @@ class Contents:
         except UnicodeEncodeError:
             raise InputError("a title, text or reason is not UTF-8") from None
 
-    def project(self) -> dict[str, QueueTask]:
-        """Return the tasks by id, in the order of the file."""
+    def load(self, ids: Collection[str] | None = None, *, for_claims: bool = True) -> dict[str, QueueTask]:
         parents = {entry.get("parent") for entry in self.entries}
         tasks = by_id(_project(entry, is_group=entry["id"] in parents) for entry in self.entries)
-        blocked = {name: blockers for name, task in tasks.items() if (blockers := find_blockers(tasks, task))}
-        return tasks | {name: replace(tasks[name], blocked_by=blockers) for name, blockers in blocked.items()}
+        found = tasks.values() if ids is None else [tasks[name] for name in ids if name in tasks]
+        return by_id(replace(task, blocked_by=find_blockers(tasks, task)) for task in found)
 
-    def show(self, task_id: str) -> QueueTask:
-        """Return one task, or refuse."""
-        self.get(task_id)
-        return self.project()[task_id]
+    def take(self, task: QueueTask, worker: Worker) -> QueueTask:
+        claim = {"worker": worker.name, "session": worker.session, "at": format_time(self._now())}
+        self._get(task.id).update(status=CLAIMED, claim=claim)
+        return self.load([task.id])[task.id]
 
-    def find(self, task_id: str) -> Entry | None:
-        """Return the entry of a task."""
-        return next((entry for entry in self.entries if entry["id"] == task_id), None)
+    def open(self, task: QueueTask, reason: str | None) -> None:
+        self._set_status(task, OPEN, reason)
 
-    def get(self, task_id: str) -> Entry:
-        """Return the entry of a task, or refuse."""
-        entry = self.find(task_id)
-        if entry is None:
-            raise InputError(
-                f"the queue has no task {plain(task_id)!r}; `sessionrun queue list --all` shows its tasks"
-            )
-        return entry
+    def close(self, task: QueueTask, reason: str | None) -> None:
+        self._set_status(task, CLOSED, reason)
 
-    def add(self, drafts: Sequence[Draft], *, unless_known: bool) -> list[str | None]:
-        """Append tasks, and groups that are missing; return their ids; see `create` in `feed`."""
-        known = {fold_spaces(entry["title"]) for entry in self.entries}
+    def make(self, draft: Draft) -> str:
+        entry: Entry = {"id": self._take_id(), "title": draft.title, "status": OPEN}
+        self.entries.append(entry)
+        self._fill(entry, Changes(None, draft.body, draft.priority, draft.depends, draft.group or ""))
+        return str(entry["id"])
+
+    def change(self, task: QueueTask, changes: Changes) -> None:
+        self._fill(self._get(task.id), changes)
+
+    def delete(self, task: QueueTask) -> None:
+        self.entries.remove(self._get(task.id))
+
+    def find_group(self, name: str) -> QueueTask | None:
+        return self.load([name]).get(name)
+
+    def make_group(self, name: str) -> str:
+        problem = describe_id_problem(name)
+        if problem is not None:
+            raise InputError(f"the name of a group, {plain(name)!r}, {problem}")
+        self.entries.append({"id": name, "title": name, "status": OPEN, "kind": GROUP})
+        return name
+
+    def check_circles(self) -> None:
+        """Refuse tasks that would wait for each other, if that was changed."""
+        circle = find_circle(self.load()) if self._is_rewired else None
+        if circle is not None:
+            raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
+
+    def _get(self, task_id: str) -> Entry:
+        return next(entry for entry in self.entries if entry["id"] == task_id)
+
+    def _take_id(self) -> str:
         taken = {entry["id"].casefold() for entry in self.entries}
-        made: list[str | None] = []
-        for draft in drafts:
-            title = check_title(draft.title)
-            if unless_known and title in known:
-                made.append(None)
-                continue
-            known.add(title)
-            entry: Entry = {"id": self._take_id(taken), "title": title, "status": OPEN}
-            self.entries.append(entry)
-            self.fill(entry, Changes(None, draft.body, draft.priority, draft.depends, draft.group or ""))
-            made.append(entry["id"])
-        self.check_circles()
-        self.settle_groups(*{draft.group for draft, name in zip(drafts, made, strict=True) if name is not None})
-        return made
-
-    def _take_id(self, taken: set[str]) -> str:
         number = self._record["next_id"]
         while f"task-{number}" in taken:
             number += 1
         self._record["next_id"] = number + 1
         return f"task-{number}"
 
-    def fill(self, entry: Entry, changes: Changes) -> None:
+    def _fill(self, entry: Entry, changes: Changes) -> None:
         """Set what is given; keys that would say nothing are left out, as in other programs' entries."""
         if changes.title is not None:
-            entry["title"] = check_title(changes.title)
+            entry["title"] = changes.title
         if changes.body is not None:
             _set(entry, "description", changes.body)
         if changes.priority is not None:
-            if abs(changes.priority) > MAX_PRIORITY:
-                raise InputError(f"a priority lies within {MAX_PRIORITY} of 0")
             _set(entry, "priority", changes.priority)
         if changes.depends is not None:
-            for need in changes.depends:
-                self.get(need)
             _set(entry, "depends_on", list(dict.fromkeys(changes.depends)))
         if changes.group is not None:
-            _set(entry, "parent", self._find_group(changes.group) if changes.group else None)
+            _set(entry, "parent", changes.group)
+        self._is_rewired |= bool(changes.depends or changes.group)
 
-    def _find_group(self, name: str) -> str:
-        """Return the id of a group; it is made if no entry has this id."""
-        entry = self.find(name)
-        if entry is None:
-            problem = describe_id_problem(name)
-            if problem is not None:
-                raise InputError(f"the name of a group, {plain(name)!r}, {problem}")
-            self.entries.append({"id": name, "title": name, "status": OPEN, "kind": GROUP})
-        elif entry.get("status") == CLAIMED:
-            raise InputError(f"{name}: it is claimed, so it cannot become a group; close or reopen it first")
-        return name
-
-    def check_circles(self) -> None:
-        """Refuse tasks that would wait for each other."""
-        circle = find_circle(self.project())
-        if circle is not None:
-            raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
-
-    def settle_groups(self, *names: str | None) -> None:
-        """Close these groups, and those around them, if all in them is closed; open them if something is not."""
-        for name in names:
-            for group, is_done in find_settled(self.project(), name):
-                _set_status(self.get(group), CLOSED if is_done else OPEN, ALL_CLOSED if is_done else None)
+    def _set_status(self, task: QueueTask, word: str, reason: str | None) -> None:
+        entry = self._get(task.id)
+        if _status(entry) != WORDS[word]:
+            entry["status"] = word
+        entry.pop("claim", None)
+        _set(entry, "reason", reason)
 
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:
@@ -316,17 +233,6 @@ def _project_claim(entry: Entry) -> TaskClaim | None:
     return TaskClaim(Worker(worker, session), at if isinstance(at, str) else None)
 
 
-def _has_claim(entry: Entry, worker: Worker) -> bool:
-    claim = _project_claim(entry) if entry.get("status") == CLAIMED else None
-    return claim is not None and claim.worker == worker
-
-
-def _set_status(entry: Entry, word: str, reason: str | None) -> None:
-    entry["status"] = word
-    entry.pop("claim", None)
-    _set(entry, "reason", reason)
-
-
 def _set(entry: Entry, key: str, value: object) -> None:
     if value:
         entry[key] = value
@@ -334,8 +240,8 @@ def _set(entry: Entry, key: str, value: object) -> None:
         entry.pop(key, None)
 
 
-def parse_contents(content: bytes, source: str) -> Contents:
-    """Read the file.  InputError: it is damaged: one line with the place."""
+def parse_record(content: bytes, source: str) -> dict[str, Any]:
+    """Read the file's top-level object.  InputError: it is damaged: one line with the place."""
     try:
         return _check(parse_json(content.decode("utf-8-sig")))
     except UnicodeDecodeError:
@@ -345,7 +251,7 @@ def parse_contents(content: bytes, source: str) -> Contents:
     raise InputError(f"{source}: {problem}; mend the file or put it aside, nothing was changed")
 
 
-def _check(record: Any) -> Contents:
+def _check(record: Any) -> dict[str, Any]:
     """Find what does not fit; raises ValueError."""
     if not isinstance(record, dict):
         raise ValueError('is not an object with "tasks"')
@@ -363,7 +269,7 @@ def _check(record: Any) -> Contents:
         if problem is not None:
             raise ValueError(f"tasks[{place}]: {problem}")
         seen.add(entry["id"])
-    return Contents(record)
+    return record
 
 
 def _describe_problem(entry: Any) -> str | None:

@@ -23,7 +23,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,7 +32,7 @@ from uuid import uuid4
 from sessionrun.git.git import Git
 from sessionrun.model.asked import SUGGESTIONS, FeedSpec, uses_replicas
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place
+from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place, fold_spaces, show_line
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
 
@@ -81,37 +81,36 @@ def put_aside(place: QueuePlace, source: Path) -> Path:
     return path
 
 
-class Lines:
-    """The lines of all sources, and what becomes of each."""
+def choose_lines(
+    tasks: Sequence[QueueTask], sources: Mapping[Path, str], maximum: int, group: str | None
+) -> tuple[list[Draft], Ingested, dict[Path, list[str]]]:
+    """What is new in files, what becomes of each line, and of each file the lines above the limit.
 
-    def __init__(self, tasks: Sequence[QueueTask], maximum: int, group: str | None) -> None:
-        self._maximum, self._group = maximum, group
-        self._titles = {fold(task.title) for task in tasks}
-        self._open = {fold(task.title) for task in tasks if task.status != "closed"}
-        self._seen: set[str] = set()
-        self.drafts: list[Draft] = []
-        self.found = Ingested([], [], [])
-
-    def choose(self, content: bytes, source: str, *, was_taken: bool) -> list[str]:
-        """Choose what is new; return the lines that are above the limit."""
-        rest = []
-        for line in filter(read_line, content.decode("utf-8", "replace").split("\n")):
-            draft = make_draft(strip_mark(line), self._group)
-            title = fold(draft.title)
-            about = {"title": draft.title, "source": source}
-            if title in self._seen or title in (self._titles if was_taken else self._open):
-                self.found.known.append(about)
-            elif len(self.drafts) >= self._maximum:
-                rest.append(line)
+    `sources` are the files with the names that people know them by.
+    """
+    titles = {fold(task.title) for task in tasks}
+    still_open = {fold(task.title) for task in tasks if task.status != "closed"}
+    seen: set[str] = set()
+    drafts: list[Draft] = []
+    found = Ingested([], [], [])
+    rests: dict[Path, list[str]] = {path: [] for path in sources}
+    kept = Counter[str]()  # many files may be of one
+    for path, source in sources.items():
+        before = titles if path.suffix == ".taken" else still_open
+        for line in filter(read_line, read_regular(path).decode("utf-8", "replace").split("\n")):
+            draft = make_draft(strip_mark(line), group)
+            title, about = fold(draft.title), {"title": draft.title, "source": source}
+            if title in seen or title in before:
+                found.known.append(about)
+            elif len(drafts) >= maximum:
+                rests[path].append(line)
+                kept[source] += 1
             else:
-                self.drafts.append(draft)
-                self.found.added.append({"id": None, **about})
-            self._seen.add(title)
-        if rest:
-            counts = Counter({one["source"]: one["lines"] for one in self.found.kept})  # many files may be of one
-            counts[source] += len(rest)
-            self.found.kept[:] = [{"source": name, "lines": lines} for name, lines in counts.items()]
-        return rest
+                drafts.append(draft)
+                found.added.append({"id": None, **about})
+            seen.add(title)
+    found.kept.extend({"source": source, "lines": lines} for source, lines in kept.items())
+    return drafts, found, rests
 
 
 def strip_mark(line: str) -> str:
@@ -120,8 +119,7 @@ def strip_mark(line: str) -> str:
     >>> strip_mark("  - [ ]  Fix   the login")
     'Fix the login'
     """
-    text = "".join(char if char.isprintable() else " " for char in line)
-    text = " ".join(text.split())
+    text = show_line(line)
     return text[found.end() :] if (found := _MARK.match(text)) else text
 
 
@@ -133,7 +131,7 @@ def read_line(line: str) -> str | None:
 
 def fold(title: str) -> str:
     """Return what is the same for two titles that differ in case or space only."""
-    return " ".join(title.split()).casefold()
+    return fold_spaces(title).casefold()
 
 
 def make_draft(text: str, group: str | None = None) -> Draft:
@@ -182,23 +180,22 @@ def take_follow_ups(
     if not dry_run:
         make_directories(shelf, 0o700)
     with nullcontext() if dry_run else locks.hold_lock(shelf / "lock", 0o600, LOCK_TIMEOUT_S):
-        lines, rests = Lines(feed.load(), maximum, group), {}
-        for path in dict.fromkeys([*_list_waiting(shelf), *(sources if dry_run else ())]):
-            source = sources.get(path, str(place.top / SUGGESTIONS))
-            rests[path] = lines.choose(read_regular(path), source, was_taken=path.suffix == ".taken")
+        waiting = {path: sources.get(path, str(place.top / SUGGESTIONS)) for path in _list_waiting(shelf)}
+        waiting |= sources if dry_run else {}  # else another process may have taken them meanwhile
+        drafts, found, rests = choose_lines(feed.load(), waiting, maximum, group)
         if dry_run:
-            return lines.found
+            return found
         # first: were we killed behind the next step, a task that is closed meanwhile has to count for its line
         taken = {path.rename(path.with_suffix(".taken")): rest for path, rest in rests.items()}
-        made = feed.create(lines.drafts) if lines.drafts else []
-        for about, task in zip(lines.found.added, made, strict=True):
+        made = feed.create(drafts) if drafts else []
+        for about, task in zip(found.added, made, strict=True):
             about["id"] = None if task is None else task.id
         for path, rest in taken.items():
             if rest:
                 content = "".join(f"{line}\n" for line in rest).encode()
                 replace_file(shelf / f"{uuid4()}.txt", content, durable=True)
             path.unlink()
-    return lines.found
+    return found
 
 
 def _find_own(top: Path, warn: Callable[[str], None]) -> list[Path]:

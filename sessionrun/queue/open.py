@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
-from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
+from sessionrun.queue import file
 from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
@@ -30,11 +30,29 @@ from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
+from sessionrun.queue.task import QueuePlace, by_id, choose_group, choose_ready, find_place
 from sessionrun.queue.task import QueueTask as QueueTask
-from sessionrun.queue.task import by_id, choose_group, choose_ready, find_place
 from sessionrun.store.session import SessionDir
 
-BACKEND_NAMES: Final = tuple(BACKENDS)
+
+class Backend(NamedTuple):
+    """What a backend keeps in the top of a repository, and what opens it; that finds None: it cannot be used."""
+
+    keeps: str
+    find: Callable[[QueuePlace], Feed | None]
+
+
+def _find_beads(place: QueuePlace) -> Feed | None:
+    from sessionrun.queue import beads  # which starts programs: dear to import where there are none
+
+    return beads.find(place)
+
+
+BACKENDS: Final[Mapping[str, Backend]] = {
+    "beads": Backend(".beads", _find_beads),
+    file.NAME: Backend(file.PLACE, file.FileFeed),
+}
+"""The last one is taken where no other is in use: it makes what it keeps."""
 
 
 def open_queue(directory: Path | None = None, *, backend: str | None = None, reads: bool = False) -> Feed:
@@ -48,13 +66,20 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None, rea
     Raises:
         InputError: there is no such backend, or it is not in use there, or nothing is there to be looked at.
     """
+    if backend is not None and backend not in BACKENDS:
+        raise InputError(f"unknown backend {backend!r} of the queue; there are: {', '.join(sorted(BACKENDS))}")
     place = find_place(directory or Path.cwd())
-    feed = open_feed(place, backend)
+    *others, last = BACKENDS
+    kept = [name for name in others if (place.top / BACKENDS[name].keeps).exists()]
+    found = (BACKENDS[name].find(place) for name in ((*kept, last) if backend is None else (backend,)))
+    feed = next((feed for feed in found if feed is not None), None)
+    if feed is None:
+        raise InputError(f"{place.top}: there is no queue of {backend} here")
     if reads and place.lock.parent == place.top and not feed.place.exists():
         raise InputError(f"there is no queue: {place.top} is in no git repository and has no {feed.place.name}")
-    beads = BACKENDS[BEADS].keeps
-    if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
-        notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
+    if backend is None and kept and feed.name == last:
+        keeps = BACKENDS[kept[0]].keeps
+        notify(f"{place.top} has {keeps}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
     return feed
 
 
@@ -118,11 +143,11 @@ def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any
     """
     from sessionrun.queue.ingest import take_follow_ups
 
-    for file in files:
-        if not os.path.lexists(file):
-            raise InputError(f"{file.absolute()}: No such file or directory")
-    feed, place = open_queue(backend=backend), find_place(Path.cwd())
-    return take_follow_ups(feed, place, [Path(os.path.abspath(file)) for file in files], warn=notify, **how)
+    paths = [Path(os.path.abspath(path)) for path in files]
+    for path in paths:
+        if not os.path.lexists(path):
+            raise InputError(f"{path}: No such file or directory")
+    return take_follow_ups(open_queue(backend=backend), find_place(Path.cwd()), paths, warn=notify, **how)
 
 
 def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:

@@ -116,10 +116,9 @@ def add_feed(draft: Draft) -> Draft:
     values, spec = draft.plan.feed, draft.spec
     if values is None:
         return draft
-    from sessionrun.queue.feed import open_feed
-    from sessionrun.queue.task import find_place
+    from sessionrun.queue.open import open_queue
 
-    queue = open_feed(find_place(draft.place), values.get("backend"))
+    queue = open_queue(draft.place, backend=values.get("backend"))
     (template,) = spec.tasks
     if template.prompts == (FRAME,) and spec.agents[template.agent].prompt_kind == "script":
         from sessionrun.queue.sync import SCRIPT

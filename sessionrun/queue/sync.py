@@ -22,7 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
-from sessionrun.queue.task import QueueTask, Tasks, choose_ready
+from sessionrun.queue.task import QueueTask, Tasks, choose_ready, show_line
 
 UNDONE: Final = "not done by session "
 """What the reason begins with for which a task of the queue was opened again."""
@@ -325,20 +325,11 @@ def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
     return replace(
         template,
         id=task_id,
-        title=_clean(task.title) or task.id,
+        title=show_line(task.title) or task.id,
         prompts=prompts,
         priority=task.priority,
         labels={**template.labels, QUEUE_LABEL: task.id},
     )
-
-
-def _clean(title: str) -> str:
-    """A title on one line without control characters: it comes into commits, and from there to terminals.
-
-    >>> _clean("Fix \\x1b[31mit")
-    'Fix [31mit'
-    """
-    return " ".join("".join(char if char.isprintable() else " " for char in title).split())
 
 
 def fill_frame(frame: str, task: QueueTask) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -22,9 +21,6 @@ from sessionrun.model.validation import find_cycle
 
 Status = Literal["open", "claimed", "deferred", "closed"]
 """`deferred`: the backend's own word says neither that the task may run nor that it is done."""
-
-MAX_PRIORITY: Final = 1_000_000
-"""Bigger goes first; 0 is usual; the smallest is the negative of this."""
 
 
 @frozen
@@ -100,17 +96,18 @@ class Changes:
     group: str | None = None
 
 
-def check_title(title: str) -> str:
-    """Return a title on one line.  InputError: it is empty."""
-    line = fold_spaces(title)
-    if not line:
-        raise InputError("a task needs a title")
-    return line
-
-
 def fold_spaces(title: str) -> str:
     """Return a title on one line."""
     return " ".join(title.split())
+
+
+def show_line(title: str) -> str:
+    """Return a title on one line without control characters: it comes into commits, and from there to terminals.
+
+    >>> show_line("Fix \\x1b[31mit")
+    'Fix [31mit'
+    """
+    return fold_spaces("".join(char if char.isprintable() else " " for char in title))
 
 
 LOCK_NAME: Final = "sessionrun-queue.lock"
@@ -180,9 +177,6 @@ def read_signature(place: Path) -> Signature:
 
 Tasks = Mapping[str, QueueTask]
 
-ALL_CLOSED: Final = "all its tasks are closed"
-"""Why a group is closed."""
-
 
 def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
     """Yield the groups that a task is in, the innermost first; each once, even if they lie in a circle."""
@@ -228,19 +222,6 @@ def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:
     return sorted((task for task in among if task.is_ready), key=lambda task: -task.priority)
 
 
-def find_settled(tasks: Tasks, name: str | None) -> Iterator[tuple[str, bool]]:
-    """Yield the groups around a task that close (true: all in them is closed), or that open."""
-    known, seen = dict(tasks), set[str]()
-    while (group := known.get(name or "")) is not None and group.id not in seen:
-        seen.add(group.id)
-        members = {one.status for one in known.values() if one.group == group.id}
-        is_done = members == {"closed"}
-        if members and is_done != (group.status == "closed"):
-            yield group.id, is_done
-            known[group.id] = replace(group, status="closed" if is_done else "open")
-        name = group.group
-
-
 def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
     """A group, by its id or else its title, and all in it and in its groups; InputError: there is none."""
     titles = {task.title: task.id for task in tasks.values() if task.is_group}
@@ -250,26 +231,6 @@ def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
     return [
         task for task in tasks.values() if group in (task.id, *(one.id for one in iterate_groups(tasks, task)))
     ]
-
-
-def check_removal(tasks: Tasks, task: QueueTask) -> None:
-    """Refuse to remove what other tasks name, or what a worker has.  InputError: which tasks, and what to do."""
-    dependents = [one.id for one in tasks.values() if task.id in one.depends]
-    members = [one.id for one in tasks.values() if one.group == task.id]
-    if dependents:
-        names = f"{', '.join(dependents)} depend{'s' * (len(dependents) == 1)}"
-        raise InputError(f"{task.id}: {names} on it; change that first (queue edit --depends)")
-    if members:
-        raise InputError(f"{task.id}: it is the group of {', '.join(members)}; remove those first")
-    if task.status == "claimed":
-        raise InputError(f"{task.id}: it is claimed; close or reopen it first")
-
-
-def check_closing(tasks: Tasks, task: QueueTask) -> None:
-    """Refuse to close a group with open tasks.  InputError: which tasks are open."""
-    left = [one.id for one in tasks.values() if one.group == task.id and one.status != "closed"]
-    if left:
-        raise InputError(f"{task.id}: it is a group, which closes by itself; open in it: {', '.join(left)}")
 
 
 def by_id(tasks: Iterable[QueueTask]) -> dict[str, QueueTask]:

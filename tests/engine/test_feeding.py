@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -167,18 +167,18 @@ def test_how_a_task_stands(
     assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
 
 
-@pytest.mark.parametrize(("tip", "kind"), [("c1", "done"), ("c0", "held")])
-def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str, kind: str) -> None:
-    """Of a session that died; a landing of an earlier attempt, in the same second too, was of other work."""
+@pytest.mark.parametrize(("ended_s", "kind"), [(-0.001, "done"), (0.001, "held")])
+def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, ended_s: float, kind: str) -> None:
+    """Of a session that died, whose journal is behind; what landed before the task ended was other work."""
     spec = make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})])
     made = Project(tmp_path)
     state = begin(replace(spec, repository=made.repository(), landing=Landing("refs/heads/main")))
-    task = state.tasks["t"]
-    task.outcome, task.place, task.ended_at = "succeeded", AT, time.time()
-    task.landing = LandEntry("held", "dirty", "a file is in the way")
-    session = SessionDir(made.root / "session-s")
+    session, task = SessionDir(made.root / "session-s"), state.tasks["t"]
     with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
-        log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": tip}))
+        log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": "c1"}))
+        landed_at = datetime.fromisoformat(log.history.ends["t"].at).timestamp()
+    task.outcome, task.place, task.ended_at = "succeeded", AT, landed_at + ended_s
+    task.landing = LandEntry("held", "dirty", "a file is in the way")
     found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 

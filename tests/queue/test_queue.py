@@ -22,8 +22,8 @@ from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads
 from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
-from sessionrun.queue.feed import Feed
-from sessionrun.queue.file import Contents, FileFeed
+from sessionrun.queue.feed import Feed, settle_groups
+from sessionrun.queue.file import FileContents, FileFeed
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
 from sessionrun.store import locks
@@ -165,10 +165,6 @@ def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
     assert ready(feed, "outside") == ["inner"]
     feed.close(inner.id)
     assert [task.status for task in feed.load()] == ["closed"] * 4
-    late = create(feed, "late", group="inside")
-    assert [feed.show(name).status for name in ("inside", "outside")] == ["open", "open"]
-    feed.edit(late.id, Changes(group=""))
-    assert [feed.show(name).status for name in ("inside", "outside")] == ["closed", "closed"]
 
 
 def test_what_cannot_be_a_group(feed: FileFeed) -> None:
@@ -197,14 +193,14 @@ def test_without_a_circle_all_tasks_get_their_turn(drawn: dict[str, tuple[set[st
     kept = {
         name: (needs & drawn.keys(), group if group in drawn else None) for name, (needs, group) in drawn.items()
     }
-    contents = Contents({"tasks": [], "next_id": 1})
+    contents = FileContents({"tasks": [], "next_id": 1})
     for name, (needs, group) in kept.items():
         contents.entries.append({"id": name, "title": name, "depends_on": sorted(needs), "parent": group})
-    circle = find_circle(contents.project())
-    while found := [task for task in contents.project().values() if task.is_ready]:
-        contents.get(found[0].id)["status"] = "done"
-        contents.settle_groups(found[0].group)
-    left = [task for task in contents.project().values() if task.status != "closed"]
+    circle = find_circle(contents.load())
+    while found := [task for task in contents.load().values() if task.is_ready]:
+        contents.close(found[0], None)
+        settle_groups(contents, found[0].group)
+    left = [task for task in contents.load().values() if task.status != "closed"]
     assert bool(left) == (circle is not None)
     assert circle is None or (circle[0] == circle[-1] and set(circle) <= kept.keys())
 
@@ -242,7 +238,7 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
     subprocess.run([*git, "clone", "-q", "--bare", "main", "bare.git"], check=True)
     subprocess.run([*git, "worktree", "add", "-q", "../of-bare"], cwd=own_place / "bare.git", check=True)
     assert find_place(own_place / "of-bare") == (own_place / "of-bare", own_place / "bare.git" / LOCK_NAME)
-    with FileFeed(find_place(own_place / "linked"))._changing():
+    with FileFeed(find_place(own_place / "linked"))._hold():
         assert locks.is_held(wanted[1])
 
 
@@ -281,11 +277,12 @@ def test_many_tasks_cost_little(feed: FileFeed) -> None:
     looks: list[int] = []
     events: list[str] = []
     for count in (200, 400):
-        contents = Contents({"tasks": [], "next_id": 1})
-        contents.add([Draft(f"t{n}", group=f"g{n % 7}") for n in range(count)], unless_known=True)
+        contents = FileContents({"tasks": [], "next_id": 1})
+        for number in range(count):
+            contents.make(Draft(f"t{number}", group=f"g{number % 7}"))
         events.clear()
         sys.setprofile(lambda frame, event, argument: events.append(event))
-        tasks: dict[str, QueueTask] = contents.project()
+        tasks: dict[str, QueueTask] = contents.load()
         find_circle(tasks)
         sys.setprofile(None)
         looks.append(events.count("call"))
@@ -378,6 +375,7 @@ def test_a_bead_that_was_found_ready_and_is_not_any_more(
     assert bd.claim(first.id, ANN) is None
     task = bd.show(first.id)
     assert ((task.status, task.blocked_by), task.claim) == (stand, None), "it is given back, or another's"
+    assert task.reason is None, "a claim that was none leaves no trace"
 
 
 def test_a_claim_that_fails_is_no_bead_that_is_taken(bd: BeadsFeed, program: StandIn) -> None:
@@ -416,7 +414,7 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
 @pytest.mark.parametrize(
     ("draft", "problem"),
     [
-        (Draft("urgent", priority=3), "Beads has priorities from -2 to 2"),
+        (Draft("urgent", priority=3), r"the queue \(beads\) has priorities from -2 to 2, not 3"),
         (Draft("long", "x" * 100_001), "bd takes no text of more than 100000 bytes"),
         (Draft("\udcff"), "a title, text or reason is not UTF-8"),
     ],

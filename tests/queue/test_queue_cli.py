@@ -86,8 +86,8 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     assert run(sessionrun, "list") == "No task is open.\n"
     assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == [
         ["task-1", "closed"],
-        ["task-2", "closed"],
         ["release", "closed"],
+        ["task-2", "closed"],
     ]
     assert read(sessionrun)["next_id"] == 4
 

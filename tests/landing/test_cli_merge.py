@@ -14,6 +14,7 @@ from zlib import crc32
 
 import pytest
 from conftest import IGNORING, eventually
+from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
@@ -380,6 +381,17 @@ def test_a_session_without_worktrees_has_nothing_to_land(project: Project) -> No
     done = project("merge", session, "--json")
     assert done.returncode == 2
     assert "has no worktrees of this repository" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_work_does_not_wait_for_a_need_in_another_repository(project: Project) -> None:
+    make_repository_of(project.cwd.parent / "other", {"f": "f\n"})
+    plan = [
+        {"id": "away", "prompt": "echo away > f", "repo": str(project.cwd.parent / "other")},
+        {"id": "here", "prompt": "echo here > here.txt", "needs": ["away"], "base": "session"},
+    ]
+    session = project.finished({"prompts": plan}, "--worktree", "--agent", "shell")
+    ends = {"away": ("none", "other_repository"), "here": ("landed", None)}
+    assert ends_of(project.load("merge", session)) == ends
 
 
 def test_of_work_that_no_commit_can_hold_nothing_says_that_there_is_none(project: Project) -> None:

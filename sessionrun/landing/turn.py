@@ -154,8 +154,8 @@ class Turn:
             if chain.links:
                 self._land_prefix(chain)
         self._look_back()
-        fates = self._queue.list_fates(self._hold)
-        self._log.note_fates(fates, self._slot.target, self._hold.mend if self._hold else "")
+        fates, tips = self._queue.list_fates(self._hold), {entry.task: entry.tip for entry in self._queue.entries}
+        self._log.note_fates(fates, tips, self._slot.target, self._hold.mend if self._hold else "")
         self._log.note_end()
         self._pin()
         self._slot.clear_record()
@@ -177,8 +177,7 @@ class Turn:
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
-        for entry, fate in self._queue.bounce_conflicts(chain):
-            self._log.note_fate(fate, self._slot.target, tip=entry.tip)
+        self._queue.bounce_conflicts(chain)
         for entry in chain.there:
             self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))
         return chain
@@ -260,9 +259,7 @@ class Turn:
         against = self._queue.find_sharing(entry)
         others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
         reason = f"{verdict.why}{others}"
-        fate = Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output)
-        self._log.note_fate(fate, self._slot.target, tip=entry.tip)
-        self._queue.decide(fate)
+        self._queue.decide(Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
 
     def _land(self, chain: Chain, count: int) -> bool:
         """Move the target to the candidate of a prefix; whether that is done."""
@@ -388,5 +385,5 @@ def _find_landed(request: LandRequest) -> list[Fate]:
             entries = Queue(request, fence.main(), history).entries
     except (SessionrunError, OSError):
         return []
-    known = [(entry, history.landed.get(entry.task)) for entry in entries if entry.wanted]
-    return [Fate(entry.task, "landed", commit=one[1]) for entry, one in known if one and one[0] == entry.tip]
+    known = [(entry.task, history.find_landed(entry.task, entry.tip)) for entry in entries if entry.wanted]
+    return [Fate(task, "landed", commit=commit) for task, commit in known if commit is not None]

@@ -102,8 +102,8 @@ def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | No
 
     folder = session.path / LANDING_FOLDER
     for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        landed = load_history(folder / target)[0].landed.get(task.spec.id)
-        if landed is not None and landed[0] == tip:  # what landed of an earlier attempt was other work
-            return landed[1]
+        landed = load_history(folder / target)[0].find_landed(task.spec.id, tip)
+        if landed is not None:  # what landed of an earlier attempt was other work
+            return landed
     git = Git(Path(repository.common_dir))
     return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,6 +20,9 @@ from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
 from sessionrun.doors.mcp import Tools
+from sessionrun.landing.history import LandingLog
+from sessionrun.landing.landed import is_of
+from sessionrun.landing.records import Fate
 from sessionrun.store.locks import hold_lock
 
 __all__ = ["finished", "project", "stage"]
@@ -236,12 +240,21 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
 
 
 def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
-    from sessionrun.landing.landed import is_of
-
     task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
     assert is_of(task, "2026-01-01T00:00:05.000001+00:00")
     assert not is_of(task, "2026-01-01T00:00:04.999999+00:00")
     assert not is_of({**task, "status": "running", "ended_at": None}, "2026-01-01T00:00:06+00:00")
+
+
+def test_work_of_a_new_attempt_that_is_held_again_is_told_anew(tmp_path: Path) -> None:
+    with closing(LandingLog(tmp_path)) as log:
+        seen = []
+        for _ in range(2):
+            log.note_fates(
+                [Fate("a", "held", "dirty", "it is dirty")], {"a": "tip"}, "refs/heads/main", "git stash"
+            )
+            seen.append(log.history.ends["a"].at)
+    assert seen[0] < seen[1]
 
 
 @pytest.mark.slow

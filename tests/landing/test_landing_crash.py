@@ -219,7 +219,7 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
     mine = yard.request()
     report = land(replace(request, folder=str(own_place / "session-2" / "landing" / "x")))
     assert {fate.task: fate.status for fate in report.fates} == {"two": "landed"}
-    assert set(load_history(Path(mine.folder))[0].landed) == {"one"}
+    assert {end.task: end.status for end in load_history(Path(mine.folder))[0].ends.values()} == {"one": "landed"}
     assert yard.git("status", "--porcelain") == "M b.txt\nA  mine.txt"
 
 

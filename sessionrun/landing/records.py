@@ -23,8 +23,8 @@ Take = Literal["branches", "recorded"]
 
 HEADS: Final = "refs/heads/"
 
-MARK: Final = "sessionrun landing "
-"""How the lock of an index begins that is a landing's; the commits follow."""
+MARK: Final = b'{"lock":"sessionrun landing",'
+"""How the record of a slot begins, and so each lock of an index that is a landing's."""
 
 CONFLICT: Final = "conflict"
 RED: Final = "gate_red"
@@ -170,7 +170,7 @@ class SlotRecord:
     """What the holder of a slot is about to do; durable before it is done.
 
     `new` is the commit that may land in place of `old`, `entries` has its tasks and their tips; `folder` is that
-    of the request.
+    of the request.  Its file ends with a line feed from before the first file of a work tree changes.
     """
 
     session_id: str

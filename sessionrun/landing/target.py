@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -110,14 +110,19 @@ class Slot:
         git("update-ref", self.pin, commit)
 
 
-def sweep_slots(repository: Repository, git: Git) -> None:
-    """Remove the pins and the locks of slots that no landing holds or has left in the middle of its work."""
-    for path in sorted(Path(repository.common_dir).glob(f"{PREFIX}*.lock")):
-        digest = path.name.removeprefix(PREFIX).removesuffix(".lock")
-        with suppress(SessionrunError), hold_lock(path, timeout_s=0.0):  # another process lands now
-            if not record_path(repository, digest).exists():
-                git("update-ref", "-d", PINS + digest)
-                path.unlink()
+def list_slots(repository: Repository) -> list[str]:
+    """The short names of the targets on which there were landings, by their locks."""
+    locks = Path(repository.common_dir).glob(f"{PREFIX}*.lock")
+    return [path.name.removeprefix(PREFIX).removesuffix(".lock") for path in locks]
+
+
+def remove_slot(repository: Repository, digest: str, git: Git) -> None:
+    """Remove the pin and the lock of a slot that the caller holds, but of none that was left in the middle."""
+    if (
+        not record_path(repository, digest).exists()
+        and not git.attempt("update-ref", "-d", PINS + digest).returncode
+    ):
+        lock_path(repository, digest).unlink(missing_ok=True)
 
 
 def lock_path(repository: Repository, digest: str) -> Path:

@@ -145,7 +145,7 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     persons = list_of_persons(slot.repository)
     look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
     while persons:
-        remarks, now = _follow_late(slot, fence, record), time.monotonic()
+        remarks, now = follow_late(slot, fence, record), time.monotonic()
         is_at_work = find_lock(persons, slot.target) is not None
         is_at_work = is_at_work or _is_any_ending(slot, fence, record.old, persons)
         if now > deadline or (now > look_until and not is_at_work):
@@ -154,19 +154,18 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     return []
 
 
-def look_back(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float) -> list[str]:
-    """Look once for a switch that ended after the looks: nothing was staged since, and HEAD is of that time.
+def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float | None = None) -> list[str]:
+    """Look once for a switch that ended late: files and index follow; return what a person has to look at.
 
-    Else it may be a person's own wish that the index is as before.
+    With `landed_at` the looks are over: only where nothing was staged since, and HEAD is of that time.  Else it
+    may be a person's own wish that the index is as before.
     """
-    return _follow_late(slot, fence, record, landed_at)
-
-
-def _follow_late(slot: Slot, fence: Fence, record: SlotRecord, since: float | None = None) -> list[str]:
     remarks = []
     for place in list_places(slot.repository):
         tree = Tree(slot, fence, place, record.old, record.new)
-        if not place.top or not is_at(place, slot.target) or (since is not None and not _ended_late(tree, since)):
+        if not place.top or not is_at(place, slot.target):
+            continue
+        if landed_at is not None and not _ended_late(tree, landed_at):
             continue
         if is_behind(tree, tree.git()) and not is_taken_back(tree):
             slot.write_record(record)

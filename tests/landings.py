@@ -142,8 +142,7 @@ class Yard:
         wrong = [
             str(path) for path in (self.top / ".git").rglob("*.lock") if not path.name.startswith("sessionrun")
         ]
-        for name in ("sessionrun-index*", "sessionrun-land-*.mark"):
-            wrong += [str(path) for path in (self.top / ".git").rglob(name)]
+        wrong += [str(path) for path in (self.top / ".git").rglob("sessionrun-index*")]
         request = self.request()
         if Slot(request.repository, MAIN).record_path.exists():
             wrong.append("a record")

@@ -138,12 +138,11 @@ def _keep_round(
 
 def _apply(request: CheckRequest) -> dict[str, int]:
     assert request.brief is not None
-    assert request.answer is not None
     record = Path(request.applied)
     try:
         if record.exists():  # an earlier start of this check was broken off after that, and is repeated
             return finish_answer(request.directory, record)
-        lines = apply_answer(request.brief, request.directory, _read_answer(Path(request.answer)), record)
+        lines = apply_answer(request.brief, request.directory, _read_answer(request), record)
     except (Unclear, BriefProblem) as problem:
         _say(f"Your answer could not be used, and no file was written: {problem}")
         raise NotPassed(str(problem)) from None
@@ -156,7 +155,10 @@ def _apply(request: CheckRequest) -> dict[str, int]:
 
 def _apply_patch(request: CheckRequest, folder: Path) -> None:
     assert request.workspace is not None
-    patch = find_patch(strip_thoughts(_read_text(request.answer)))
+    try:
+        patch = find_patch(strip_thoughts(_read_answer(request)))
+    except Unclear as problem:
+        raise _refuse_patch(str(problem), f"Your answer could not be used: {problem}.", "no_patch") from None
     if patch is None:
         raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
     if (odd := find_odd(patch)) is not None:
@@ -180,17 +182,9 @@ def _refuse_patch(reason: str, feedback: str, reason_class: str) -> NotPassed:
     return NotPassed(reason, feedback + "\n", reason_class)
 
 
-def _read_text(path: str | None) -> str:
-    """The answer; one that is too large is none."""
+def _read_answer(request: CheckRequest) -> str:
     try:
-        return _read_answer(Path(path or ""))
-    except Unclear:
-        return ""
-
-
-def _read_answer(path: Path) -> str:
-    try:
-        return read_regular(path, _MAX_ANSWER_BYTES).decode("utf-8", "replace")
+        return read_regular(request.answer or "", _MAX_ANSWER_BYTES).decode("utf-8", "replace")
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise

@@ -12,8 +12,8 @@ import hashlib
 import os
 import signal
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +23,12 @@ from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_fil
 from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.session.context_files import BriefProblem, count_lines, read_inside, resolve_inside
-from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.files import NotRegular, read_regular, replace_file
+from sessionrun.store.outside import open_folder
 
 _NEW: Final = ".sessionrun-{}-{}"
 """The name of a new file before it is in its place: the marker of its owner, and a number."""
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -42,41 +42,6 @@ class _Change:
     name: str
     new: str
     content: bytes
-
-
-class _Folders:
-    """The directories of a project as descriptors; takes back those that it made."""
-
-    def __init__(self, top: str, stack: ExitStack) -> None:
-        self._stack = stack
-        self._open = {"": self._keep(os.open(os.path.realpath(top), _FOLDER))}
-        self._made: list[tuple[int, str]] = []
-
-    def find(self, path: str, *, create: bool = False) -> int:
-        """The descriptor of a directory inside.
-
-        Raises:
-            OSError: there is no such directory, or something else is in its place.
-        """
-        if path not in self._open:
-            above, name = os.path.split(path)
-            fd = self.find(above, create=create)
-            if create:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=fd)
-                    self._made.append((fd, name))
-            self._open[path] = self._keep(os.open(name, _FOLDER, dir_fd=fd))
-        return self._open[path]
-
-    def take_back(self) -> None:
-        """Remove the directories that were made and are empty."""
-        for fd, name in reversed(self._made):
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=fd)
-
-    def _keep(self, fd: int) -> int:
-        self._stack.callback(os.close, fd)
-        return fd
 
 
 def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dict[str, int]:
@@ -101,19 +66,16 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
         for number, (path, text) in enumerate(files.items())
     ]
     _refuse_twice(changes)
-    with ExitStack() as stack:
-        _write_all(changes, _Folders(directory, stack), record, lines)
+    _write_all(changes, Path(os.path.realpath(directory)), record, lines)
     return lines
 
 
 def finish_answer(directory: str, record: Path) -> dict[str, int]:
     """Finish the renames of an answer whose writing was broken off; the lines of each file."""
-    written = orjson.loads(read_regular(record))
-    with ExitStack() as stack:
-        folders = _Folders(directory, stack)
-        for move in written["moves"]:
-            with suppress(FileNotFoundError):  # it is in its place
-                _rename_all([move], folders)
+    written, top = orjson.loads(read_regular(record)), Path(os.path.realpath(directory))
+    for move in written["moves"]:
+        with suppress(FileNotFoundError):  # it is in its place
+            _rename(top, *move)
     return dict(written["lines"])
 
 
@@ -160,36 +122,44 @@ def _refuse_twice(changes: Sequence[_Change]) -> None:
             raise Unclear(f"{other} and {change.path} are the same file")
 
 
-def _write_all(changes: Sequence[_Change], folders: _Folders, record: Path, lines: Mapping[str, int]) -> None:
+def _write_all(changes: Sequence[_Change], top: Path, record: Path, lines: Mapping[str, int]) -> None:
+    folders = {top / change.folder for change in changes}
+    parents = {parent for folder in folders for parent in (folder, *folder.parents)}
+    to_make = [folder for folder in sorted(parents, reverse=True) if not os.path.lexists(folder)]
     try:
         for change in changes:
-            _write_new(change, folders)
+            _write_new(change, top)
         moves = [(change.folder, change.new, change.name) for change in changes]
         with _undisturbed():
             replace_file(record, orjson.dumps({"lines": lines, "moves": moves}), durable=False)
-            _rename_all(moves, folders)
+            for move in moves:
+                _rename(top, *move)
     except (OSError, BriefProblem):
         record.unlink(missing_ok=True)
         for change in changes:
-            with suppress(OSError):
-                os.unlink(change.new, dir_fd=folders.find(change.folder))
-        folders.take_back()
+            with suppress(OSError), open_folder(top / change.folder) as fd:
+                os.unlink(change.new, dir_fd=fd)
+        for folder in to_make:
+            with suppress(OSError), open_folder(folder.parent) as fd:
+                os.rmdir(folder.name, dir_fd=fd)
         raise
 
 
-def _rename_all(moves: Iterable[Sequence[str]], folders: _Folders) -> None:
-    for folder, new, name in moves:
-        fd = folders.find(folder)
+def _rename(top: Path, folder: str, new: str, name: str) -> None:
+    with open_folder(top / folder) as fd:
         os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
 
 
-def _write_new(change: _Change, folders: _Folders) -> None:
+def _write_new(change: _Change, top: Path) -> None:
     try:
-        fd = folders.find(change.folder, create=True)
-    except NotADirectoryError:
-        raise BriefProblem(
-            change.path, f"{change.path}: a file or a link is where its directory should be"
-        ) from None
+        with open_folder(top / change.folder, make=True) as fd:
+            _write_into(fd, change)
+    except NotRegular:
+        why = f"{change.path}: a file or a link is where its directory should be"
+        raise BriefProblem(change.path, why) from None
+
+
+def _write_into(fd: int, change: _Change) -> None:
     mode = _find_mode(change, fd)
     with suppress(FileNotFoundError):
         os.unlink(change.new, dir_fd=fd)  # left by a writing that was broken off

@@ -314,11 +314,11 @@ def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
 def _describe_cleaned(evidence: Evidence) -> Cleaned:
     spec = evidence.spec if evidence.state is None else evidence.state.spec
     if spec is None:
-        return Cleaned("", None, [], [])
+        return Cleaned("", None, [])
     tasks = spec.tasks if evidence.state is None else [task.spec for task in evidence.state.tasks.values()]
     found = [spec.repository, *(repository_of(spec, task) for task in tasks if task.upstream is not None)]
     repositories = [repository for repository in found if repository is not None]
-    return Cleaned(spec.session_id, spec.repository, repositories, list_folders(evidence.session.path))
+    return Cleaned(spec.session_id, spec.repository, repositories)
 
 
 def _sweep_repositories(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:

@@ -89,12 +89,11 @@ class Leftover:
 
 
 class Cleaned(NamedTuple):
-    """A session that `clean` looked at: its repository, all in which it had worktrees, the folders that it had."""
+    """A session that `clean` looked at: its repository, and all in which it had worktrees."""
 
     session_id: str
     home: Repository | None
     repositories: Sequence[Repository]
-    folders: Sequence[str]
 
 
 class Kind(NamedTuple):

@@ -1,10 +1,10 @@
 """Lands in a work tree in which the target is checked out: the files first, then the ref, then the index.
 
-All this time git's own lock of the index keeps the user's commands out.  The lock bears our mark from its first
-moment, so that after a crash it is known whose it is, and how far we came: the mark gets a line "writing" before
-the first file changes.  The mark is also there when a person has removed git's lock, as git advises.  If the ref
-were moved first, a crash would show the landing as staged changes that take it back, and a ``git commit -a`` would
-do so.
+All this time git's own lock of the index keeps the user's commands out.  The lock is a link of the slot's record
+from its first moment, so that after a crash it is known whose it is, and how far we came: the record says so
+before the first file changes.  It is also there when a person has removed git's lock, as git advises.  If the
+ref were moved first, a crash would show the landing as staged changes that take it back, and a ``git commit -a``
+would do so.
 
     <admin>/sessionrun-index-H    the index as it is to be
 """
@@ -23,15 +23,14 @@ from typing import Final
 from sessionrun.git.git import Git
 from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
-from sessionrun.landing.places import LOCK, explain_lock, find_mark, give_back, is_locked_by, take_lock
+from sessionrun.landing.places import LOCK, explain_lock, give_back, is_locked_by, take_lock
 from sessionrun.landing.records import Checkout, Hold, digest_target, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular, remove_empty
+from sessionrun.store.files import NotRegular, is_folder, read_regular, remove_empty
 
 INDEX: Final = "sessionrun-index-"
-WRITING: Final = "writing"
 
 _BUSY: Final = {
     "MERGE_HEAD": ("a merge", "merge --continue"),
@@ -72,7 +71,7 @@ class Tree:
     @property
     def is_begun(self) -> bool:
         """Whether a landing of this slot has begun here, and not come to its end."""
-        return self.index.exists() or is_locked_by(self.checkout, self.slot.mark_path)
+        return self.index.exists() or is_locked_by(self.checkout, self.slot.record_path)
 
     def git(self) -> Git:
         """Git in it, with the settings of the launch and the user's own index."""
@@ -99,7 +98,7 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
     Raises:
         GitError, OSError: git failed for another reason; what was begun is undone.
     """
-    if not take_lock(tree.checkout, tree.slot.mark_path):
+    if not take_lock(tree.checkout, tree.slot.record_path):
         return "again"
     try:
         return _land_locked(tree)
@@ -114,7 +113,7 @@ def follow(tree: Tree) -> Hold | None:
     Raises:
         GitError, OSError: git failed; the next landing mends it.
     """
-    if not take_lock(tree.checkout, tree.slot.mark_path):
+    if not take_lock(tree.checkout, tree.slot.record_path):
         return explain_lock(tree.path(LOCK))
     hold = (_find_unfinished(tree) or _prepare_index(tree)) if is_behind(tree, tree.git()) else None
     if hold is None and tree.index.exists():
@@ -245,10 +244,7 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
 
 
 def _write_files(tree: Tree) -> None:
-    with os.fdopen(open_regular(tree.slot.mark_path, os.O_WRONLY | os.O_APPEND), "w") as mark:
-        mark.write(f"{WRITING}\n")
-        mark.flush()
-        os.fsync(mark.fileno())
+    tree.slot.note_writing()
     tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
 
 
@@ -257,18 +253,15 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
 
     Returns the files that were to be put back, and hold something that is not ours.
     """
-    mark = find_mark(tree.slot.mark_path)
-    if mark is None:
-        return []  # it came to its end
     foreign = []
     is_made = tree.index.exists() and not is_behind(tree, tree.private())
-    if has_landed and not is_locked_by(tree.checkout, tree.slot.mark_path):
+    if has_landed and not is_locked_by(tree.checkout, tree.slot.record_path):
         # all files are written; what the person has staged since stays
         if is_made and is_behind(tree, tree.git()) and not is_taken_back(tree):
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
     elif has_landed and is_made:
         os.replace(tree.index, tree.path("index"))
-    elif WRITING in mark[2:] and (tree.index.exists() or not has_landed):
+    elif tree.slot.has_written() and (tree.index.exists() or not has_landed):
         foreign = put_back(tree.git(), tree.old, tree.new)
     release(tree)
     return foreign
@@ -278,7 +271,7 @@ def release(tree: Tree) -> None:
     """Give the index free; it is as it was."""
     tree.index.with_name(f"{tree.index.name}.lock").unlink(missing_ok=True)
     tree.index.unlink(missing_ok=True)
-    give_back(tree.checkout, tree.slot.mark_path)
+    give_back(tree.checkout, tree.slot.record_path)
 
 
 def put_back(git: Git, old: str, new: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,6 @@ from sessionrun.engine.task import TaskState
 from sessionrun.landing.landed import find_killed_landings
 from sessionrun.landing.mends import land_of
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.places import Repository
 
 
@@ -32,58 +31,44 @@ def check_landings(evidence: Evidence) -> Iterator[Finding]:
 # --- what landings keep for the next one ---
 
 
-def sweep_rooms(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove rooms of gates that no landing uses now: they hold no work, and the next landing makes them anew."""
-    found = ((each.home, each) for each in reversed(cleaned) if LANDING_FOLDER in each.folders)
-    landed_on = {(home.common_dir, home.worktree_dir): (home, each) for home, each in found if home is not None}
-    for home, each in landed_on.values():
+def sweep(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
+    """Remove rooms of gates, pins and locks that no landing uses: they hold no work, and are made anew."""
+    found = ((each.home, each) for each in reversed(cleaned))
+    homes = {(home.common_dir, home.worktree_dir): (home, each) for home, each in found if home is not None}
+    for home, each in homes.values():
         try:
-            yield from _sweep_rooms(home, each.session_id, dry_run=dry_run)
+            yield from _sweep_slots(home, each.session_id, dry_run=dry_run)
         except (SessionrunError, OSError) as error:
-            notify(f"rooms of gates in {home.worktree_dir}: {error}")
+            notify(f"what landings left in {home.top}: {error}")
 
 
-def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
+def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
+    from sessionrun.git.private import open_fence  # `explain` comes here too, and need not wait for these
     from sessionrun.landing.records import find_prefix
+    from sessionrun.landing.target import list_slots, lock_path, remove_slot
+    from sessionrun.model.places import WORKSPACE_LIMIT_S
+    from sessionrun.store.locks import hold_lock
     from sessionrun.store.trees import remove_tree
 
-    for path in sorted(Path(repository.worktree_dir).glob(f"{find_prefix(repository)}*")):
-        if path.is_symlink() or not path.is_dir():
-            continue  # none of ours
-        about = session_id, repository.top
-        try:
-            with _hold_room(repository, path):
-                if not dry_run:
-                    remove_tree(path)
-        except SessionrunError:
-            yield Leftover("room", str(path), False, "a landing uses it", *about)
-        else:
-            yield Leftover("room", str(path), True, "no landing uses it", *about)
-
-
-def _hold_room(repository: Repository, path: Path) -> AbstractContextManager[None]:
-    """The lock of the slot whose gates run in a room, if it is free; where there is no lock, no landing was."""
-    from sessionrun.landing.target import lock_path
-    from sessionrun.store.locks import hold_lock
-
-    lock = lock_path(repository, path.name.rpartition("-")[2])
-    return hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext()
-
-
-def sweep_repository(repository: Repository) -> None:
-    """Remove the locks and pins of slots in which no landing is."""
-    import tempfile  # `explain` comes here too, and need not wait for it
-
-    from sessionrun.git.private import open_fence
-    from sessionrun.landing.target import sweep_slots
-    from sessionrun.model.places import WORKSPACE_LIMIT_S
-
-    if os.path.isdir(repository.common_dir):
-        with (
-            tempfile.TemporaryDirectory(prefix="sessionrun-clean-") as folder,
-            open_fence(repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
-        ):
-            sweep_slots(repository, fence.main())
+    prefix = find_prefix(repository)
+    found = Path(repository.worktree_dir).glob(f"{prefix}*")
+    rooms = {path.name.removeprefix(prefix): path for path in found if path.is_dir() and not path.is_symlink()}
+    slots = sorted({*rooms, *list_slots(repository)})
+    is_to_free = slots and not dry_run and os.path.isdir(repository.common_dir)
+    with open_fence(repository, limit_s=WORKSPACE_LIMIT_S) if is_to_free else nullcontext() as fence:
+        for digest in slots:
+            room, lock, is_free = rooms.get(digest), lock_path(repository, digest), True
+            try:  # where there is no lock, no landing was
+                with hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext():
+                    if room is not None and not dry_run:
+                        remove_tree(room)
+                    if fence is not None:
+                        remove_slot(repository, digest, fence.main())
+            except SessionrunError:
+                is_free = False
+            if room is not None:
+                why = "no landing uses it" if is_free else "a landing uses it"
+                yield Leftover("room", str(room), is_free, why, session_id, repository.top)
 
 
 # --- what `explain` says ---
@@ -101,7 +86,6 @@ def describe_success(state: State, task: TaskState) -> str:
 
 FINDINGS: Final = Findings(
     session_checks={"landings": check_landings},
-    sweep=sweep_rooms,
-    sweep_repository=sweep_repository,
+    sweep=sweep,
     describe_success=describe_success,
 )

@@ -10,7 +10,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,7 +37,8 @@ KEPT: Final = 8
 class End(Fate):
     """What became of a task's work at last.
 
-    `target` is the full name of the branch; `mend` is the command that ends a hold, `at` a time as UTC.
+    `target` is the full name of the branch, `tip` the commit that was tried; `mend` is the command that ends a
+    hold, `at` a time as UTC.
     """
 
     target: str = ""
@@ -50,12 +51,11 @@ class End(Fate):
 class History:
     """What the log says.
 
-    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.
-    `landed` has by task the tip that landed and the commit of the target, `moves` the last landings.
+    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.  `ends`
+    are by task, `moves` are the last landings.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
-    landed: dict[str, tuple[str, str]] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
     moves: list[Landed] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class History:
         """Take in one record; unknown kinds are those of a later version."""
         kind = record["kind"]
         if kind == "fate":
-            self._apply_fate(record)
+            self.ends[record["task"]] = build(End, record)
         elif kind == "verdict":
             key = record["tree"], record["gates"]
             before = self.verdicts.get(key, Verdict())
@@ -78,10 +78,10 @@ class History:
                 key: Verdict(one.green, 0, one.why, one.output) for key, one in self.verdicts.items() if one.green
             }
 
-    def _apply_fate(self, record: dict[str, Any]) -> None:
-        end = self.ends[record["task"]] = build(End, record)
-        if end.status == "landed" and end.tip and end.commit:
-            self.landed[end.task] = end.tip, end.commit
+    def find_landed(self, task: str, tip: str) -> str | None:
+        """The commit of the target with which the work of a task landed whose end is `tip`, if it is known."""
+        end = self.ends.get(task)
+        return end.commit if end is not None and (end.status, end.tip) == ("landed", tip) else None
 
 
 class LandingLog:
@@ -108,23 +108,20 @@ class LandingLog:
         """The target has moved, and with its new commit the work of the tasks of the record is in it."""
         self._append({"kind": "moved", "old": record.old, "new": record.new})
         for task, tip in record.entries.items():
-            if self.history.landed.get(task) != (tip, record.new):
-                self.note_fate(Fate(task, "landed", commit=record.new), record.target, tip=tip)
+            if self.history.find_landed(task, tip) != record.new:
+                self._note_fate(Fate(task, "landed", commit=record.new), record.target, tip)
         self._log.sync()
 
-    def note_fate(self, fate: Fate, target: str, mend: str = "", tip: str = "") -> None:
-        """What became of the work of a task; `tip` is the commit that was tried."""
-        about = {each.name: getattr(fate, each.name) for each in fields(fate)}
-        self._append({"kind": "fate", **about, "target": target, "tip": tip, "mend": mend})
+    def note_fates(self, fates: Iterable[Fate], tips: Mapping[str, str], target: str, mend: str) -> None:
+        """What became of tasks in this turn, for readers; `tips` are the commits that were tried.
 
-    def note_fates(self, fates: Iterable[Fate], target: str, mend: str) -> None:
-        """What became of tasks in this turn, for readers, if the log does not say that yet."""
+        Work that came into the target by another way, and was never tried, is passed over.
+        """
         for fate in fates:
             known = self.history.ends.get(fate.task)
-            if known is not None and (known.status, known.reason) == (fate.status, fate.reason):
-                continue
-            if fate.status in ("bounced", "held") or (fate.status == "landed" and (fate.reason or known)):
-                self.note_fate(fate, target, mend if fate.status == "held" else "")
+            is_new = fate.reason if known is None else (known.status, known.reason) != ("landed", fate.reason)
+            if fate.status in ("bounced", "held") or (fate.status == "landed" and is_new):
+                self._note_fate(fate, target, tips[fate.task], mend if fate.status == "held" else "")
 
     def note_end(self) -> None:
         """The landing came to its end."""
@@ -134,6 +131,10 @@ class LandingLog:
     def close(self) -> None:
         """Give up the file."""
         self._log.close()
+
+    def _note_fate(self, fate: Fate, target: str, tip: str, mend: str = "") -> None:
+        about = {each.name: getattr(fate, each.name) for each in fields(fate)}
+        self._append({"kind": "fate", **about, "target": target, "tip": tip, "mend": mend})
 
     def _append(self, record: dict[str, Any]) -> None:
         record = {**record, "at": datetime.now(timezone.utc).isoformat()}

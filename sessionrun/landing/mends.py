@@ -8,11 +8,12 @@ the next, as often as the session allows.  Then the work is bounced for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import count
 from typing import Final
 
+from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Entry, TaskAdded
@@ -20,7 +21,6 @@ from sessionrun.model.frozen import changeable
 from sessionrun.model.landings import Mend, WorkBounced, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import TaskSpec, title_of
-from sessionrun.model.words import LandWord
 
 MENDED: Final = ("conflict", "gate_red")
 """Why work is bounced that a task can mend."""
@@ -81,11 +81,10 @@ def note_end(state: State, task: TaskState) -> None:
     if mend is None or task.landing is not None:
         return
     reason = task.reason or "its mend left no work"
-    about = (mend.files, mend.against, mend.output)
-    bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about, at=task.ended_at)
     owner = state.tasks[mend.task]
-    if not is_mending(owner):
+    if owner.landing is None or not is_mending(owner):
         return
+    bounced = owner.landing._replace(status="bounced", reason=reason, at=task.ended_at)
     if task.outcome == "cancelled":
         leave_queue(state, mend.task, bounced)
     else:
@@ -205,6 +204,9 @@ def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
 
 READY: Final = LandEntry("ready")
 
+_FIRST: Final = ("landed", "ready")
+"""Where the work of a need has to be, so that the work of the task may land: it lands before it, or has landed."""
+
 
 @changeable
 class LandQueue:
@@ -281,15 +283,33 @@ def sort_out(state: State, names: Iterable[str]) -> None:
 
 
 def _find_lacking(state: State, task: TaskState) -> str | None:
-    return next(
-        (name for name, landing in find_first(task, state.tasks) if landing not in ("landed", "ready")), None
+    needs = find_first(task, state.tasks, is_to_land)
+    on_its_way = (
+        name for name in needs if (landing := state.tasks[name].landing) and landing.status not in _FIRST
+    )
+    return next(on_its_way, None)
+
+
+def holds_work(task: TaskState) -> bool:
+    """Whether a task that has ended left work of this repository."""
+    place = find_end(task)
+    return (
+        task.spec.upstream is None and place is not None and not (place.base_commit is None or place.holds_no_work)
     )
 
 
-def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tuple[str, LandWord]]:
-    """Yield the tasks whose work has to land before that of a task, and where that work is.
+def is_to_land(task: TaskState) -> bool:
+    """Whether the work of a task that has ended is to land, or has landed."""
+    return task.landing is not None
 
-    A need without work stands for its own needs.  A mend has the needs of the task whose work it mends.
+
+def find_first(
+    task: TaskState, tasks: Mapping[str, TaskState], is_to_land: Callable[[TaskState], bool]
+) -> Iterator[str]:
+    """Yield the tasks whose work has to land before that of a task.
+
+    A need without work that is to land stands for its own needs.  A mend has the needs of the task whose work it
+    mends.
     """
     seen, queue = {task.spec.id}, [task]
     for at in queue:  # grows while it is walked
@@ -299,10 +319,10 @@ def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tupl
             if needed is None or need in seen:
                 continue
             seen.add(need)
-            if needed.landing is None:
-                queue.append(needed)
+            if is_to_land(needed):
+                yield need
             else:
-                yield need, needed.landing.status
+                queue.append(needed)
 
 
 def is_mending(owner: TaskState) -> bool:

@@ -8,31 +8,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sessionrun.client.graph import measure_depths, walk
+from sessionrun.client.graph import measure_depths
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.comparison import name_group, rank_attempts
-from sessionrun.client.reading.view import load_view
-from sessionrun.landing.records import (
-    HEADS,
-    Entry,
-    Fate,
-    Gates,
-    LandRequest,
-    Report,
-    digest_target,
-    make_gates,
-    word_trailers,
-)
+from sessionrun.client.reading.view import load_history
+from sessionrun.landing.records import HEADS, Fate, Gates, LandRequest, Report
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
 from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.spec import Landing, SessionSpec
-from sessionrun.session.history import load_spec_now
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.diff import Task, find_work_base, is_unchanged
+from sessionrun.worktrees.diff import Task, is_unchanged
 
 if TYPE_CHECKING:
     from sessionrun.model.asked import Policy, Sandbox
@@ -80,22 +68,35 @@ def merge(
         InputError: the session has no worktrees, there is no such branch or task.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
-    from sessionrun.landing.queue import forecast  # both import all that git needs, and `--help` needs none
+    from sessionrun.landing.asking import make_request  # these import all that git needs, and `--help` needs none
+    from sessionrun.landing.mends import holds_work
+    from sessionrun.landing.queue import forecast
     from sessionrun.landing.turn import land
 
     asked = asked or AskedLanding()
-    view, spec = load_view(session), load_spec_now(session)
+    view, evidence = load_history(session)
+    state = evidence.require()
+    spec, works = state.spec, state.tasks
     if spec.repository is None:
         raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
     chosen = {task["id"] for task in choose_tasks(view, wanted)}
-    others = {task.id for task in spec.tasks if task.upstream is not None}
-    reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
+    reasons = {task["id"]: _find_obstacle(task) for task in view["tasks"]}
     ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
     groups = rank_attempts(ready)
     _examine_choice(view, chosen, groups, asked.choose, tell)
-    request = _make_request(session, view, spec, ready, chosen, asked)
-    if asked.choose is not None:
-        request = replace(request, groups=tuple(map(tuple, groups.values())))
+    request = make_request(
+        session,
+        state,
+        find_target(spec.repository, asked.into),
+        Gates(asked.gates, asked.gate_timeout_s),
+        [works[task["id"]] for task in _order_by_needs(ready, view["tasks"])],
+        is_wanted=lambda task: task.spec.id in chosen,
+        is_to_land=lambda task: task.outcome is None or holds_work(task),
+        batch=asked.batch,
+        trailers=asked.trailers,
+    )
+    attempts = () if asked.choose is None else tuple(map(tuple, groups.values()))
+    request = replace(request, groups=attempts, take=asked.take)
     sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
     with enclose_request(session, spec, request, sandbox) as request:
         report = forecast(request) if asked.dry_run else land(request, tell)
@@ -128,47 +129,19 @@ def _examine_choice(
         tell(f"{what} several attempts that succeeded: --choose best lands one of each")
 
 
-def _make_request(
-    session: SessionDir,
-    view: Mapping[str, Any],
-    spec: SessionSpec,
-    ready: Sequence[Task],
-    chosen: Collection[str],
-    asked: AskedLanding,
-) -> LandRequest:
-    assert spec.repository is not None
-    target = find_target(spec.repository, asked.into)
-    walled = {task.id for task in spec.tasks if task.sandbox is not None}
-    entries = []
-    for task in _order_by_needs(ready, view["tasks"]):
-        wanted, is_walled = task["id"] in chosen, task["id"] in walled
-        entries.append(_make_entry(task, view, wanted=wanted, trailers=asked.trailers, walled=is_walled))
-    return LandRequest(
-        repository=spec.repository,
-        session_id=view["session_id"],
-        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
-        target=target,
-        entries=tuple(entries),
-        gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, target),
-        batch=asked.batch,
-        setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
-        take=asked.take,
-    )
-
-
 def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
     """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
     depths = measure_depths({task["id"]: task["needs"] for task in graph})
     return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
 
 
-def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
+def _find_obstacle(task: Task) -> Fate | None:
     if task["status"] != "completed":
         return Fate(task["id"], "waiting", "not_ended", "it has not ended")
     if task["outcome"] != "succeeded":
         return Fate(task["id"], "none", "not_succeeded", f"it is {task['outcome']}")
-    if is_elsewhere:
-        return Fate(task["id"], "none", "other_repository", f"its work is in {task.get('repo')}")
+    if task["repo"] is not None:
+        return Fate(task["id"], "none", "other_repository", f"its work is in {task['repo']}")
     if task["base_commit"] is None:
         return Fate(task["id"], "none", "no_worktree", "it had no worktree")
     if is_unchanged(task):
@@ -181,38 +154,6 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
         where = task["rescue_branch"] or task["worktree"] or task["branch"]
         return Fate(task["id"], "none", "rescued", f"a part of its work is in {where}: look at it first")
     return None
-
-
-def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool, walled: bool) -> Entry:
-    graph = {node["id"]: node for node in view["tasks"]}
-    cost = (task.get("usage") or {}).get("cost_usd")
-    words = word_trailers(task["id"], view["session_id"], task["agent"], task["model"], cost)
-    return Entry(
-        task=task["id"],
-        tip=task["commit"],
-        base=find_work_base(task) or task["base_commit"],
-        title=" ".join((task["title"] or "").split()),
-        needs=_find_needs(task, graph),
-        wanted=wanted,
-        trailers=words if trailers else (),
-        branch=task["branch"] or "",
-        walled=walled,
-    )
-
-
-def _find_needs(task: Task, graph: Mapping[str, Task]) -> tuple[str, ...]:
-    """The tasks whose work has to land first; a need without work stands for its own needs."""
-
-    def is_without_work(name: str) -> bool:
-        node = graph[name]
-        return node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node))
-
-    def next_of(name: str) -> list[str]:
-        goes_on = name == task["id"] or is_without_work(name)
-        # a need of an earlier session is not in the graph
-        return [need for need in graph[name]["needs"] if need in graph] if goes_on else []
-
-    return tuple(name for name in walk([task["id"]], next_of) if not is_without_work(name))
 
 
 def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ takes the locks; and it looks again for a while after they are given back.
 
 HEAD.lock would be of no use: a switch waits 100 ms for it, and then fails half done.
 
-What a killed landing left is mended by its record and its marks; under the lock of the slot, and idempotent.
+What a killed landing left is mended by its record and its locks; under the lock of the slot, and idempotent.
 
     the target has the commit    it has landed: its work tree is finished, and the log gets it
     else                         its work tree is put back; the same work is landed anew
@@ -36,10 +36,10 @@ from sessionrun.landing.places import (
     await_locks,
     find_checkout,
     find_lock,
-    find_mark,
     give_back,
     is_at,
     is_left,
+    is_locked_by,
     is_passed_over,
     list_of_persons,
     list_places,
@@ -49,7 +49,6 @@ from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
 from sessionrun.landing.target import Moved, Slot, lock_path, record_path, show_head, update_ref
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.locks import is_held
 from sessionrun.worktrees.registration import read_head
 
@@ -74,7 +73,7 @@ def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
 
 def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
     """Move a target that is checked out nowhere, while no switch to it can write its index or HEAD."""
-    persons, mark = list_of_persons(slot.repository), slot.mark_path
+    persons = list_of_persons(slot.repository)
     # what takes time comes before the locks: a git of the person that finds one does not wait, it fails
     deadline, seen = time.monotonic() + LOCK_WAIT_S, {place: _stamp(place) for place in persons}
     while _is_any_ending(slot, fence, old, persons) and time.monotonic() < deadline:
@@ -84,7 +83,7 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
     locked = []
     try:
         for place in persons:
-            if take_lock(place, mark):
+            if take_lock(place, slot.record_path):
                 locked.append(place)
             elif not is_passed_over(Path(place.git_dir, LOCK)):
                 return "again"
@@ -94,7 +93,7 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
         return update_ref(slot, fence.main(), new, old)
     finally:
         for place in locked:
-            give_back(place, mark)
+            give_back(place, slot.record_path)
 
 
 def _stamp(place: Checkout) -> tuple[tuple[int, int, int] | None, ...]:
@@ -146,7 +145,7 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     persons = list_of_persons(slot.repository)
     look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
     while persons:
-        remarks, now = _follow_late(slot, fence, record), time.monotonic()
+        remarks, now = follow_late(slot, fence, record), time.monotonic()
         is_at_work = find_lock(persons, slot.target) is not None
         is_at_work = is_at_work or _is_any_ending(slot, fence, record.old, persons)
         if now > deadline or (now > look_until and not is_at_work):
@@ -155,19 +154,18 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     return []
 
 
-def look_back(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float) -> list[str]:
-    """Look once for a switch that ended after the looks: nothing was staged since, and HEAD is of that time.
+def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float | None = None) -> list[str]:
+    """Look once for a switch that ended late: files and index follow; return what a person has to look at.
 
-    Else it may be a person's own wish that the index is as before.
+    With `landed_at` the looks are over: only where nothing was staged since, and HEAD is of that time.  Else it
+    may be a person's own wish that the index is as before.
     """
-    return _follow_late(slot, fence, record, landed_at)
-
-
-def _follow_late(slot: Slot, fence: Fence, record: SlotRecord, since: float | None = None) -> list[str]:
     remarks = []
     for place in list_places(slot.repository):
         tree = Tree(slot, fence, place, record.old, record.new)
-        if not place.top or not is_at(place, slot.target) or (since is not None and not _ended_late(tree, since)):
+        if not place.top or not is_at(place, slot.target):
+            continue
+        if landed_at is not None and not _ended_late(tree, landed_at):
             continue
         if is_behind(tree, tree.git()) and not is_taken_back(tree):
             slot.write_record(record)
@@ -212,12 +210,10 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
 def find_killed(repository: Repository, digest: str) -> Path | None:
     """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
     path = record_path(repository, digest)
-    record = load_record_if_any(path, SlotRecord)
-    if record is None or is_held(lock_path(repository, digest)):
+    if not path.exists() or is_held(lock_path(repository, digest)):
         return None
-    ours = [record.old, record.new]
-    locks = [Path(place.git_dir, LOCK) for place in list_places(repository)]
-    return next((lock for lock in locks if [*(find_mark(lock) or ())][:2] == ours), path)
+    locked = (place for place in list_places(repository) if is_locked_by(place, path))
+    return next((Path(place.git_dir, LOCK) for place in locked), path)
 
 
 def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:

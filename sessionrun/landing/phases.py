@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
-from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.landing.mends import find_first
-from sessionrun.landing.records import (
-    Entry,
-    Fate,
-    Gates,
-    Hold,
-    LandRequest,
-    Report,
-    digest_target,
-    make_gates,
-    room_path,
-    word_trailers,
-)
+from sessionrun.landing.asking import make_request
+from sessionrun.landing.mends import is_to_land
+from sessionrun.landing.records import Fate, Gates, Hold, Report, room_path
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
+from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
@@ -43,26 +31,20 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new."""
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
-    tasks = whole.tasks
-    chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
-    chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
-    places = [task.place for task in tasks.values() if task.place is not None]
-    gates = Gates(asked.gates, asked.gate_timeout_s)
-    gates = make_gates(gates, site.spec, [task.spec for task in tasks.values()], asked.target)
-    request = LandRequest(
-        repository=repository,
-        session_id=site.spec.session_id,
-        folder=str(site.session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
-        target=asked.target,
-        entries=tuple(
-            _make_entry(site, task, place, tasks) for task in chosen if (place := find_end(task)) is not None
-        ),
-        gates=enclose_gates(site, gates, asked.target, asked.sandbox, key),
+    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
+    works.sort(key=lambda task: (task.ended_at or 0.0, task.num))
+    request = make_request(
+        site.session,
+        whole,
+        asked.target,
+        Gates(asked.gates, asked.gate_timeout_s),
+        works,
+        is_wanted=lambda task: task.landing is not None and task.landing.status == "ready",
+        is_to_land=is_to_land,
         batch=asked.batch,
-        setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
-        only_mend=whole.cancelled,
-        by_person=False,
     )
+    gates = enclose_gates(site, request.gates, asked.target, asked.sandbox, key)
+    request = replace(request, gates=gates, only_mend=whole.cancelled, by_person=False)
     return site.ask(key, request, cwd=repository.top)
 
 
@@ -122,19 +104,3 @@ def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | Non
     again = f"sessionrun retry {site.spec.session_id}"
     mend = f"{hold.mend}; then {again}" if hold and hold.mend else again
     return WorkHeld(fate.task, target, reason_class, fate.reason, mend)
-
-
-def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, TaskState]) -> Entry:
-    used, has_ended = task.usage, task.outcome == "succeeded"  # a follow-up goes on with the branch
-    agent, model = task.agent, task.last_model or task.asked_model
-    return Entry(
-        task=task.spec.id,
-        tip=place.commit or "",
-        base=place.work_base or "",
-        title=" ".join(title_of(task.spec).split()),
-        needs=tuple(name for name, _ in find_first(task, tasks)),
-        wanted=task.landing is not None and task.landing.status == "ready",
-        trailers=word_trailers(task.spec.id, site.spec.session_id, agent, model, used.cost_usd if used else None),
-        branch=(task.place.branch if task.place and has_ended else None) or "",
-        walled=task.spec.sandbox is not None,
-    )

@@ -3,7 +3,7 @@
 A branch that a rebase has in hand is checked out nowhere by git's word, and yet must not move.  The settings of
 the launch do not say what is checked out now, so the files of each work tree are read.
 
-    <admin>/index.lock    while a landing holds it, a link of the mark of its slot: "sessionrun landing OLD NEW"
+    <admin>/index.lock    while a landing holds it, a link of the record of its slot
 """
 
 from __future__ import annotations
@@ -76,36 +76,27 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
     return found[0] if found else None
 
 
-def take_lock(place: Checkout, mark: Path) -> bool:
+def take_lock(place: Checkout, record: Path) -> bool:
     """Take git's lock of the index, so that it is never without our mark; False: it is locked, or just removed."""
     try:
-        os.link(mark, Path(place.git_dir, LOCK))
+        os.link(record, Path(place.git_dir, LOCK))
     except (FileExistsError, FileNotFoundError):
         return False
     return True
 
 
-def give_back(place: Checkout, mark: Path) -> None:
-    """Give git's lock of the index back, if it is the one that this mark stands for."""
-    if is_locked_by(place, mark):
+def give_back(place: Checkout, record: Path) -> None:
+    """Give git's lock of the index back, if it was taken with this record."""
+    if is_locked_by(place, record):
         Path(place.git_dir, LOCK).unlink(missing_ok=True)
 
 
-def is_locked_by(place: Checkout, mark: Path) -> bool:
-    """Whether git's lock of the index is the one that this mark stands for."""
+def is_locked_by(place: Checkout, record: Path) -> bool:
+    """Whether git's lock of the index was taken with this record."""
     try:
-        return os.path.samefile(Path(place.git_dir, LOCK), mark)
+        return os.path.samefile(Path(place.git_dir, LOCK), record)
     except FileNotFoundError:
         return False
-
-
-def find_mark(lock: Path) -> Sequence[str] | None:
-    """The words of our mark: old, new, perhaps that files are written; None: it is not ours, or is gone."""
-    try:
-        text = lock.read_text(errors="replace")
-    except OSError:
-        return None
-    return text.removeprefix(MARK).split() if text.startswith(MARK) else None
 
 
 def find_lock(places: Sequence[Checkout], target: str) -> Path | None:
@@ -122,7 +113,10 @@ def find_lock(places: Sequence[Checkout], target: str) -> Path | None:
 
 def is_passed_over(lock: Path) -> bool:
     """Whether the lock of a work tree that has another branch says nothing of a switch."""
-    return find_mark(lock) is not None or is_left(lock)
+    try:
+        return lock.read_bytes().startswith(MARK) or is_left(lock)
+    except OSError:
+        return False  # it is gone
 
 
 def is_left(lock: Path) -> bool:

@@ -88,8 +88,7 @@ class Queue:
             entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
         ]
         for entry in self._find_tips(entries, old, room):
-            known = self._history.landed.get(entry.task)
-            commit = known[1] if known is not None and known[0] == entry.tip else None
+            commit = self._history.find_landed(entry.task, entry.tip)
             by = (taken_back or {}).get(commit or "")
             self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
 
@@ -99,16 +98,14 @@ class Queue:
         if fate.status in ("landed", "ready"):
             self.landed.add(fate.task)
 
-    def bounce_conflicts(self, chain: Chain) -> list[tuple[Entry, Fate]]:
+    def bounce_conflicts(self, chain: Chain) -> None:
         """What conflicts with the target itself is bounced, as the second of two that conflict is in the end."""
-        bounced, target = [], shorten(self._request.target)
+        target = shorten(self._request.target)
         for entry, files in chain.conflicts:
             against = self.find_sharing(entry, files)
             others = f", which {', '.join(against)} changed" if against else ""
             reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
-            bounced.append((entry, Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against)))
-            self.decide(bounced[-1][1])
-        return bounced
+            self.decide(Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against))
 
     def choose(self, size: int | None) -> list[Entry]:
         """The next batch: entries whose needs have landed, or stand before them in it; empty: none is left.

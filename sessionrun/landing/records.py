@@ -1,14 +1,10 @@
-"""Records of a landing: what is asked for, what is known of it on the disk, and what came out.
-
-Every door to a landing makes its entries here: whose the work is, which of its commits is to land, and in what
-surroundings its gates run.
-"""
+"""Records of a landing: what is asked for, what is known of it on the disk, and what came out."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -16,9 +12,8 @@ from sessionrun.git.git import Git
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache, find_target
+from sessionrun.worktrees.env_request import EnvironmentRequest
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -28,8 +23,8 @@ Take = Literal["branches", "recorded"]
 
 HEADS: Final = "refs/heads/"
 
-MARK: Final = "sessionrun landing "
-"""How the lock of an index begins that is a landing's; the commits follow."""
+MARK: Final = b'{"lock":"sessionrun landing",'
+"""How the record of a slot begins, and so each lock of an index that is a landing's."""
 
 CONFLICT: Final = "conflict"
 RED: Final = "gate_red"
@@ -175,7 +170,7 @@ class SlotRecord:
     """What the holder of a slot is about to do; durable before it is done.
 
     `new` is the commit that may land in place of `old`, `entries` has its tasks and their tips; `folder` is that
-    of the request.
+    of the request.  Its file ends with a line feed from before the first file of a work tree changes.
     """
 
     session_id: str
@@ -214,28 +209,6 @@ class Verdict:
         return bool(self.green and self.red)
 
 
-def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], target: str) -> Gates:
-    """Gates in the surroundings that the tasks of a session have; those with a repository elsewhere do not count.
-
-    If all that want an environment want the same, the gates have one, too: a copy of an entry of the cache, as
-    a task has, and never one in which an agent worked.
-    """
-    own = [task for task in tasks if task.upstream is None]
-    gates = replace(gates, links=tuple(dict.fromkeys(link for task in own for link in task.links)))
-    wanted = {task.environment for task in own if task.environment is not None}
-    if len(wanted) != 1 or not gates.commands or spec.repository is None:
-        return gates
-    cache, room = find_cache(spec.cache), room_path(spec.repository, target)
-    environment = EnvironmentRequest(
-        top=str(room),
-        directory=str(room),
-        target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
-        python=wanted.pop().python,
-        require_cache=spec.cache is not None and spec.cache.require_cache,
-    )
-    return replace(gates, environment=environment)
-
-
 def room_path(repository: Repository, target: str) -> Path:
     """Where the gates of a target run."""
     return Path(repository.worktree_dir, find_prefix(repository) + digest_target(target))
@@ -247,20 +220,6 @@ def find_prefix(repository: Repository) -> str:
 
     whose = sha256(os.fsencode(repository.common_dir)).hexdigest()[:8]
     return f".gate-{whose}-"
-
-
-def word_trailers(
-    task: str, session_id: str, agent: str, model: str | None, cost_usd: float | None
-) -> tuple[str, ...]:
-    """The lines at the end of the message of a task's merge: whose work it is."""
-    trailers = {
-        "Task": task,
-        "Session": session_id,
-        "Agent": agent,
-        "Model": model,
-        "Cost": None if cost_usd is None else f"{cost_usd:.4f} USD",
-    }
-    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in trailers.items() if value)
 
 
 def is_ancestor(git: Git, commit: str, of: str) -> bool:

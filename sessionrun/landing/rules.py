@@ -19,6 +19,7 @@ from sessionrun.engine.transitions import MAX_TRIES, count_try
 from sessionrun.landing.mends import (
     LandQueue,
     give_up_mends,
+    holds_work,
     is_mending,
     land_of,
     leave_queue,
@@ -72,9 +73,7 @@ def enter_landing(state: State, task: TaskState) -> None:
     if task.outcome != "succeeded":
         _hold_unfinished(state, task)
         return
-    if task.spec.upstream is not None or _has_landed_whole(task):
-        return
-    if place is None or place.base_commit is None or place.holds_no_work:
+    if place is None or not holds_work(task) or _has_landed_whole(task):
         return
     if place.rescue is not None or place.commit is None:
         where = place.rescue or place.worktree or place.branch

@@ -2,8 +2,8 @@
 
 One process at a time, of whatever session, holds the slot and lands there; it says first what it will do.
 
-In the repository's common directory lie the lock, the record, the mark and, as a ref, the pin.  That is a commit
-whose parents are all commits that are needed, so that no collection of garbage takes them.
+In the repository's common directory lie the lock, the record and, as a ref, the pin.  That is a commit whose
+parents are all commits that are needed, so that no collection of garbage takes them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,7 +24,7 @@ from sessionrun.landing.records import HEADS, MARK, Hold, SlotRecord, digest_tar
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.locks import hold_lock
 
@@ -49,13 +49,8 @@ class Slot:
 
     @property
     def record_path(self) -> Path:
-        """The record of what the holder is about to do."""
+        """The record of what the holder is about to do; each lock of an index that it takes is a link of it."""
         return record_path(self.repository, digest_target(self.target))
-
-    @property
-    def mark_path(self) -> Path:
-        """The file that each lock of an index is a link of; it is there from before the first lock to its end."""
-        return _path(self.repository, digest_target(self.target), ".mark")
 
     @property
     def ref_path(self) -> Path:
@@ -86,14 +81,21 @@ class Slot:
 
     def write_record(self, record: SlotRecord) -> None:
         """Say durably what is done next."""
-        replace_file(self.record_path, orjson.dumps(record), durable=True, mode=0o644)
+        replace_file(self.record_path, MARK + orjson.dumps(record)[1:], durable=True, mode=0o644)
 
-        text = f"{MARK}{record.old} {record.new}\n"
-        replace_file(self.mark_path, text.encode(), durable=True, mode=0o644)
+    def note_writing(self) -> None:
+        """Say durably that files of a work tree change from now on."""
+        with os.fdopen(open_regular(self.record_path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
+            stream.write(b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def has_written(self) -> bool:
+        """Whether files of a work tree may have changed."""
+        return read_regular(self.record_path).endswith(b"\n")
 
     def clear_record(self) -> None:
-        """It is done; the record goes last, for by it the mark is found."""
-        self.mark_path.unlink(missing_ok=True)
+        """It is done."""
         self.record_path.unlink(missing_ok=True)
 
     def move_pin(self, git: Git, commits: Collection[str]) -> None:
@@ -108,14 +110,19 @@ class Slot:
         git("update-ref", self.pin, commit)
 
 
-def sweep_slots(repository: Repository, git: Git) -> None:
-    """Remove the pins and the locks of slots that no landing holds or has left in the middle of its work."""
-    for path in sorted(Path(repository.common_dir).glob(f"{PREFIX}*.lock")):
-        digest = path.name.removeprefix(PREFIX).removesuffix(".lock")
-        with suppress(SessionrunError), hold_lock(path, timeout_s=0.0):  # another process lands now
-            if not record_path(repository, digest).exists():
-                git("update-ref", "-d", PINS + digest)
-                path.unlink()
+def list_slots(repository: Repository) -> list[str]:
+    """The short names of the targets on which there were landings, by their locks."""
+    locks = Path(repository.common_dir).glob(f"{PREFIX}*.lock")
+    return [path.name.removeprefix(PREFIX).removesuffix(".lock") for path in locks]
+
+
+def remove_slot(repository: Repository, digest: str, git: Git) -> None:
+    """Remove the pin and the lock of a slot that the caller holds, but of none that was left in the middle."""
+    if (
+        not record_path(repository, digest).exists()
+        and not git.attempt("update-ref", "-d", PINS + digest).returncode
+    ):
+        lock_path(repository, digest).unlink(missing_ok=True)
 
 
 def lock_path(repository: Repository, digest: str) -> Path:

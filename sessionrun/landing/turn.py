@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, load_history
-from sessionrun.landing.moving import look_after, look_back, move, name_left, recover
+from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
 from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
@@ -48,15 +48,8 @@ _SAFE: Final = "lfs"
 """Git LFS reads the files, and runs nothing of them."""
 
 
-class Filtered(NamedTuple):
-    """A file that lands, and the driver of its filter."""
-
-    path: str
-    driver: str
-
-
-def find_filtered(fence: Fence, work: Path, old: str, new: str) -> Filtered | None:
-    """A file between two commits on which git runs a filter when it is checked out."""
+def find_filtered(fence: Fence, work: Path, old: str, new: str) -> tuple[str, str] | None:
+    """The driver of a filter that git runs at a checkout, and the file between two commits on which it does."""
     names = [name.split(".") for name, command in fence.settings.config if command]
     drivers = {
         ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")
@@ -68,7 +61,7 @@ def find_filtered(fence: Fence, work: Path, old: str, new: str) -> Filtered | No
     with open_merge_room(fence, new, work) as room:
         fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
     found = zip(fields[::3], fields[2::3], strict=True)
-    return next((Filtered(*one) for one in found if one[1] in drivers - {_SAFE}), None)
+    return next(((driver, path) for path, driver in found if driver in drivers - {_SAFE}), None)
 
 
 MOVES: Final = 50
@@ -154,8 +147,8 @@ class Turn:
             if chain.links:
                 self._land_prefix(chain)
         self._look_back()
-        fates = self._queue.list_fates(self._hold)
-        self._log.note_fates(fates, self._slot.target, self._hold.mend if self._hold else "")
+        fates, tips = self._queue.list_fates(self._hold), {entry.task: entry.tip for entry in self._queue.entries}
+        self._log.note_fates(fates, tips, self._slot.target, self._hold.mend if self._hold else "")
         self._log.note_end()
         self._pin()
         self._slot.clear_record()
@@ -165,7 +158,7 @@ class Turn:
     def _look_back(self) -> None:
         """A switch that read an old commit may have ended after all looks: so at both ends of a turn."""
         for landed in self._log.history.moves:
-            self._remarks += look_back(self._slot, self._fence, self._record(landed.old, landed.new), landed.at)
+            self._remarks += follow_late(self._slot, self._fence, self._record(landed.old, landed.new), landed.at)
 
     def _find_target(self) -> str:
         commit = self._git.commit_of(self._slot.target)
@@ -177,8 +170,7 @@ class Turn:
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
-        for entry, fate in self._queue.bounce_conflicts(chain):
-            self._log.note_fate(fate, self._slot.target, tip=entry.tip)
+        self._queue.bounce_conflicts(chain)
         for entry in chain.there:
             self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))
         return chain
@@ -260,9 +252,7 @@ class Turn:
         against = self._queue.find_sharing(entry)
         others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
         reason = f"{verdict.why}{others}"
-        fate = Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output)
-        self._log.note_fate(fate, self._slot.target, tip=entry.tip)
-        self._queue.decide(fate)
+        self._queue.decide(Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
 
     def _land(self, chain: Chain, count: int) -> bool:
         """Move the target to the candidate of a prefix; whether that is done."""
@@ -292,7 +282,7 @@ class Turn:
         found = find_filtered(self._fence, self._work, chain.old, self._candidate(chain, count))
         if found is None:
             return None
-        reason = f"git runs filter.{found.driver} at each checkout of {found.path}, which was made inside of walls"
+        reason = "git runs filter.{} at each checkout of {}, which was made inside of walls".format(*found)
         if self._request.by_person:
             self._remarks.append(reason)
             return None
@@ -388,5 +378,5 @@ def _find_landed(request: LandRequest) -> list[Fate]:
             entries = Queue(request, fence.main(), history).entries
     except (SessionrunError, OSError):
         return []
-    known = [(entry, history.landed.get(entry.task)) for entry in entries if entry.wanted]
-    return [Fate(entry.task, "landed", commit=one[1]) for entry, one in known if one and one[0] == entry.tip]
+    known = [(entry.task, history.find_landed(entry.task, entry.tip)) for entry in entries if entry.wanted]
+    return [Fate(task, "landed", commit=commit) for task, commit in known if commit is not None]

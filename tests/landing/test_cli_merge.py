@@ -8,16 +8,21 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
 from conftest import IGNORING, eventually
+from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
 from sessionrun.doors.mcp import Tools
+from sessionrun.landing.history import LandingLog
+from sessionrun.landing.landed import is_of
+from sessionrun.landing.records import Fate
 from sessionrun.store.locks import hold_lock
 
 __all__ = ["finished", "project", "stage"]
@@ -235,12 +240,21 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
 
 
 def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
-    from sessionrun.landing.landed import is_of
-
     task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
     assert is_of(task, "2026-01-01T00:00:05.000001+00:00")
     assert not is_of(task, "2026-01-01T00:00:04.999999+00:00")
     assert not is_of({**task, "status": "running", "ended_at": None}, "2026-01-01T00:00:06+00:00")
+
+
+def test_work_of_a_new_attempt_that_is_held_again_is_told_anew(tmp_path: Path) -> None:
+    with closing(LandingLog(tmp_path)) as log:
+        seen = []
+        for _ in range(2):
+            log.note_fates(
+                [Fate("a", "held", "dirty", "it is dirty")], {"a": "tip"}, "refs/heads/main", "git stash"
+            )
+            seen.append(log.history.ends["a"].at)
+    assert seen[0] < seen[1]
 
 
 @pytest.mark.slow
@@ -380,6 +394,17 @@ def test_a_session_without_worktrees_has_nothing_to_land(project: Project) -> No
     done = project("merge", session, "--json")
     assert done.returncode == 2
     assert "has no worktrees of this repository" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_work_does_not_wait_for_a_need_in_another_repository(project: Project) -> None:
+    make_repository_of(project.cwd.parent / "other", {"f": "f\n"})
+    plan = [
+        {"id": "away", "prompt": "echo away > f", "repo": str(project.cwd.parent / "other")},
+        {"id": "here", "prompt": "echo here > here.txt", "needs": ["away"], "base": "session"},
+    ]
+    session = project.finished({"prompts": plan}, "--worktree", "--agent", "shell")
+    ends = {"away": ("none", "other_repository"), "here": ("landed", None)}
+    assert ends_of(project.load("merge", session)) == ends
 
 
 def test_of_work_that_no_commit_can_hold_nothing_says_that_there_is_none(project: Project) -> None:

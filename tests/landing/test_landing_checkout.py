@@ -256,7 +256,7 @@ def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_the
 
 
 @needs_calls
-@pytest.mark.parametrize("killed", [None, "rename:1:kill:*/.git/index", "unlink:1:kill:*sessionrun-land-*.mark"])
+@pytest.mark.parametrize("killed", [None, "rename:1:kill:*/.git/index", "unlink:1:kill:*sessionrun-land-*.json"])
 def test_what_a_person_has_taken_back_stays_so(yard: Yard, killed: str | None) -> None:
     """Index and files without it are as a switch that ended late leaves them, or a landing that was killed."""
     yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})

@@ -25,7 +25,7 @@ from sessionrun.git.git import Git
 from sessionrun.landing.checkout import put_back
 from sessionrun.landing.history import load_history
 from sessionrun.landing.moving import EMPTY_LOCK_S, find_killed
-from sessionrun.landing.records import digest_target
+from sessionrun.landing.records import MARK, digest_target
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
@@ -219,7 +219,7 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
     mine = yard.request()
     report = land(replace(request, folder=str(own_place / "session-2" / "landing" / "x")))
     assert {fate.task: fate.status for fate in report.fates} == {"two": "landed"}
-    assert set(load_history(Path(mine.folder))[0].landed) == {"one"}
+    assert {end.task: end.status for end in load_history(Path(mine.folder))[0].ends.values()} == {"one": "landed"}
     assert yard.git("status", "--porcelain") == "M b.txt\nA  mine.txt"
 
 
@@ -229,7 +229,7 @@ def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
     yard.add("one", FILES)
     yard.land_killed(rule="rename:1:all:*/refs/heads/main")
     lock, index = yard.top / ".git/refs/heads/main.lock", yard.top / ".git/index.lock"
-    assert index.read_text().startswith("sessionrun landing "), "no switch to it can end while the branch moves"
+    assert index.read_bytes().startswith(MARK), "no switch to it can end while the branch moves"
     assert find_killed(yard.request().repository, digest_target(MAIN)) == index
     lock.write_text("f" * 40 + "\n")
     report = yard.land()

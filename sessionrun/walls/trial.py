@@ -18,7 +18,6 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.programs import ask
 from sessionrun.walls import groups, inner
-from sessionrun.walls.argv import build_argv
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, make_walls
 
 TRIAL_LIMIT_S: Final = 30.0
@@ -96,8 +95,8 @@ def build_trial(
     policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
 ) -> tuple[str, ...]:
     """The words of a trial, with a folder that is its /tmp and its worktree."""
-    walls = replace(make_walls(policy, folder, network=network), worktree=folder)
-    return (*build_argv(walls, "/"), *program)
+    walls = make_walls(Sandbox(policy, "allow" if network else "none"), folder)
+    return replace(walls, worktree=folder).wrap("/", *program)
 
 
 def _try(argv: tuple[str, ...]) -> str | None:

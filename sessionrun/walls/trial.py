@@ -1,7 +1,4 @@
-"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have.
-
-`FINDINGS` is what `doctor agents` says of it.
-"""
+"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import tempfile
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.client.findings import Findings
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
@@ -137,6 +133,3 @@ def examine_walls() -> tuple[dict[str, Any], str]:
         line += "" if strict is None else f"; not strict: {strict}"
         line += "" if keys is None else f"; {keys}"
     return {"version": version, "project": project, "strict": strict, "keys": keys}, line
-
-
-FINDINGS: Final = Findings(machine={"walls": examine_walls})

@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "git": ("model", "store"),
     "session": ("model", "engine", "store", "keeper", "agents", "house"),
     "client": ("model", "engine", "store", "agents", "input", "git", "session", "house"),
-    "walls": CORE,
+    "walls": CORE[:-1],
     "worktrees": (*CORE, "walls"),
     "checks": (*CORE, "walls", "worktrees"),
     "landing": (*CORE, "walls", "worktrees"),
@@ -103,7 +103,7 @@ SEAMS = (
 )
 """The modules of the core that read the table of the house."""
 
-FLOORS = 10
+FLOORS = 9
 MOST_LINES = 6000
 LARGER = {"worktrees": 8450, "client": 8350, "cli": 6900, "cluster": 6150}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""

@@ -18,7 +18,7 @@ from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
 from sessionrun.model.asked import Policy
 from sessionrun.model.errors import SessionrunError
-from sessionrun.session.executor import NotSet, look_up
+from sessionrun.session.executor import look_up
 from sessionrun.store import index
 from sessionrun.store.files import expand_path, make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import DENIED, DOOR, FOLDERS, LIST, NETWORK, SOCKET, list_networks, load_record
@@ -94,15 +94,11 @@ def _settle(wish: WallsWish) -> WallsWish:
     problem = find_sandbox_problem(wish.sandbox)
     if problem is not None:
         raise SessionrunError(problem)
-    try:
-        env = look_up(wish.env, os.environ)
-    except NotSet as error:
-        raise SessionrunError(str(error)) from None
     if wish.sandbox.memory is not None or wish.sandbox.cpus is not None:
         replace_file(Path(wish.record, GROUPS), os.fsencode(wish.group), durable=False)
     if wish.sandbox.disk is not None:
         replace_file(Path(wish.record, FOLDERS), orjson.dumps(list_writable(wish)), durable=False)
-    return replace(wish, env=env)
+    return replace(wish, env=look_up(wish.env, os.environ))
 
 
 def list_writable(wish: WallsWish) -> list[str]:

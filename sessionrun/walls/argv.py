@@ -29,7 +29,7 @@ TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
 INNER: Final = "/run/inner.py"
 REPORT_FD: Final = 9
-"""The descriptor of a job's report; the keeper opens it."""
+"""The descriptor of a job's report."""
 
 OURS: Final = "="
 """In the place of a file that a program reads: it has our standard input."""

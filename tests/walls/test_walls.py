@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -23,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
-from walled import need_walls
+from walled import bare_path, need_walls
 
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
@@ -444,20 +443,9 @@ def test_a_preview_shows_which_walls_a_task_would_have(repository: Path) -> None
     assert shown == [("strict", "proxy, a.example.org"), (None, None), ("project", "allow")]
 
 
-def _make_path(place: Path) -> str:
-    """A PATH with git and the rest, and without bubblewrap."""
-    folder = place / "programs"
-    folder.mkdir()
-    for name in ("git", "sh", "true"):
-        found = shutil.which(name)
-        assert found is not None
-        (folder / name).symlink_to(found)
-    return str(folder)
-
-
 @pytest.mark.parametrize("programs", [("claude", "bwrap"), ("claude",)])
 def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: tuple[str, ...]) -> None:
-    path = _make_path(repository.parent)
+    path = bare_path(repository.parent / "programs")
     for name in programs:
         Path(path, name).write_text("#!/bin/sh\nexit 1\n")
         Path(path, name).chmod(0o755)
@@ -476,7 +464,7 @@ def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: 
 
 def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path) -> None:
     line = "setting up uid map: Permission denied"
-    path = _make_path(repository.parent)
+    path = bare_path(repository.parent / "programs")
     program = Path(path, "bwrap")
     program.write_text(f'#!/bin/sh\necho "bwrap: {line}" >&2\nexit 1\n')
     program.chmod(0o755)

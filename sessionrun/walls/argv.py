@@ -76,10 +76,10 @@ class Walls:
         system_links: names in / that lead into /usr, and where to.
         shown: what can be read beside the system.
         links: where a link is made for `strict`, and where it leads.
-        again: the same, but covered by a mask or by the state of an agent.
+        masked: files with secrets, which are empty inside.
         hidden: folders that are empty inside but for what is the task's own, its repository too.
         binds: what can be written: where it is, and where it is inside.
-        ro_binds: the same for what can only be read; it comes last.
+        ro_binds: the same for what can only be read; it comes last, so that nothing covers it.
         proxy: the folder with the socket of its proxy, if it has one.
         reports: whether `inner` reports how the program ended.
         stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
@@ -101,9 +101,7 @@ class Walls:
     system_links: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
-    again: tuple[str, ...] = ()
-    masked_folders: tuple[str, ...] = ()
-    masked_files: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
     ro_binds: tuple[tuple[str, str], ...] = ()
@@ -141,20 +139,19 @@ def list_mounts(walls: Walls) -> list[tuple[str, ...]]:
         mounts.append(("--tmpfs", walls.home))
     mounts += _show(walls.shown)
     mounts += [("--symlink", target, name) for name, target in walls.links]
-    empty = (*walls.masked_folders, *walls.hidden)
-    around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
-    around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]
+    around_top = [folder for folder in walls.hidden if _lies_in(folder, walls.top)]
+    others = [folder for folder in walls.hidden if folder not in around_top]
+    around_git = [folder for folder in others if _lies_in(folder, walls.common_dir)]
     mounts += _empty(around_top)
     mounts += [] if walls.top is None else _show([walls.top])
     mounts += _empty(around_git)
     mounts += _list_git(walls)
-    mounts += _empty(folder for folder in empty if folder not in (*around_top, *around_git))
-    mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked_files]
+    mounts += _empty(folder for folder in others if folder not in around_git)
+    mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked]
     if walls.worktree is not None:
         mounts.append(("--bind", walls.worktree, walls.worktree))
     mounts += _list_own(walls)
     mounts += [("--bind", place, inside) for place, inside in walls.binds]
-    mounts += _show(walls.again)
     mounts += _show(walls.sandbox.devices, "--dev-bind")
     mounts += [] if walls.proxy is None else [("--ro-bind", walls.proxy, PROXY_FOLDER)]
     mounts += [("--ro-bind", place, inside) for place, inside in walls.ro_binds]

@@ -150,6 +150,7 @@ def _build(wish: WallsWish) -> Walls:
     if sandbox.policy == "strict":
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
+    again = [path for path in programs if _is_below(path, folders)]  # what is hidden covers them
     return replace(
         built,
         top=top,
@@ -157,12 +158,10 @@ def _build(wish: WallsWish) -> Walls:
         own=wish.folder,
         worktree=wish.worktree,
         links=tuple(_find_links(wish, visible)),
-        again=tuple(path for path in programs if _is_below(path, folders)),
-        masked_folders=folders,
-        masked_files=files,
-        hidden=tuple(dict.fromkeys(hidden)),
+        masked=files,
+        hidden=tuple(dict.fromkeys((*folders, *hidden))),
         binds=() if wish.environment is None else ((wish.environment, wish.environment),),
-        ro_binds=tuple((path, path) for path in _find_told(wish)),
+        ro_binds=tuple((path, path) for path in (*again, *_find_told(wish))),
         reports=bool(wish.command),
         stdin=PROMPT if wish.prompt is not None and wish.on_stdin else None,
         outlives_us=wish.outlives_us,

@@ -58,12 +58,13 @@ WALLS = Walls(
     worktree="/home/ann/trees/t",
     system_links=(("/bin", "usr/bin"),),
     shown=("/home/ann", "/srv/data"),
-    again=("/home/ann/.docker/bin",),
-    masked_folders=("/home/ann/.ssh", "/home/ann/.docker"),
-    masked_files=("/home/ann/.netrc",),
-    hidden=("/res", "/home/ann/trees"),
+    masked=("/home/ann/.netrc",),
+    hidden=("/home/ann/.ssh", "/home/ann/.docker", "/res", "/home/ann/trees"),
     binds=(("/res/state", "/home/ann/.claude"), ("/home/ann/.claude/.credentials.json", "/home/ann/.claude/c")),
-    ro_binds=(("/home/ann/.claude/settings.json", "/home/ann/.claude/settings.json"),),
+    ro_binds=(
+        ("/home/ann/.docker/bin", "/home/ann/.docker/bin"),
+        ("/home/ann/.claude/settings.json", "/home/ann/.claude/settings.json"),
+    ),
 )
 
 _ONE = frozenset(("--tmpfs", "--dev", "--proc", "--remount-ro", "--chdir", "--cap-drop"))
@@ -92,7 +93,7 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(s
     options = read_words(replace(WALLS, sandbox=sandbox, reports=True).wrap("/home/ann/trees/t"))
     at = places(options)
     shown = [at[path] for path in ("/home/ann/repo", "/srv/data", "/home/ann/repo/.git")]
-    masks = [at[path] for path in (*WALLS.masked_folders, *WALLS.masked_files, *WALLS.hidden)]
+    masks = [at[path] for path in (*WALLS.masked, *WALLS.hidden)]
     own = [at[path] for path in ("/home/ann/trees/t", "/home/ann/trees/t/.git", "/home/ann/.claude")]
     assert max(shown) < min(masks) and max(masks) < min(own)
     assert at["/home/ann/repo"] < at["/home/ann/repo/.git"] < at["/home/ann/repo/.git/objects"]

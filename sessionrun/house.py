@@ -117,6 +117,8 @@ class Business(NamedTuple):
             row by row: each gets what those before it have opened, see `session.partners`.
         trial: the function that gets a spec and raises InputError if its session cannot be started again on this
             machine; `session.launch` reads it.
+        machine: the function that says what this machine can do, for programs and in one line: `doctor agents`
+            shows it by the name of the business.
         findings: the rows that say what `doctor`, `clean` and `explain` find of it.
         views: what a reader adds to the tasks that it shows: a folder in the directory of a session which has
             something to add, and the function that adds it.
@@ -133,6 +135,7 @@ class Business(NamedTuple):
     placed: tuple[str, ...] = ()
     partners: str = ""
     trial: str = ""
+    machine: str = ""
     findings: str = ""
     views: tuple[str, str] | None = None
     outputs: str = ""
@@ -156,7 +159,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         placed=("walls.wish:INSIDE",),
         partners="walls.disk:open_partners",
         trial="walls.trial:check_spec",
-        findings="walls.trial:FINDINGS",
+        machine="walls.trial:examine_walls",
     ),
     Business(
         "worktrees",
@@ -294,7 +297,7 @@ class Step(NamedTuple):
     of_tasks: tuple[str, ...] = ()
 
 
-Moment = Literal["plan", "check", "preview", "start", "continue"]
+Moment = Literal["plan", "rest", "check", "preview", "start", "continue"]
 
 # These are no column of `HOUSE`: their order goes across the businesses and the core, and it counts.
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
@@ -320,10 +323,14 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         ),
         Step("worktrees", "worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
         Step("cluster", "cluster.steps:choose_cluster", ("cluster", "slurm")),
-        Step("walls", "walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),
+        Step("", "client.planning.plan:settle_rest"),
         Step("", "client.planning.plan:refuse_idle"),
         Step("", "client.planning.assemble:foresee"),
         Step("queue", "queue.steps:add_feed", ("feed",)),
+    ),
+    # After where the work lands and what runs it is settled: what settles the rest of the spec, given the options.
+    "rest": (
+        Step("walls", "walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),
     ),
     # After the agents are settled: what refuses tasks of a spec that could not start.
     "check": (

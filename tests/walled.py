@@ -50,6 +50,16 @@ IS_INSIDE: Final = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 """Passes inside of walls: the first process is bubblewrap's."""
 
 
+def bare_path(folder: Path) -> str:
+    """A PATH with git and the rest, and without bubblewrap."""
+    folder.mkdir()
+    for name in ("git", "sh", "true"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    return str(folder)
+
+
 def is_running(mark: str) -> bool:
     """Whether a process has this in its words."""
     found = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))

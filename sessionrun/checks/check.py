@@ -27,7 +27,7 @@ from sessionrun.model.spec import OutputFormat
 from sessionrun.session.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import word_end
 from sessionrun.walls.wish import WallsWish
@@ -101,7 +101,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     return report
 
 
-def _raise_walls(wish: WallsWish | None) -> Enclosure | None:
+def _raise_walls(wish: WallsWish | None) -> Walls | None:
     try:
         return raise_if_any(wish)
     except SessionrunError as error:
@@ -219,7 +219,7 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
     walls = _raise_walls(wanted.walls)
-    argv, env = (wanted.argv, None) if walls is None else (walls.wrap(*wanted.argv), walls.env)
+    argv, env = (wanted.argv, None) if walls is None else (walls.wrap(request.directory, *wanted.argv), walls.env)
     with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
         source = stdin if wanted.on_stdin and walls is None else subprocess.DEVNULL
         code = subprocess.run(

@@ -43,7 +43,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         walls=wish_walls(
             *(site, task, key, place, env),
             environment=None if wish is None else wish.target,
-            begins_in=str(room),
             room=str(room),
         ),
     )

@@ -38,7 +38,7 @@ from sessionrun.model.spec import Check
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.jobfiles import KNOWN, load_record, load_usable
 from sessionrun.store.trees import remove_entry
-from sessionrun.walls.argv import TMP, Enclosure
+from sessionrun.walls.argv import TMP, Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import SHELL, Ended, run_script, word_end
 from sessionrun.walls.wish import WallsWish
@@ -75,7 +75,7 @@ class Ran(NamedTuple):
     """The program that is not found or not executable."""
 
 
-def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
+def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None = None) -> Ran:
     """Run the commands of a check, each in a shell of its own, until one fails; they print where we do.
 
     If it reads reports, a command fails whose report says that a test failed, or that there is none.
@@ -104,7 +104,7 @@ def run_known(
     directory: str,
     folder: Path,
     red: frozenset[str] | None = frozenset(),
-    walls: Enclosure | None = None,
+    walls: Walls | None = None,
 ) -> Ran:
     """Run the files of tests that passed before; what else is in them does not count, nor an id that is not there.
 
@@ -142,13 +142,13 @@ def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word
 
 
 def _run(
-    command: str, directory: str, folder: Path, report: str, walls: Enclosure | None, *words: str
+    command: str, directory: str, folder: Path, report: str, walls: Walls | None, *words: str
 ) -> tuple[Tests | None, int, Callable[[], tuple[bytes, int]]]:
     """Run a command: its tests, its exit code, and what reads the end of its output."""
     print(f"$ {command}", flush=True)
     begun, junit = _size(folder / "stdout"), find_report(folder, report, walls)
     argv: Sequence[str] = [SHELL, "-ec", command]
-    argv = argv if walls is None else walls.at(directory).wrap(*argv)
+    argv = argv if walls is None else walls.wrap(directory, *argv)
     environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
     done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     return read_junit(junit), done.returncode, partial(_read_output, folder / "stdout", begun)
@@ -159,7 +159,7 @@ class Shell(NamedTuple):
 
     directory: Path
     environ: Mapping[str, str]
-    walls: Enclosure | None = None
+    walls: Walls | None = None
     dies_with_us: bool = False
 
     def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
@@ -218,14 +218,12 @@ def load_red(folder: Path) -> frozenset[str] | None:
     return None if red.ids is None else frozenset(red.ids)
 
 
-def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:
+def find_report(folder: Path, name: str, walls: Walls | None) -> Path:
     """Where pytest's report of a command will lie: in the job's folder, or in what is /tmp inside of walls."""
-    return folder.absolute() / name if walls is None else Path(walls.walls.tmp, name)
+    return folder.absolute() / name if walls is None else Path(walls.tmp, name)
 
 
-def add_junit(
-    environ: Mapping[str, str], junit: Path, *words: str, walls: Enclosure | None = None
-) -> dict[str, str]:
+def add_junit(environ: Mapping[str, str], junit: Path, *words: str, walls: Walls | None = None) -> dict[str, str]:
     """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it.
 
     Inside of walls the file is one of /tmp.

@@ -25,7 +25,7 @@ from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, read_regular
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_make import provide_environment
@@ -67,8 +67,8 @@ class Trials:
     folder: Path
     objects: Path
     umask: int
-    walls: Enclosure | None
-    build: Enclosure | None
+    walls: Walls | None
+    build: Walls | None
     done: dict[tuple[str, int], Ran] = field(default_factory=dict)
 
     @property

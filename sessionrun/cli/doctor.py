@@ -9,6 +9,7 @@ import click
 
 from sessionrun.cli.options import Answer, answering, flag
 from sessionrun.cli.render import escape_line, table_lines
+from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,11 +60,10 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
 
 def _report_agents() -> Answer:
     """What `doctor agents` finds: all is well if an agent other than `shell` could start."""
-    from sessionrun.client.findings import load_findings
     from sessionrun.client.installed import examine_agents, list_not_passed_on
 
     agents, dropped = examine_agents(), list_not_passed_on()
-    machine = {name: look() for business in load_findings() for name, look in business.machine.items()}
+    machine = {business.name: load(business.machine)() for business in HOUSE if business.machine}
     record = {
         "agents": [_describe(agent) for agent in agents],
         "not_passed_on": dropped,

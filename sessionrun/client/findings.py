@@ -120,7 +120,6 @@ class Findings(NamedTuple):
         machine_checks: for `doctor`, by name: what is wrong with this machine, given the results directory.
         check_clusters: for `doctor`: what is wrong with those that sessions name and, if the second argument says
             so, the configuration.
-        machine: for `doctor agents`, by key: what this machine can do, for programs and in one line.
         take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run`
             it only says it.
         sweep: for `clean`: the same of what sessions left for the next one, given what was `Cleaned`.
@@ -132,7 +131,6 @@ class Findings(NamedTuple):
     session_checks: Mapping[str, Callable[[Evidence], Iterator[Finding]]] = {}
     machine_checks: Mapping[str, Callable[[Path], Iterator[Finding]]] = {}
     check_clusters: Callable[[Sequence[SessionDir], bool], Iterator[Finding]] = _find_none
-    machine: Mapping[str, Callable[[], tuple[dict[str, Any], str]]] = {}
     take_away: Callable[..., Iterator[Leftover]] = _find_none
     sweep: Callable[..., Iterator[Leftover]] = _find_none
     sweep_repository: Callable[[Repository], None] = lambda _: None

@@ -201,7 +201,7 @@ def _place_wish(record: Message, here: Repository, there: Repository) -> Message
         "folder": _place_walls(record["folder"], record["session_id"], there),
         "hidden": [*record["hidden"], f"{NODE_TOKEN}/.."],
         "env": {name: moved.get(value, value) for name, value in record["env"].items()},
-        **{name: record[name] and record[name].replace(*room) for name in ("room", "begins_in", "git")},
+        **{name: record[name] and record[name].replace(*room) for name in ("room", "git")},
     }
 
 

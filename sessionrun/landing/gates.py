@@ -27,7 +27,7 @@ from sessionrun.git.private import Fence
 from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
 from sessionrun.model.frozen import frozen
 from sessionrun.session.launch import CALLER_S_REPOSITORY
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
@@ -60,8 +60,8 @@ class GateRoom:
     fence: Fence
     target: str
     gates: Gates
-    walls: Enclosure | None
-    build_walls: Enclosure | None
+    walls: Walls | None
+    build_walls: Walls | None
     folder: Path
     files: dict[str, str]
     digest: str

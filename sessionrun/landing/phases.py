@@ -58,9 +58,9 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     place, made = Place(worktree=str(room)), None if wish is None else wish.target
     if wish is not None:
         task, git = replace(task, environment=Environment(python=wish.python)), str(room / ".git")
-        build = wish_walls(site, task, key, place, {}, environment=made, begins_in="", git=git)
+        build = wish_walls(site, task, key, place, {}, environment=made, git=git)
         gates = replace(gates, environment=replace(wish, walls=build))
-    walls = wish_walls(site, task, key, place, {}, environment=made, begins_in=str(room), room=str(room))
+    walls = wish_walls(site, task, key, place, {}, environment=made, room=str(room))
     return replace(gates, walls=walls, sandbox=sandbox)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from sessionrun.keeper.wire import JobOrder
 from sessionrun.model.asked import SlotsOffered
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
@@ -82,7 +83,7 @@ def read_frame(fields: list[Any], key: JobKey) -> list[Notice]:
 _BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class NotSet(Exception):
+class NotSet(SessionrunError):
     """A variable that a job needs is not set on its machine."""
 
 

@@ -4,5 +4,5 @@ In: what a plan asks for, which jobs are walled, how their process builds the wa
 the place of its folders, limits of memory and disk, the proxy, and what the end of such a job says.
 Not in: a walled task's commits, and how they come out (`worktrees`).
 
-`inner` and `upload` run inside of the walls, on the standard library alone.
+`inner` runs inside of the walls, and `proxy` beside them, on the standard library alone.
 """

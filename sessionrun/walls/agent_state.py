@@ -165,7 +165,7 @@ def _find_inside(walls: Walls, state: Program, num: int, users: str) -> str:
     """Where a folder is inside; where only the mount is new, its place has to be there."""
     if num > 0 or state.folder_variable is None:
         users = os.path.join(walls.home, state.folders[num][0])  # no variable of the user's leads elsewhere inside
-    if walls.policy == "project":
+    if not walls.is_strict:
         make_directories(Path(users), 0o700)  # the agent would make it by itself
         return os.path.realpath(users)
     return users
@@ -173,7 +173,7 @@ def _find_inside(walls: Walls, state: Program, num: int, users: str) -> str:
 
 def _list_files(walls: Walls, state: Program) -> Iterator[tuple[str, str]]:
     """The files of the home directory that the agent reads, where the home directory is empty."""
-    for name in state.files if walls.policy == "strict" else ():
+    for name in state.files if walls.is_strict else ():
         path = os.path.join(walls.home, name)
         if os.path.isfile(path):
             yield os.path.realpath(path), path

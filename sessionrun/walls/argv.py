@@ -18,17 +18,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field
 from typing import Final
 
-from sessionrun.model.asked import Policy, Sandbox
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
+from sessionrun.walls import inner
 
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
 INNER: Final = "/run/inner.py"
 REPORT_FD: Final = 9
-"""The descriptor of a job's report; the keeper opens it."""
+"""The descriptor of a job's report."""
 
 OURS: Final = "="
 """In the place of a file that a program reads: it has our standard input."""
@@ -61,13 +62,12 @@ _RESOLVERS: Final = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkMan
 
 @frozen
 class Walls:
-    """All that is needed to build walls, as absolute paths that exist unless it says otherwise.
+    """All that is needed to start programs inside of walls, as absolute paths that exist unless it says otherwise.
 
     Attributes:
         as_root: whether the user is root: some files have to be covered for it.
         python: an interpreter, which runs `inner`.
         tmp: the folder that is /tmp inside; '': one in memory.
-        network: whether the network is the machine's.
         top: the user's checkout; None: it is not shown.
         common_dir: the common directory of the repository; None: there is none.
         own: the folder of the task's walls, with its own git directory: of the repository nothing is seen but
@@ -76,23 +76,24 @@ class Walls:
         system_links: names in / that lead into /usr, and where to.
         shown: what can be read beside the system.
         links: where a link is made for `strict`, and where it leads.
-        again: the same, but covered by a mask or by the state of an agent.
+        masked: files with secrets, which are empty inside.
         hidden: folders that are empty inside but for what is the task's own, its repository too.
         binds: what can be written: where it is, and where it is inside.
-        ro_binds: the same for what can only be read; it comes last.
-        report: the descriptor of the report of `inner`.
+        ro_binds: the same for what can only be read; it comes last, so that nothing covers it.
+        proxy: the folder with the socket of its proxy, if it has one.
+        reports: whether `inner` reports how the program ended.
         stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
         outlives_us: whether programs go on when the process ends that starts them.
+        env: all variables inside.
+        before: the words that start bubblewrap: those of its proxy, and of a shell that enters control groups.
     """
 
     bwrap: str
-    policy: Policy
+    sandbox: Sandbox
     as_root: bool
     home: str
     python: str
-    inner: str
     tmp: str
-    network: bool
     top: str | None = None
     common_dir: str | None = None
     own: str | None = None
@@ -100,83 +101,66 @@ class Walls:
     system_links: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
-    again: tuple[str, ...] = ()
-    masked_folders: tuple[str, ...] = ()
-    masked_files: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
     ro_binds: tuple[tuple[str, str], ...] = ()
-    devices: tuple[str, ...] = ()
     proxy: str | None = None
-    processes: int | None = None
-    report: int | None = None
+    reports: bool = False
     stdin: str | None = None
     outlives_us: bool = False
-
-
-@frozen
-class Enclosure:
-    """How programs are started inside of walls: all their variables, and the words before bubblewrap's."""
-
-    walls: Walls
-    env: Mapping[str, str]
-    sandbox: Sandbox
-    begins_in: str = "/"
+    env: Mapping[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
 
-    def wrap(self, *command: str) -> tuple[str, ...]:
-        """The words that start a program inside."""
-        return (*self.before, *build_argv(self.walls, self.begins_in), *command)
+    @property
+    def is_strict(self) -> bool:
+        """Whether only what is named is there."""
+        return self.sandbox.policy == "strict"
 
-    def at(self, directory: str) -> Enclosure:
-        """The same with programs that begin in another directory."""
-        return replace(self, begins_in=directory)
-
-
-def build_argv(walls: Walls, cwd: str) -> tuple[str, ...]:
-    """The words that stand before those of a program, which begins in `cwd`."""
-    words = [walls.bwrap, *_ALONE, *_NO_CAPABILITIES]
-    words += [] if walls.network else ["--unshare-net"]
-    words += [] if walls.outlives_us else ["--die-with-parent"]
-    words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
-    words += [word for mount in list_mounts(walls) for word in mount]
-    words += ["--remount-ro", "/"] if walls.policy == "strict" else []
-    words += ["--chdir", cwd, "--", walls.python, "-I", "-S", INNER]
-    words += ["-" if number is None else str(number) for number in (walls.report, walls.processes)]
-    return (*words, walls.stdin or "-", f"{PROXY_FOLDER}/socket" if walls.proxy is not None else "-")
+    def wrap(self, cwd: str, *command: str) -> tuple[str, ...]:
+        """The words that start a program inside, which begins in `cwd`."""
+        words = [*self.before, self.bwrap, *_ALONE, *_NO_CAPABILITIES]
+        words += [] if self.sandbox.network == "allow" else ["--unshare-net"]
+        words += [] if self.outlives_us else ["--die-with-parent"]
+        words += ["--disable-userns"] if self.is_strict and not self.as_root else []
+        words += [word for mount in list_mounts(self) for word in mount]
+        words += ["--remount-ro", "/"] if self.is_strict else []
+        words += ["--chdir", cwd, "--", self.python, "-I", "-S", INNER]
+        proxy = None if self.proxy is None else f"{PROXY_FOLDER}/socket"
+        given = (REPORT_FD if self.reports else None, self.sandbox.processes, self.stdin, proxy)
+        return (*words, *("-" if one is None else str(one) for one in given), *command)
 
 
 def list_mounts(walls: Walls) -> list[tuple[str, ...]]:
     """What is there inside, as options of bubblewrap in their order; the last word of each is its place inside."""
     mounts = [*_list_system(walls), ("--bind", walls.tmp, TMP) if walls.tmp else ("--tmpfs", TMP)]
     # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
-    if walls.policy == "strict" and walls.home not in ("/", TMP):
+    if walls.is_strict and walls.home not in ("/", TMP):
         mounts.append(("--tmpfs", walls.home))
     mounts += _show(walls.shown)
     mounts += [("--symlink", target, name) for name, target in walls.links]
-    empty = (*walls.masked_folders, *walls.hidden)
-    around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
-    around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]
+    around_top = [folder for folder in walls.hidden if _lies_in(folder, walls.top)]
+    others = [folder for folder in walls.hidden if folder not in around_top]
+    around_git = [folder for folder in others if _lies_in(folder, walls.common_dir)]
     mounts += _empty(around_top)
     mounts += [] if walls.top is None else _show([walls.top])
     mounts += _empty(around_git)
     mounts += _list_git(walls)
-    mounts += _empty(folder for folder in empty if folder not in (*around_top, *around_git))
-    mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked_files]
+    mounts += _empty(folder for folder in others if folder not in around_git)
+    mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked]
     if walls.worktree is not None:
         mounts.append(("--bind", walls.worktree, walls.worktree))
     mounts += _list_own(walls)
     mounts += [("--bind", place, inside) for place, inside in walls.binds]
-    mounts += _show(walls.again)
-    mounts += _show(walls.devices, "--dev-bind")
+    mounts += _show(walls.sandbox.devices, "--dev-bind")
     mounts += [] if walls.proxy is None else [("--ro-bind", walls.proxy, PROXY_FOLDER)]
     mounts += [("--ro-bind", place, inside) for place, inside in walls.ro_binds]
-    return [*mounts, ("--ro-bind", walls.inner, INNER)]
+    return [*mounts, ("--ro-bind", inner.__file__, INNER)]
 
 
 def _list_system(walls: Walls) -> list[tuple[str, ...]]:
     mounts: list[tuple[str, ...]] = [("--ro-bind", "/", "/")]
-    if walls.policy == "strict":
+    if walls.is_strict:
         mounts = _show(_SYSTEM, "--ro-bind-try")
         mounts += [("--symlink", target, name) for name, target in walls.system_links]
     mounts += [("--dev", "/dev"), ("--proc", "/proc"), *_empty(("/run", "/var/tmp"))]

@@ -18,7 +18,7 @@ from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
 from sessionrun.model.asked import Policy
 from sessionrun.model.errors import SessionrunError
-from sessionrun.session.executor import NotSet, look_up
+from sessionrun.session.executor import look_up
 from sessionrun.store import index
 from sessionrun.store.files import expand_path, make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import DENIED, DOOR, FOLDERS, LIST, NETWORK, SOCKET, list_networks, load_record
@@ -27,7 +27,7 @@ from sessionrun.store.programs import locate_python, locate_uv
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
 from sessionrun.walls.agent_state import LOGINS, add_state, locate_state
-from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, Enclosure, Walls, clear_ways
+from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, Walls, clear_ways
 from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import filter_environment
 from sessionrun.walls.programs import (
@@ -48,7 +48,7 @@ from sessionrun.walls.wish import INSIDE, REPORT, WallsWish
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
 
-def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure | None:
+def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Walls | None:
     """How the programs of a job of this process are started inside, or those that build its environment.
 
     The latter see no worktree, and the repository can only be read.  What they write is added when a build begins.
@@ -79,10 +79,9 @@ def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Enclosure 
         built = replace(built, binds=(*built.binds, *([(kept, kept)] if os.path.isdir(kept) else ())))
     if wish.prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (wish.prompt, PROMPT)))
-    built, inside, before = _connect(wish, built, env, state)
+    built = _connect(wish, built, env, state)
     clear_ways(built)
-    words = (*before, *enter_groups(wish.group, wish.sandbox))
-    return Enclosure(built, inside, wish.sandbox, wish.begins_in, words)
+    return replace(built, before=(*built.before, *enter_groups(wish.group, wish.sandbox)))
 
 
 def _settle(wish: WallsWish) -> WallsWish:
@@ -95,15 +94,11 @@ def _settle(wish: WallsWish) -> WallsWish:
     problem = find_sandbox_problem(wish.sandbox)
     if problem is not None:
         raise SessionrunError(problem)
-    try:
-        env = look_up(wish.env, os.environ)
-    except NotSet as error:
-        raise SessionrunError(str(error)) from None
     if wish.sandbox.memory is not None or wish.sandbox.cpus is not None:
         replace_file(Path(wish.record, GROUPS), os.fsencode(wish.group), durable=False)
     if wish.sandbox.disk is not None:
         replace_file(Path(wish.record, FOLDERS), orjson.dumps(list_writable(wish)), durable=False)
-    return replace(wish, env=env)
+    return replace(wish, env=look_up(wish.env, os.environ))
 
 
 def list_writable(wish: WallsWish) -> list[str]:
@@ -115,15 +110,13 @@ def list_writable(wish: WallsWish) -> list[str]:
     ]
 
 
-def _connect(
-    wish: WallsWish, built: Walls, env: Mapping[str, str], state: Program | None
-) -> tuple[Walls, Mapping[str, str], tuple[str, ...]]:
-    """The walls with their way into the network, the variables inside, and the words of what runs outside."""
+def _connect(wish: WallsWish, built: Walls, env: Mapping[str, str], state: Program | None) -> Walls:
+    """The walls with their way into the network, and the variables inside."""
     prefixes, proxied = state.prefixes if state else (), wish.sandbox.network == "proxy"
     env = {"HOME": built.home, **env}
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=wish.sandbox.env, proxied=proxied)
     if not proxied:
-        return built, inside, ()
+        return replace(built, env=inside)
     record = Path(wish.record)
     folder = record / f"{NETWORK}{1 + sum(1 for _ in list_networks(record))}"
     make_directories(folder / DOOR, 0o700)
@@ -131,7 +124,8 @@ def _connect(
     replace_file(folder / LIST, orjson.dumps([list(rule) for rule in rules]), durable=False)
     files = (str(folder / DOOR / SOCKET), str(folder / LIST), str(folder / DENIED))
     before = (sys.executable, "-I", "-S", PROXY, *files, "-" if wish.outlives_us else "1")
-    return replace(built, proxy=str(folder / DOOR)), {**inside, **keep_environment(os.environ)}, before
+    inside |= keep_environment(os.environ)
+    return replace(built, proxy=str(folder / DOOR), env=inside, before=before)
 
 
 def _build(wish: WallsWish) -> Walls:
@@ -146,7 +140,7 @@ def _build(wish: WallsWish) -> Walls:
     if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
-    built = make_walls(sandbox.policy, str(tmp), network=sandbox.network == "allow", shown=shown)
+    built = make_walls(sandbox, str(tmp), shown)
     visible = built.shown
     needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
     hidden = [*_list_hidden(wish, top), *_list_results(needs, visible, sandbox.policy)]
@@ -156,6 +150,7 @@ def _build(wish: WallsWish) -> Walls:
     if sandbox.policy == "strict":
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
+    again = [path for path in programs if _is_below(path, folders)]  # what is hidden covers them
     return replace(
         built,
         top=top,
@@ -163,15 +158,11 @@ def _build(wish: WallsWish) -> Walls:
         own=wish.folder,
         worktree=wish.worktree,
         links=tuple(_find_links(wish, visible)),
-        again=tuple(path for path in programs if _is_below(path, folders)),
-        masked_folders=folders,
-        masked_files=files,
-        hidden=tuple(dict.fromkeys(hidden)),
+        masked=files,
+        hidden=tuple(dict.fromkeys((*folders, *hidden))),
         binds=() if wish.environment is None else ((wish.environment, wish.environment),),
-        ro_binds=tuple((path, path) for path in _find_told(wish)),
-        devices=sandbox.devices,
-        processes=sandbox.processes,
-        report=REPORT_FD if wish.reports else None,
+        ro_binds=tuple((path, path) for path in (*again, *_find_told(wish))),
+        reports=bool(wish.command),
         stdin=PROMPT if wish.prompt is not None and wish.on_stdin else None,
         outlives_us=wish.outlives_us,
     )
@@ -278,7 +269,7 @@ def go_inside(folder: Path) -> NoReturn:
         open_report(folder / REPORT)
         walls = raise_if_any(wish)
         assert walls is not None
-        argv = walls.wrap(*wish.command)
+        argv = walls.wrap(wish.begins_in, *wish.command)
         marker = {name: os.environ[name] for name in (JOB_MARKER,) if name in os.environ}  # it finds processes
         os.execve(argv[0], argv, {**walls.env, **marker})
     except (SessionrunError, OSError) as error:

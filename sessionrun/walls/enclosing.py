@@ -46,7 +46,6 @@ def wish_walls(
     agent: AgentSpec | None = None,
     *,
     environment: str | None = None,
-    begins_in: str | None = None,
     room: str | None = None,
     git: str | None = None,
 ) -> WallsWish | None:
@@ -56,7 +55,6 @@ def wish_walls(
         env: the variables of the job, beside those of the session; None: the task's.
         agent: whose state comes in; None: of no agent.
         environment: where that of the task is, if it has one; None: where `env` says.
-        begins_in: where the programs begin; None: in the task's directory.
         room, git: see `WallsWish`.
     """
     if task.sandbox is None:
@@ -85,7 +83,7 @@ def wish_walls(
         plain_env=task.env,
         agent=None if agent is None else AgentWish(agent.name, agent.argv),
         env=env,
-        begins_in=site.directory_of(task, place) if begins_in is None else begins_in,
+        begins_in=site.directory_of(task, place),
         room=room,
         git=git,
     )
@@ -98,7 +96,7 @@ def enclose_job(site: Site, state: TaskState, job: Job) -> Job:
     wish = wish_walls(site, state.spec, job.key, state.place, job.env, site.agent_of(state))
     assert wish is not None
     prompt = str(find_prompt_path(site, job.key))
-    wish = replace(wish, prompt=prompt, on_stdin=job.stdin is not None, reports=True, outlives_us=True)
+    wish = replace(wish, prompt=prompt, on_stdin=job.stdin is not None, outlives_us=True)
     argv = begin_outside(wish, tuple(word.replace(prompt, PROMPT) for word in job.argv))
     return replace(job, argv=argv, env=site.environment_outside(state.spec, job.key, state.place), stdin=None)
 

@@ -21,7 +21,6 @@ from sessionrun.agents.programs import EVERYTHING, PROGRAMS, Program, find_state
 from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.programs import leave_task
-from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES, SYSTEM_SECRETS
 from sessionrun.walls.proxy.request import USUAL_PORTS, Rule, make_rule, split_authority
@@ -41,11 +40,10 @@ def find_bwrap() -> str | None:
     return shutil.which("bwrap", path=leave_task(os.environ)["PATH"])
 
 
-def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] = ()) -> Walls:
+def make_walls(sandbox: Sandbox, tmp: str, shown: Iterable[str] = ()) -> Walls:
     """Walls of this machine and its user, in which nothing is the task's but a folder that is /tmp.
 
     Args:
-        network: whether the network is the machine's.
         shown: what can be read beside the system and our interpreter.
 
     Raises:
@@ -57,15 +55,13 @@ def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] 
     python, folders = find_python()
     return Walls(
         bwrap=bwrap,
-        policy=policy,
+        sandbox=sandbox,
         as_root=os.geteuid() == 0,
         home=find_home(),
         python=python,
-        inner=inner.__file__,
         tmp=tmp,
-        network=network,
         system_links=tuple((f"/{name}", os.readlink(f"/{name}")) for name in _LINKS if os.path.islink(f"/{name}")),
-        shown=tuple(dict.fromkeys(path for path in (*folders, *shown) if is_hidden(path, policy))),
+        shown=tuple(dict.fromkeys(path for path in (*folders, *shown) if is_hidden(path, sandbox.policy))),
     )
 
 

@@ -12,7 +12,7 @@ from typing import IO, Final, NamedTuple
 
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.store import processes
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.argv import Walls
 
 SHELL: Final = "/bin/sh"
 
@@ -48,7 +48,7 @@ def run_script(
     limit_s: float | None,
     *,
     dies_with_us: bool = False,
-    walls: Enclosure | None = None,
+    walls: Walls | None = None,
 ) -> Ended:
     """Run a script as `run_alone` does.
 
@@ -65,7 +65,7 @@ def run_script(
     argv: Sequence[str] = (
         (sys.executable, "-I", "-S", ALONE, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
     )
-    argv = argv if walls is None else walls.at(os.fspath(directory)).wrap(*argv)
+    argv = argv if walls is None else walls.wrap(os.fspath(directory), *argv)
     stdin = subprocess.PIPE if dies_with_us else subprocess.DEVNULL
     code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
     if code is None:

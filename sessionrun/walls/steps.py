@@ -13,7 +13,7 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
-    from sessionrun.client.planning.assemble import Draft
+    from sessionrun.input.settings import Options
     from sessionrun.model.asked import Sandbox
     from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -26,20 +26,15 @@ AS_ROOT: Final = (
 )
 
 
-def settle_sandboxes(draft: Draft) -> Draft:
+def settle_sandboxes(spec: SessionSpec, options: Options) -> SessionSpec:
     """The sandbox of each task: its own, or the one that holds for all.
 
     Raises:
         InputError: a task cannot have the walls that are asked for.
     """
-    return replace(draft, spec=_settle(draft.spec, draft.options.choose("sandbox")))
-
-
-def _settle(spec: SessionSpec, default: Sandbox | None) -> SessionSpec:
+    default: Sandbox | None = options.choose("sandbox")
     if default is None:
         spec = _wall_hidden_tests(spec)
-    if default is None and not _says_sandbox(spec):
-        return spec
 
     def settle(task: TaskSpec, where: str = "") -> TaskSpec:
         sandbox = task.sandbox or default
@@ -77,19 +72,12 @@ def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
     return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
 
 
-def _says_sandbox(spec: SessionSpec) -> bool:
-    parts = (*spec.tasks, spec.template, spec.landing)
-    return any(part is not None and part.sandbox is not None for part in parts)
-
-
 def check_sandboxes(spec: SessionSpec) -> str | None:
     """Try whether the walls of a session can be built where its jobs run; returns a warning.
 
     Raises:
         InputError: they cannot; nothing may start.
     """
-    if not _says_sandbox(spec):
-        return None
     from sessionrun.walls.trial import check_spec
 
     return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None

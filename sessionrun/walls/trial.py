@@ -1,7 +1,4 @@
-"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have.
-
-`FINDINGS` is what `doctor agents` says of it.
-"""
+"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have."""
 
 from __future__ import annotations
 
@@ -12,13 +9,11 @@ import tempfile
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.client.findings import Findings
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.programs import ask
 from sessionrun.walls import groups, inner
-from sessionrun.walls.argv import build_argv
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, make_walls
 
 TRIAL_LIMIT_S: Final = 30.0
@@ -96,8 +91,8 @@ def build_trial(
     policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
 ) -> tuple[str, ...]:
     """The words of a trial, with a folder that is its /tmp and its worktree."""
-    walls = replace(make_walls(policy, folder, network=network), worktree=folder)
-    return (*build_argv(walls, "/"), *program)
+    walls = make_walls(Sandbox(policy, "allow" if network else "none"), folder)
+    return replace(walls, worktree=folder).wrap("/", *program)
 
 
 def _try(argv: tuple[str, ...]) -> str | None:
@@ -138,6 +133,3 @@ def examine_walls() -> tuple[dict[str, Any], str]:
         line += "" if strict is None else f"; not strict: {strict}"
         line += "" if keys is None else f"; {keys}"
     return {"version": version, "project": project, "strict": strict, "keys": keys}, line
-
-
-FINDINGS: Final = Findings(machine={"walls": examine_walls})

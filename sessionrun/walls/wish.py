@@ -43,6 +43,7 @@ class WallsWish:
         python: the interpreter that was asked for it.
         agent: whose state comes in; None: of no agent.
         env: the variables of the job, beside those around it.
+        begins_in: the directory of the task, for what runs in its worktree.
         room: another directory than the worktree that can be written, without git, and with a /tmp of its own.
         git: of a build, the repository of the room in which the project lies; None: it is in the worktree.
         on_stdin: whether the program reads the prompt from its standard input.
@@ -74,7 +75,6 @@ class WallsWish:
     git: str | None = None
     prompt: str | None = None
     on_stdin: bool = False
-    reports: bool = False
     outlives_us: bool = False
     command: tuple[str, ...] = ()
 

@@ -33,7 +33,7 @@ from sessionrun.store.trees import (
     sweep_entry,
     sync_files,
 )
-from sessionrun.walls.argv import Enclosure, clear_ways
+from sessionrun.walls.argv import Walls, clear_ways
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import END_S, run_alone, word_end
 from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, copy_entry, find_texts, load_manifest
@@ -104,8 +104,7 @@ class Builder:
         if self._walls is not None:  # of the entry's folder it writes these three
             self._env.mkdir()
             binds = tuple((str(path), str(path)) for path in (self._env, self._checkout))
-            walls = replace(self._walls.walls, tmp=str(self._tmp), binds=binds)
-            self._walls = replace(self._walls, walls=walls)
+            self._walls = replace(self._walls, tmp=str(self._tmp), binds=binds)
         self._make_empty()
         choice = self._install_all()
         with self.making.time("keep"):
@@ -148,8 +147,8 @@ class Builder:
         """Run uv to its end or to the deadline, with all that it starts; whether it passed."""
         argv = start = (self.making.programs.uv, *words)
         if self._walls is not None:
-            clear_ways(self._walls.walls)
-            start = self._walls.at(str(self._project)).wrap(*argv)
+            clear_ways(self._walls)
+            start = self._walls.wrap(str(self._project), *argv)
         print(f"environment: {name} ...", flush=True)
         with self.making.time(name), open(self._log, "ab") as stream:
             stream.write(os.fsencode(f"$ {shlex.join(argv)}\n"))
@@ -173,7 +172,7 @@ class Builder:
         return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
     def _fail(self) -> EnvironmentProblem:
-        closed = self._walls is not None and not self._walls.walls.network
+        closed = self._walls is not None and self._walls.sandbox.network != "allow"
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
         return EnvironmentProblem(self._failure + hint)
 
@@ -196,9 +195,7 @@ def make_first(folder: Path) -> EnvironmentReport:
     return report
 
 
-def make_environment(
-    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
-) -> EnvironmentReport:
+def make_environment(request: EnvironmentRequest, folder: Path, walls: Walls | None = None) -> EnvironmentReport:
     """Make the environment and leave a report in `folder`, beside the logs of what ran; done again, do it anew.
 
     `walls` are those that the request wishes for.  The report says what is wrong if there is no environment: that
@@ -213,9 +210,7 @@ def make_environment(
     return report
 
 
-def provide_environment(
-    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
-) -> dict[str, str]:
+def provide_environment(request: EnvironmentRequest, folder: Path, walls: Walls | None = None) -> dict[str, str]:
     """Make the environment of a room, as `make_environment` does; the variables by which programs find it.
 
     Raises:
@@ -231,7 +226,7 @@ def provide_environment(
 def find_digest(
     request: EnvironmentRequest,
     folder: Path,
-    walls: Enclosure | None = None,
+    walls: Walls | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> str:
     """The digest of what decides about an environment; nothing is made.
@@ -256,7 +251,7 @@ class Making:
     _circumstances: Mapping[str, object]
     """What is in the digest beside files."""
 
-    def __init__(self, request: EnvironmentRequest, walls: Enclosure | None, folder: Path) -> None:
+    def __init__(self, request: EnvironmentRequest, walls: Walls | None, folder: Path) -> None:
         if request.walls is not None and walls is None:
             raise ValueError("walls that are only wished for hold nothing")
         self.request, self.walls, self.folder, self.digest = request, walls, folder, ""

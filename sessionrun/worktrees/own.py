@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +33,14 @@ from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
 from sessionrun.git.repository import read_author
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
-from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, build_argv, clear_ways
+from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
 from sessionrun.walls.programs import find_folders, make_walls
 from sessionrun.worktrees.registration import (
     bring_settings,
@@ -281,7 +281,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
     stores = filter(os.path.isdir, list_alternates(Path(fence.repository.common_dir)))
     shown = (*stores, *_find_programs(settings), str(common))
     built = replace(
-        make_walls("strict", "", network=False, shown=shown),
+        make_walls(Sandbox("strict", "none"), "", shown),
         common_dir=fence.repository.common_dir,
         own=str(walls),
         worktree=None if path is None else str(path),
@@ -295,7 +295,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         common=common,
         git_dir=own,
         limit_s=request.export_limit_s,
-        walls=partial(build_argv, built),
+        walls=built.wrap,
     )
     return Own(fence, request, git, outer, walls)
 

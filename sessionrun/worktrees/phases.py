@@ -263,7 +263,7 @@ def _word_commands(site: Site, state: TaskState, key: JobKey) -> tuple[str, ...]
     wish = wish_walls(site, state.spec, key, state.place)
     if wish is None:
         return SHELL, "-c", AND_SETTLE, SHELL, script, *settling
-    inside = begin_outside(replace(wish, reports=True), (SHELL, "-ec", script))
+    inside = begin_outside(wish, (SHELL, "-ec", script))
     return SHELL, "-c", _INSIDE_AND_SETTLE, *inside, *settling
 
 
@@ -309,7 +309,7 @@ def wish_environment(
         require_cache=spec.cache is not None and spec.cache.require_cache,
         commit=place.base_commit or "HEAD",
         mirror=upstream.mirror if upstream is not None and upstream.history is not None else None,
-        walls=wish_walls(site, task, key, place, env, environment=target, begins_in="", git=git),
+        walls=wish_walls(site, task, key, place, env, environment=target, git=git),
     )
 
 

@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "git": ("model", "store"),
     "session": ("model", "engine", "store", "keeper", "agents", "house"),
     "client": ("model", "engine", "store", "agents", "input", "git", "session", "house"),
-    "walls": CORE,
+    "walls": CORE[:-1],
     "worktrees": (*CORE, "walls"),
     "checks": (*CORE, "walls", "worktrees"),
     "landing": (*CORE, "walls", "worktrees"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -23,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
-from walled import need_walls
+from walled import bare_path, need_walls
 
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
@@ -33,7 +32,7 @@ from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.session.shared import Site
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
-from sessionrun.walls.argv import REPORT_FD, Walls, build_argv
+from sessionrun.walls.argv import REPORT_FD, Walls
 from sessionrun.walls.build import list_writable
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.inner import CALLS
@@ -44,28 +43,28 @@ from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, agree, parse_report
 from sessionrun.worktrees.env_request import FOLDER, find_target
 
+PROJECT = Sandbox("project", devices=("/dev/fuse",))
+STRICT = replace(PROJECT, policy="strict")
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
-    policy="project",
+    sandbox=PROJECT,
     as_root=False,
     home="/home/ann",
     python="/usr/bin/python3",
-    inner="/usr/lib/inner.py",
     tmp="/res/session-1/jobs/t/a1-walls/tmp",
-    network=True,
     top="/home/ann/repo",
     common_dir="/home/ann/repo/.git",
     own="/res/session-1/jobs/t/a1-walls",
     worktree="/home/ann/trees/t",
     system_links=(("/bin", "usr/bin"),),
     shown=("/home/ann", "/srv/data"),
-    again=("/home/ann/.docker/bin",),
-    masked_folders=("/home/ann/.ssh", "/home/ann/.docker"),
-    masked_files=("/home/ann/.netrc",),
-    hidden=("/res", "/home/ann/trees"),
+    masked=("/home/ann/.netrc",),
+    hidden=("/home/ann/.ssh", "/home/ann/.docker", "/res", "/home/ann/trees"),
     binds=(("/res/state", "/home/ann/.claude"), ("/home/ann/.claude/.credentials.json", "/home/ann/.claude/c")),
-    ro_binds=(("/home/ann/.claude/settings.json", "/home/ann/.claude/settings.json"),),
-    devices=("/dev/fuse",),
+    ro_binds=(
+        ("/home/ann/.docker/bin", "/home/ann/.docker/bin"),
+        ("/home/ann/.claude/settings.json", "/home/ann/.claude/settings.json"),
+    ),
 )
 
 _ONE = frozenset(("--tmpfs", "--dev", "--proc", "--remount-ro", "--chdir", "--cap-drop"))
@@ -89,12 +88,12 @@ def places(options: Sequence[tuple[str, ...]]) -> dict[str, int]:
     return {option[-1]: number for number, option in enumerate(options) if option[0] in (*_TWO, "--tmpfs")}
 
 
-@pytest.mark.parametrize("policy", ["project", "strict"])
-def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(policy: Any) -> None:
-    options = read_words(build_argv(replace(WALLS, policy=policy, report=9), "/home/ann/trees/t"))
+@pytest.mark.parametrize("sandbox", [PROJECT, STRICT])
+def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(sandbox: Sandbox) -> None:
+    options = read_words(replace(WALLS, sandbox=sandbox, reports=True).wrap("/home/ann/trees/t"))
     at = places(options)
     shown = [at[path] for path in ("/home/ann/repo", "/srv/data", "/home/ann/repo/.git")]
-    masks = [at[path] for path in (*WALLS.masked_folders, *WALLS.masked_files, *WALLS.hidden)]
+    masks = [at[path] for path in (*WALLS.masked, *WALLS.hidden)]
     own = [at[path] for path in ("/home/ann/trees/t", "/home/ann/trees/t/.git", "/home/ann/.claude")]
     assert max(shown) < min(masks) and max(masks) < min(own)
     assert at["/home/ann/repo"] < at["/home/ann/repo/.git"] < at["/home/ann/repo/.git/objects"]
@@ -108,7 +107,7 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(p
     assert options[at["/run"]] == ("--tmpfs", "/run")
 
 
-@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize("sandbox", [PROJECT, STRICT])
 @pytest.mark.parametrize(
     ("top", "common_dir"),
     [
@@ -118,17 +117,17 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(p
     ],
 )
 def test_a_repository_in_a_masked_folder_can_be_used_and_its_neighbours_not_be_seen(
-    policy: Any, top: str, common_dir: str
+    sandbox: Sandbox, top: str, common_dir: str
 ) -> None:
     """Neither is the checkout seen if it is what is masked; then its git is."""
-    at = places(read_words(build_argv(replace(WALLS, policy=policy, top=top, common_dir=common_dir), "/")))
+    at = places(read_words(replace(WALLS, sandbox=sandbox, top=top, common_dir=common_dir).wrap("/")))
     assert at["/home/ann"] < at["/home/ann/.docker"] < at[common_dir] < at["/home/ann/trees/t"]
     assert at["/home/ann/.docker"] <= at[top] or top == "/home/ann"
 
 
 @pytest.mark.parametrize("home", ["/tmp/ann", "/", "/tmp", "/home/ann"])
 def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
-    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, shown=(), home=home), "/"))
+    options = read_words(replace(WALLS, sandbox=STRICT, top=None, shown=(), home=home).wrap("/"))
     at = places(options)
     assert at["/tmp"] <= at.get(home, 0) or not home.startswith("/tmp")
     assert options[at["/tmp"]][0] == "--bind"
@@ -136,7 +135,7 @@ def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
 
 
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
-    options = read_words(build_argv(WALLS, "/"))
+    options = read_words(WALLS.wrap("/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
     assert writable == {
         "/tmp",
@@ -151,26 +150,25 @@ def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     assert options[places(options)["/"]] == ("--ro-bind", "/", "/")
 
 
-@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize("sandbox", [PROJECT, STRICT])
 @pytest.mark.parametrize("as_root", [False, True])
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_program_has_no_capability_and_sees_no_process_outside(
-    policy: Any, *, as_root: bool, dies: bool
+    sandbox: Sandbox, *, as_root: bool, dies: bool
 ) -> None:
-    walls = replace(WALLS, policy=policy, as_root=as_root, report=9, outlives_us=not dies)
-    argv = build_argv(walls, "/")
+    argv = replace(WALLS, sandbox=sandbox, as_root=as_root, reports=True, outlives_us=not dies).wrap("/")
     flags = {option[0] for option in read_words(argv)}
     assert ("--cap-drop", "ALL") in read_words(argv)
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} <= flags
     assert not flags & {"--setenv", "--as-pid-1", "--new-session", "--clearenv", "--unsetenv", "--share-net"}
     assert ("--die-with-parent" in flags) is dies, "a job outlives the keeper"
-    assert ("--disable-userns" in flags) is (policy == "strict" and not as_root)
+    assert ("--disable-userns" in flags) is (sandbox is STRICT and not as_root)
     assert ("--ro-bind-try", "/proc/sys", "/proc/sys") in read_words(argv) or not as_root
     assert argv[argv.index("--") + 1 :][:4] == ("/usr/bin/python3", "-I", "-S", "/run/inner.py")
 
 
 def test_without_a_view_the_repository_can_only_be_read() -> None:
-    options = read_words(build_argv(replace(WALLS, own=None), "/"))
+    options = read_words(replace(WALLS, own=None).wrap("/"))
     assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
 
 
@@ -446,20 +444,9 @@ def test_a_preview_shows_which_walls_a_task_would_have(repository: Path) -> None
     assert shown == [("strict", "proxy, a.example.org"), (None, None), ("project", "allow")]
 
 
-def _make_path(place: Path) -> str:
-    """A PATH with git and the rest, and without bubblewrap."""
-    folder = place / "programs"
-    folder.mkdir()
-    for name in ("git", "sh", "true"):
-        found = shutil.which(name)
-        assert found is not None
-        (folder / name).symlink_to(found)
-    return str(folder)
-
-
 @pytest.mark.parametrize("programs", [("claude", "bwrap"), ("claude",)])
 def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: tuple[str, ...]) -> None:
-    path = _make_path(repository.parent)
+    path = bare_path(repository.parent / "programs")
     for name in programs:
         Path(path, name).write_text("#!/bin/sh\nexit 1\n")
         Path(path, name).chmod(0o755)
@@ -478,7 +465,7 @@ def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: 
 
 def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path) -> None:
     line = "setting up uid map: Permission denied"
-    path = _make_path(repository.parent)
+    path = bare_path(repository.parent / "programs")
     program = Path(path, "bwrap")
     program.write_text(f'#!/bin/sh\necho "bwrap: {line}" >&2\nexit 1\n')
     program.chmod(0o755)

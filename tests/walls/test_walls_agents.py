@@ -23,7 +23,7 @@ from walled import need_walls
 
 from sessionrun.agents import table
 from sessionrun.agents.programs import PROGRAMS, find_program, find_seed, find_state_folder
-from sessionrun.model.asked import Policy
+from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.walls import agent_state
 from sessionrun.walls.agent_state import add_state, copy_logins, locate_state, take_back
 from sessionrun.walls.argv import Walls
@@ -142,7 +142,7 @@ def test_what_pip_installed_for_the_user_is_shown_with_its_library(home: Path) -
 
 def make_walls(home: Path, place: Path, agent: str, policy: Policy = "project") -> Walls:
     """Walls with the state of an agent; what is the task's own lies in a place."""
-    walls = Walls("bwrap", policy, False, str(home), python="p", inner="i", tmp="/t", network=True)
+    walls = Walls("bwrap", Sandbox(policy), as_root=False, home=str(home), python="p", tmp="/t")
     return add_state(walls, PROGRAMS[agent], place / "own", os.environ, record=place / "record")
 
 

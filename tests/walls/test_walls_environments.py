@@ -17,7 +17,7 @@ from walled import IS_INSIDE, Walled, make_walled
 
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.argv import Walls
 from sessionrun.worktrees import env_make
 from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
 from sessionrun.worktrees.env_inputs import find_programs
@@ -247,7 +247,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     top = str(tmp_path / "top")
     request = EnvironmentRequest(top, top, find_target(str(tmp_path / "cache"), "s", "t", 1))
     path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
-    walls = Enclosure(Mock(), {"PATH": path}, Sandbox("project"))
+    walls = Walls("", Sandbox("project"), as_root=False, home="", python="", tmp="", env={"PATH": path})
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
     built: list[str] = []
 

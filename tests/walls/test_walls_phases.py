@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import eventually, kill_sessions
-from walled import IS_INSIDE, Walled, site
+from walled import IS_INSIDE, Walled, bare_path, site
 
 from sessionrun.store.session import SessionDir
 
@@ -116,17 +116,6 @@ def fake(site: Walled, when: str) -> str:
     return f"{program.parent}:{site.environ['PATH']}"
 
 
-def without(site: Walled) -> str:
-    """A PATH without bubblewrap."""
-    folder = site.root / "bare"
-    folder.mkdir(exist_ok=True)
-    for directory in ("/usr/bin", "/bin"):
-        for name in os.listdir(directory):
-            if name != "bwrap" and not (folder / name).is_symlink():
-                (folder / name).symlink_to(f"{directory}/{name}")
-    return str(folder)
-
-
 def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site: Walled) -> None:
     plan: list[dict[str, Any]] = [
         {"id": "setup", "setup": ["echo fail-here > ran"], "prompt": "touch ran", "retries": 3, "sandbox": WALLS},
@@ -156,11 +145,12 @@ def test_a_session_does_not_go_on_without_walls(site: Walled, walled: str) -> No
     plan = {"defaults": asked} if walled == "tasks" else {"land": {"gates": ["true"], **asked}}
     session: SessionDir = site.start({"prompts": prompts, **plan}, "--max-parallel", "1")
     tree = site.root / "repo-worktrees" / "main-task-first"
+    bare = bare_path(site.root / "bare")
     more = site.write("more.json", json.dumps({"prompts": [{"id": "more", "prompt": "true", "sandbox": WALLS}]}))
 
     def refused(*words: str) -> None:
         for path, says in (
-            (without(site), "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"),
+            (bare, "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"),
             (fake(site, "*"), f"bwrap cannot build walls here: {LINE}"),
         ):
             before = {str(file) for file in session.path.rglob("*") if "requests" not in file.parts}

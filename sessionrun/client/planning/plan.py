@@ -139,6 +139,14 @@ def leave_out_done(draft: Draft) -> Draft:
     return replace(draft, skipped=len(done))
 
 
+def settle_rest(draft: Draft) -> Draft:
+    """What needs no more of the draft than its spec and the options."""
+    spec, options = draft.spec, draft.options
+    for settle in find_due("rest", spec.tasks, options.given, options.config, spec):
+        spec = settle(spec, options)
+    return replace(draft, spec=spec)
+
+
 def refuse_idle(draft: Draft) -> Draft:
     """Refuse the first setting that was given and has no effect; where no task is left, none."""
     for row in SETTINGS if draft.spec.tasks else ():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -47,12 +47,6 @@ def make_rule(host: str, ports: Iterable[int] = (), *, private: bool = False) ->
     """An entry with its host as `normalize` writes it."""
     stem = host.removeprefix("*.")
     return Rule(host[: len(host) - len(stem)] + (normalize(stem) or stem), tuple(ports), private)
-
-
-def rule_from_record(record: list[Any]) -> Rule:
-    """An entry from its JSON."""
-    host, ports, private = record
-    return Rule(str(host), tuple(int(port) for port in ports), bool(private))
 
 
 def normalize(host: str) -> str | None:

@@ -21,6 +21,7 @@ import threading
 import time
 from typing import Any, Final, NoReturn
 
+from sessionrun.store.files import replace_file
 from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.proxy.request import (
     END,
@@ -30,7 +31,6 @@ from sessionrun.walls.proxy.request import (
     Rule,
     find_refusal,
     parse_head,
-    rule_from_record,
 )
 from sessionrun.walls.proxy.upstream import CHUNK, OUTER, Denied, Unreachable, connect, relay, take_environment
 
@@ -67,14 +67,8 @@ class Denials:
             return
         self._written_at = time.monotonic()
         content = json.dumps({"hosts": list(self._hosts.values())}).encode()
-        draft = f"{self._path}.new"
-        try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as stream:
-                stream.write(content)
-            os.replace(draft, self._path)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            replace_file(self._path, content, durable=False)
 
 
 def _load(path: str) -> list[dict[str, Any]]:
@@ -230,7 +224,7 @@ def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as by a caller, it would leave no status to wait for
     with open(hosts, "rb") as stream:
-        rules = tuple(rule_from_record(record) for record in json.load(stream))
+        rules = tuple(Rule(host, tuple(ports), private) for host, ports, private in json.load(stream))
     threading.stack_size(_STACK)
     proxy = Proxy(listen(door), rules, Denials(denied))
     # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.ends import BRIDGE_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
+from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
@@ -352,12 +352,12 @@ class SimulatedNode:
         if not {"link", "keeper"} & (self.down | self.stopped):
             self._tick()
 
-    # --- the watchers: keeper, root, bridge; each with its slack ---
+    # --- the watchers: keeper, root, guard; each with its slack ---
 
     def _watch(self) -> None:
         now = self.clock()
         running = [p for p in self.jobs.values() if p.span is not None and p.span.ended is None]
-        for who, slack_s in (("keeper", 0.0), ("root", ROOT_SLACK_S), ("bridge", BRIDGE_SLACK_S)):
+        for who, slack_s in (("keeper", 0.0), ("root", ROOT_SLACK_S), ("guard", GUARD_SLACK_S)):
             if who in self.down or who in self.stopped:
                 continue
             if who == "keeper" and not self.lease.may_start(now):
@@ -387,7 +387,7 @@ class SimulatedNode:
         for process in self.jobs.values():
             if process.span is not None and process.span.ended is None:
                 process.span.ended, process.end = self.world.now, "interrupted"
-        for who in ("link", "keeper", "root", "bridge"):
+        for who in ("link", "keeper", "root", "guard"):
             self.kill(who, seconds)
         self.lease = Lease()
         self._boot, self._booted_at = self._boot + 1, self.world.now
@@ -598,7 +598,7 @@ def _plan_faults(
         node, session = world.random.choice(nodes), world.random.choice(sessions)
         seconds = world.random.choice((0.2, 1.0, 3.0, 12.0))
         if pick < 0.3:
-            node.kill(world.random.choice(("link", "keeper", "root", "bridge")), min(seconds, 3.0))
+            node.kill(world.random.choice(("link", "keeper", "root", "guard")), min(seconds, 3.0))
         elif pick < 0.4:
             node.stop(world.random.choice(("link", "keeper", "root")), seconds)
         elif pick < 0.45:

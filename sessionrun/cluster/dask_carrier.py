@@ -113,7 +113,7 @@ class Carrier:
             self._head.fail()
             if self.contact is not None:
                 self.contact.failed(self._head.epoch)
-            self.complaint = str(error) or type(error).__name__
+            self.complaint = word_fault(error)
             return False
         self.complaint = None
         if "refused" in reply:
@@ -203,6 +203,16 @@ def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
     return rpc(cluster.address, timeout=connect_s, connection_args=arguments)  # type: ignore[no-untyped-call]
 
 
+def word_fault(error: BaseException) -> str:
+    """Why a call has failed, in a line.
+
+    dask's own error says that it could not call, and the cause of that says why, after the name of an object.
+    """
+    cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
+    text = str(cause) or str(error)  # its last try may have had no time left, and then says nothing
+    return (text.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
+
+
 async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
     """What the scheduler answers to a call; None: it has none of our plug-ins.
 
@@ -254,7 +264,7 @@ class _Plugin:
 
 
 async def register(rpc: Any) -> dict[str, str]:
-    """Bring our ends into a cluster of dask's: permits into its scheduler, a bridge into each worker.
+    """Bring our ends into a cluster of dask's: permits into its scheduler, a guard of a node into each worker.
 
     Returns why which workers could not take theirs, by address.  Raises what the library raises, if the scheduler
     refuses.
@@ -262,9 +272,9 @@ async def register(rpc: Any) -> dict[str, str]:
     from distributed.core import clean_exception
     from distributed.protocol.pickle import dumps
 
-    permits, bridge = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
-    packed: list[Any] = [dumps(plugin) for plugin in (permits, bridge)]  # type: ignore[no-untyped-call]
-    names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "bridge")]
+    permits, guard = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
+    packed: list[Any] = [dumps(plugin) for plugin in (permits, guard)]  # type: ignore[no-untyped-call]
+    names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "guard")]
     await rpc.register_scheduler_plugin(plugin=packed[0], name=names[0], idempotent=True)
     answers = await rpc.register_worker_plugin(plugin=packed[1], name=names[1], idempotent=True)
     failed = {}

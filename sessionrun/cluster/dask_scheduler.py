@@ -17,11 +17,17 @@ import orjson
 
 from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import PROTOCOL, Message
-from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, stay_with_verb
 from sessionrun.cluster.permits import Permits, stop_nodes
+from sessionrun.store import processes
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.ends`."""
+
+EXIT_LEFT: Final = 77
+"""What this program ends with when it was told to end: `cluster head` starts it again after any other end."""
+
+LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
+"""The process of the `cluster head` that started this program."""
 
 HEAD: Final = "sr_head"
 END_S: Final = 0.2
@@ -34,8 +40,14 @@ def load_timers(environ: Mapping[str, str]) -> Timers:
 
 
 async def dask_setup(scheduler: Any) -> None:
-    """Begin: dask calls this when its scheduler starts."""
-    stay_with_verb()
+    """Begin: dask calls this when its scheduler starts.
+
+    It is killed with the verb that started it, if one did: nothing would start it again when it ends.
+    """
+    if (verb := os.environ.get(LOOP_VARIABLE)) is not None:
+        processes.die_with_parent()
+        if os.getppid() != int(verb):  # it died before
+            os._exit(0)
     room = WaitingRoom(load_timers(os.environ), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
     scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})

@@ -89,6 +89,8 @@ State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
+    `sent` is the order of its last tick: the number of the boot, and the time of sending.
+
     `silent`: it has not ticked for longer than it should.
     `ticked` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
     """
@@ -99,8 +101,7 @@ class Node:
         self.slots = 0
         self.version = ""
         self.walls: dict[str, str] = {}
-        self.boot = -1
-        self.seq = -1
+        self.sent = -1, -1
         self.until = float("-inf")
         self.lives = False
         self.silent = False

@@ -62,22 +62,15 @@ class Permits:
         """Take in what a node tells; False: it sent a later one before."""
         self.advance(now)
         node = self._find_node(tick["node"])
-        if (tick["boot"], tick["seq"]) <= (
-            node.boot,
-            node.seq,
-        ):  # the clock of a machine begins anew with each boot
+        sent = tick["boot"], tick["seq"]  # the clock of a machine begins anew with each boot
+        if sent <= node.sent:
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
-        if (
-            node.note_tick(tick)
-            or not node.lives
-            or node.silent
-            or about != (node.name, node.slots, node.version, node.walls)
-        ):
+        stays = node.note_tick(tick)
+        if stays or not node.lives or node.silent or about != (node.name, node.slots, node.version, node.walls):
             self.note_change()
         node.name, node.slots, node.version, node.walls = about
-        node.boot, node.seq, node.lives = tick["boot"], tick["seq"], True
-        node.silent = False
+        node.sent, node.lives, node.silent = sent, True, False
         node.until = now + self.timers.lease
         self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
@@ -137,14 +130,12 @@ class Permits:
     def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
         """Hand on output; what a session does not fetch now, its node sends again."""
         for chunk in chunks:
-            permit = node.permits.get(chunk["job"])
-            if (
-                permit is None
-                or now - self.sessions[session_of(chunk["job"])].called_at > self.timers.call_timeout
-            ):
+            session = self.sessions.get(session_of(chunk["job"]))
+            if session is None or now - session.called_at > self.timers.call_timeout:
                 continue
-            permit.chunks[chunk["name"]] = chunk
-            self._tell(permit)
+            if (permit := node.permits.get(chunk["job"])) is not None:
+                permit.chunks[chunk["name"]] = chunk
+                self._tell(permit)
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -175,7 +166,7 @@ class Permits:
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         node.held, node.ends = [], []
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        return {**self.answer_empty(node.seq), "renew": renews, "leave": node.may_leave(now), **lists}
+        return {**self.answer_empty(node.sent[1]), "renew": renews, "leave": node.may_leave(now), **lists}
 
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
@@ -201,12 +192,10 @@ class Permits:
         strange = [job for job in node.held if job not in node.permits]
         void = [job for job in strange if self._knows(job)]
         ends = [job for job in node.ends if job not in node.permits and self._knows(job)]
-        dead = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
-        return (
-            void,
-            ends,
-            dead + ([job for job in strange if not self._knows(job)] if self._is_settled(now) else []),
-        )
+        killed = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
+        if self._is_settled(now):
+            killed += [job for job in strange if not self._knows(job)]
+        return void, ends, killed
 
     def _knows(self, job: str) -> bool:
         """Whether its session has told this epoch what it has open, or that it has ended."""
@@ -415,16 +404,12 @@ AWAY_S: Final = 1.0
 
 def find_busy(permits: Permits) -> list[Message]:
     """The jobs that nodes have, or may have: each with its node; also those whose sessions have not come back."""
-    return [
-        {"job": job, "node": node.name}
-        for node in permits.nodes.values()
-        for job in dict.fromkeys(
-            [
-                *(permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")),
-                *(node.ticked if node.lives else ()),
-            ]
-        )
-    ]
+    busy: list[Message] = []
+    for node in permits.nodes.values():
+        wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
+        jobs = dict.fromkeys([*wanted, *(node.ticked if node.lives else ())])
+        busy += [{"job": job, "node": node.name} for job in jobs]
+    return busy
 
 
 def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:

@@ -67,7 +67,9 @@ class NodeUnderTest:
         self.cluster = Cluster("", *map(str, make_certs(nodes / "certs")))
         self.cluster = replace(self.cluster, address=self._loop.run_until_complete(self._listen(nodes)))
         self.site: NodeSite = open_node(nodes, "n", slots, self.cluster)
-        self._lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
+        lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
+        assert lock_fd is not None
+        self._lock_fd = lock_fd
         self.permits = Permits("e1", time.monotonic(), timers)
         self.head = Head(SID, 1, {})
         self.output: dict[str, bytes] = {}
@@ -179,11 +181,10 @@ class NodeUnderTest:
     def close(self) -> None:
         """End all processes of the node, and its scheduler."""
         end_all(lambda: [*self.chain(), *self.jobs()])
-        self._loop.run_until_complete(self._server.close())
-        self._loop.close()
-        if self._lock_fd is not None:
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._server.close())
+            self._loop.close()
             os.close(self._lock_fd)
-            self._lock_fd = None
 
 
 def marker_of(process: psutil.Process) -> str:

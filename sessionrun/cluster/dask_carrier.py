@@ -1,4 +1,4 @@
-"""The thread of a supervisor that calls the scheduler: one call with news at a time, and one that waits for news.
+"""The thread of a supervisor that calls the scheduler, and how sessions and nodes call it.
 
 Output is written here, before anything is told of the job's end.  All else is told to the supervisor's thread.
 For readers it notes in `contact.json` with which nodes there is no contact, or that there is none with the head.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -75,32 +76,18 @@ class Carrier:
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
-        rpc = open_rpc(self._cluster)
-        parked: asyncio.Task[bool] | None = None
-        pause_s = AGAIN_FIRST_S
-        while self.worker.fault is None:
-            self._poked.clear()
-            for deed in self.worker.wait(0.0):
-                deed(self._head)
-            has_news = self._head.has_news
-            if self._closing and not has_news:
-                return
-            if parked is not None and parked.done():
-                came, parked = parked.result(), None
-            elif has_news:
-                came = await self._call(rpc, 0.0)
-            else:
-                parked = parked or asyncio.create_task(self._call(rpc, WAIT_S))
-                poke = asyncio.create_task(self._poked.wait())
-                await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
-                poke.cancel()
-                continue
-            if not came:
-                await asyncio.sleep(pause_s)
-            pause_s = AGAIN_FIRST_S if came else min(2 * pause_s, AGAIN_LAST_S)
+        await keep_calling(partial(self._call, open_rpc(self._cluster)), self._find_news, self._poked)
 
-    async def _call(self, rpc: Any, wait_s: float) -> bool:
+    def _find_news(self) -> bool | None:
+        """Do what was asked for; whether there is something to tell then, None: never again."""
+        for deed in self.worker.wait(0.0):
+            deed(self._head)
+        has_news = self._head.has_news
+        return None if self.worker.fault is not None or (self._closing and not has_news) else has_news
+
+    async def _call(self, rpc: Any, parks: bool) -> bool:
         """One call and its reply; whether it came."""
+        wait_s = WAIT_S if parks else 0.0
         call = self._head.make_call(wait_s)
         body = orjson.dumps({**call, "protocol": PROTOCOL})
         try:
@@ -186,6 +173,37 @@ def _describe(node: str | None, since: float, epoch: str) -> dict[str, Any]:
 
 
 # --- dask's part ---
+
+
+async def keep_calling(
+    call: Callable[[bool], Awaitable[bool]], find_news: Callable[[], bool | None], poked: asyncio.Event
+) -> None:
+    """Let a session or a node call the scheduler: with news at once, and else for news, which waits there.
+
+    Args:
+        call: makes a call that waits, or one that does not; whether an answer came.
+        find_news: whether there is news; None: it is over.
+        poked: is set when that may have changed.
+    """
+    parked: asyncio.Future[bool] | None = None
+    pause_s = AGAIN_FIRST_S
+    while True:
+        poked.clear()
+        if (has_news := find_news()) is None:
+            return
+        if parked is not None and parked.done():
+            came, parked = parked.result(), None
+        elif has_news:
+            came = await call(False)
+        else:
+            parked = parked or asyncio.ensure_future(call(True))
+            poke = asyncio.create_task(poked.wait())
+            await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
+            poke.cancel()
+            continue
+        if not came:
+            await asyncio.sleep(pause_s)
+        pause_s = AGAIN_FIRST_S if came else min(2 * pause_s, AGAIN_LAST_S)
 
 
 def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from sessionrun import __version__
-from sessionrun.cluster.dask_carrier import open_rpc, word_fault
+from sessionrun.cluster.dask_carrier import keep_calling, open_rpc, word_fault
 from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, NodeSite, find_settings, load_site
@@ -40,9 +40,6 @@ from sessionrun.walls.trial import list_problems
 from sessionrun.walls.wish import FILLED
 
 LOCK_TIMEOUT_S: Final = 5.0
-AGAIN_S: Final = 0.2
-"""So long after a call that failed the next one is made."""
-
 GUARD_LOOK_S: Final = 0.5
 TRIAL: Final = "trial"
 """Folder in the node's directory in which it is tried whether walls can be built."""
@@ -85,11 +82,9 @@ class LinkProcess:
         self._scheduler: Any = None
         self._contact: str | None = None
         self._alone_since: float | None = None
-        self._flying: dict[int, asyncio.Task[None]] = {}
-        self._waiting: int | None = None
-        self._answers: list[tuple[int, Message]] = []
+        self._leaves = False
         self._has_news = False
-        self._woken = asyncio.Event()
+        self._woken, self._poked = asyncio.Event(), asyncio.Event()
 
     def _find_jobs(self, path: Path, offset: int) -> None:
         """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
@@ -110,15 +105,16 @@ class LinkProcess:
         """Go on until the keeper is gone."""
         for fd in (self._keeper.fileno(), *self._disks.fds):
             asyncio.get_running_loop().add_reader(fd, self._woken.set)
-        while True:
-            self._send_ticks()
+        ticks = asyncio.create_task(keep_calling(self._tick, lambda: self._has_news, self._poked))
+        ticks.add_done_callback(lambda _: self._woken.set())
+        while not ticks.done():
             self._keeper.flush()
             await self._wait()
             self._hear_keeper()
-            self._hear_scheduler()
             self._end_full()
-            if any(time.monotonic() > end_at for end_at in self._find_end()):
+            if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
+        ticks.result()
 
     def _end_full(self) -> None:
         """End the jobs that have filled more of the disk than they may; the file says to their session why."""
@@ -149,34 +145,33 @@ class LinkProcess:
 
     # --- ticks ---
 
-    def _send_ticks(self) -> None:
-        """One tick with news at a time; while there is none, one that waits at the scheduler."""
-        if not self._is_guarded():
-            return
-        is_busy = any(number != self._waiting for number in self._flying)
-        if is_busy or (self._waiting in self._flying and not self._has_news):
-            return
-        wait_s = 0.0 if self._has_news else self._link.timers.tick
+    async def _tick(self, waits: bool) -> bool:
+        """One tick and its answer, once something guards the node; whether one came."""
+        while not self._is_guarded():
+            self._woken.set()
+            await asyncio.sleep(GUARD_LOOK_S)
+        self._has_news, wait_s = False, self._link.timers.tick if waits else 0.0
         ends = [job.end for job in self._jobs.values() if job.end is not None]
         held = [name for name, job in self._jobs.items() if job.end is None]
-        out = self._make_chunks()
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
-        self._flying[tick["seq"]] = asyncio.create_task(self._call(tick, wait_s + CALL_SLACK_S))
-        self._waiting = None if self._has_news else tick["seq"]
-        self._has_news = False
-
-    async def _call(self, tick: Message, limit_s: float) -> None:
-        """Send a tick, and keep its answer, or why there is none."""
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=self._make_chunks(), wait_s=wait_s)
+        body = orjson.dumps({**tick, "protocol": PROTOCOL})
         try:
-            body = orjson.dumps({**tick, "protocol": PROTOCOL})
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
-            content = await asyncio.wait_for(self._scheduler.sr_node(body=body), limit_s)
+            content = await asyncio.wait_for(self._scheduler.sr_node(body=body), wait_s + CALL_SLACK_S)
             answer = {"refused": "it has none of our plug-ins"} if content is None else orjson.loads(content)
         except Exception as error:  # whatever the library raises: the call has failed
-            answer = {"failed": word_fault(error)}
-            await asyncio.sleep(AGAIN_S)
-        self._answers.append((tick["seq"], answer))
-        self._woken.set()
+            self._has_news = True
+            self._note_contact(word_fault(error))
+            return False
+        refusal = answer.get("refused")
+        self._note_contact("" if refusal is None else f"it refuses this node: {refusal}")
+        if refusal is None and self._link.take(answer):
+            self._obey(answer)
+        return refusal is None
+
+    def _tell_soon(self) -> None:
+        self._has_news = True
+        self._poked.set()
 
     def _is_guarded(self) -> bool:
         """Whether something guards this node; if it has come anew, the node may have other settings."""
@@ -220,7 +215,6 @@ class LinkProcess:
             *self._find_end(),
             *self._rescues.look(self._jobs.values()),
             *([] if self._disks.look_at is None else [self._disks.look_at]),
-            *([] if self._alone_since is None else [now + GUARD_LOOK_S]),
             *([now] if self._early else []),
         ]
         with suppress(asyncio.TimeoutError):
@@ -228,20 +222,6 @@ class LinkProcess:
         self._woken.clear()
 
     # --- what comes ---
-
-    def _hear_scheduler(self) -> None:
-        answers, self._answers = self._answers, []
-        for number, answer in answers:
-            del self._flying[number]
-            if "failed" in answer:
-                self._has_news = True
-                self._note_contact(answer["failed"])
-            elif "refused" in answer:
-                self._note_contact(f"it refuses this node: {answer['refused']}")
-            else:
-                self._note_contact("")
-                if self._link.take(answer):
-                    self._obey(answer)
 
     def _note_contact(self, fault: str) -> None:
         """Leave for people whether there is contact with the scheduler, and why not."""
@@ -255,7 +235,7 @@ class LinkProcess:
     def _obey(self, answer: Message) -> None:
         if answer["leave"]:
             replace_file(self._site.path / LEFT, b"", durable=False)
-            self._end()
+            self._leaves = True
         if (lease := find_lease(answer)) is not None:
             self._keeper.send("V", *lease)
         for name, order in answer["orders"].items():
@@ -278,6 +258,7 @@ class LinkProcess:
         for job in known:
             self._keeper.send("A", job.job)
         self._keeper.flush()
+        self._woken.set()
         for job in known:
             self._folders.forget(job)
 
@@ -301,7 +282,7 @@ class LinkProcess:
         empty: Message = {"job": name, "outputs": [], "brought": {}}
         job = self._jobs[name] = NodeJob(name, self._folders.folder_of(name), empty)
         job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
-        self._has_news = True
+        self._tell_soon()
 
     def _hear_keeper(self) -> None:
         try:
@@ -320,4 +301,4 @@ class LinkProcess:
             for notice in read_frame(fields, key_of(job.job)):
                 if isinstance(notice, (Exit, JobLost)):
                     job.finish(notice)
-                    self._has_news = True
+                    self._tell_soon()

@@ -129,10 +129,11 @@ class Scheduler:
 
     def restart(self) -> None:
         """Die, and start again with empty memory."""
-        self.permits: Permits | None = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
+        self.permits: Permits | None
+        self.permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
         self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
         self._calls: dict[str, Callable[[Message], None]] = {}
-        self._alarm = -1.0
+        self._look_at_clock(self.permits)
 
     def die(self) -> None:
         self.permits, self._ticks, self._calls = None, {}, {}
@@ -189,7 +190,6 @@ class Scheduler:
     def _look(self, permits: Permits) -> None:
         if permits is not self.permits:
             return
-        permits.advance(self.world.now)
         nodes, sessions = permits.take_touched()
         for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
             self._answer(permits, node)
@@ -197,10 +197,13 @@ class Scheduler:
                 return
         for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
             self._calls.pop(name)(permits.reply(self.world.now, name))
-        due = permits.next_time()
-        if due is not None and not self.world.now < self._alarm <= due + 0.001:
-            self._alarm = due + 0.001
-            self.world.at(self._alarm, lambda: self._look(permits) if not self.stopped else None)
+
+    def _look_at_clock(self, permits: Permits) -> None:
+        if permits is self.permits and not self.stopped:
+            permits.advance(self.world.now)
+            self._look(permits)
+        if permits is self.permits:
+            self.world.after(0.05, lambda: self._look_at_clock(permits))
 
     def _answer(self, permits: Permits, node: str) -> None:
         _, send = self._ticks.pop(node)

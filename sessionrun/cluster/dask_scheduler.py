@@ -31,6 +31,9 @@ LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
 
 HEAD: Final = "sr_head"
 END_S: Final = 0.2
+CLOCK_S: Final = 0.2
+"""How often it is looked which leases are over."""
+
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -50,6 +53,7 @@ async def dask_setup(scheduler: Any) -> None:
             os._exit(0)
     room = WaitingRoom(load_timers(os.environ), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
+    room.look_at_clock()
     scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
 
 
@@ -67,7 +71,6 @@ class WaitingRoom:
         self._scheduler = scheduler
         self._ticks: dict[str, asyncio.Future[bool]] = {}
         self._calls: dict[str, asyncio.Future[bool]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
@@ -149,7 +152,7 @@ class WaitingRoom:
                 del waiting[name]
 
     def _wake_others(self) -> None:
-        """Let the calls go on for which there is news now, and set the alarm for the next end of a lease."""
+        """Let the calls go on for which there is news now."""
         permits = self._permits
         nodes, sessions = permits.take_touched()
         for waiting, names, has_news in (
@@ -159,12 +162,9 @@ class WaitingRoom:
             for name in names & waiting.keys():
                 if not waiting[name].done() and has_news(name):
                     waiting[name].set_result(True)
-        if self._alarm is not None:
-            self._alarm.cancel()
-        due = permits.next_time()
-        loop = asyncio.get_running_loop()
-        self._alarm = None if due is None else loop.call_later(max(0.0, due - time.monotonic()) + 0.01, self._ring)
 
-    def _ring(self) -> None:
+    def look_at_clock(self) -> None:
+        """See which leases are over, again and again."""
         self._permits.advance(time.monotonic())
         self._wake_others()
+        asyncio.get_running_loop().call_later(CLOCK_S, self.look_at_clock)

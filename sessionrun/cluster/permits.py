@@ -15,7 +15,6 @@ renewed now.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -42,7 +41,11 @@ CLOSED_S: Final = 600.0
 
 
 class Permits:
-    """All permits of one epoch.  All times are the scheduler's own clock, in seconds."""
+    """All permits of one epoch.  All times are the scheduler's own clock, in seconds.
+
+    That a time has come is seen by `advance` alone, which is called every now and then: a node whose tick comes
+    before that has its lease renewed, for nothing was concluded yet.
+    """
 
     def __init__(self, epoch: str, now: float, timers: Timers) -> None:
         self.epoch = epoch
@@ -53,14 +56,11 @@ class Permits:
         self._nodes_version = 0
         self._touched_nodes: set[str] = set()
         self._touched_sessions: set[str] = set()
-        self._due = math.inf  # no node has to be looked at before
-        self._closed: deque[tuple[float, str]] = deque()
 
     # --- nodes ---
 
     def take_tick(self, now: float, tick: Message) -> bool:
         """Take in what a node tells; False: it sent a later one before."""
-        self.advance(now)
         node = self._find_node(tick["node"])
         sent = tick["boot"], tick["seq"]  # the clock of a machine begins anew with each boot
         if sent <= node.sent:
@@ -72,7 +72,6 @@ class Permits:
         node.name, node.slots, node.version, node.walls = about
         node.sent, node.lives, node.silent = sent, True, False
         node.until = now + self.timers.lease
-        self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
             if permit.job in ends:
@@ -150,7 +149,6 @@ class Permits:
 
     def answer_node(self, now: float, node_id: str) -> Message:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""
-        self.advance(now)
         node = self.nodes[node_id]
         # leases go on once one session is there, or has had the time to come
         renews = self._renews or self._is_settled(now)
@@ -206,7 +204,6 @@ class Permits:
 
     def take_call(self, now: float, call: Message) -> ReplyState:
         """Take in what a session tells; all but ``ok``: nothing of it was."""
-        self.advance(now)
         session = self.sessions.setdefault(call["session"], Session())
         if call["gen"] < session.gen or (session.closed_at is not None and call["gen"] == session.gen):
             return "superseded"
@@ -227,7 +224,6 @@ class Permits:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
             session.attached, session.known, session.closed_at = False, False, now
-            self._closed.append((now, call["session"]))
         return "ok"
 
     def _take_lists(self, now: float, session: Session, call: Message) -> None:
@@ -264,7 +260,6 @@ class Permits:
                 self.die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
-                self._watch(node)
         self._tell_again(session)
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
@@ -294,7 +289,6 @@ class Permits:
 
     def reply(self, now: float, session_id: str) -> Message:
         """The reply to the last call of a session."""
-        self.advance(now)
         session = self.sessions[session_id]
         news, session.news = list(session.news.values()), {}
         out = [chunk for permit in news for chunk in permit.chunks.values()]
@@ -317,7 +311,6 @@ class Permits:
 
     def show(self, now: float) -> Message:
         """The cluster as people see it: nodes, and sessions that have not ended."""
-        self.advance(now)
         living = [
             {"id": name, "jobs": len(session.permits)}
             for name, session in self.sessions.items()
@@ -344,39 +337,20 @@ class Permits:
 
     def advance(self, now: float) -> None:
         """Leases that are over by now end what they allowed."""
-        if now > self._due:
-            self._due = math.inf
-            for node in self.nodes.values():
-                if node.until > -math.inf:  # it has had a lease
-                    self._look_at(node, now)
-        while self._closed and now - self._closed[0][0] > CLOSED_S:
-            closed_at, session_id = self._closed.popleft()
-            if self.sessions[session_id].closed_at == closed_at:
-                del self.sessions[session_id]
-
-    def _look_at(self, node: Node, now: float) -> None:
-        """A time has passed at which the node is silent, or its lease, or the margin after it, might be over."""
-        over_for_s = now - node.until
-        if not node.silent and now > self._silent_from(node):
-            node.silent = True
-            self.note_change()
-        if over_for_s > 0:
-            if node.lives:
-                node.lives = False
+        for node in self.nodes.values():
+            if node.until == -math.inf:  # it has never had a lease
+                continue
+            if not node.silent and now > node.until - self.timers.lease + self.timers.silence:
+                node.silent = True
                 self.note_change()
-            self._end_lease(node, sure=over_for_s > self.timers.margin)
-        if node.lives or any(permit.state == "delivered" for permit in node.permits.values()):
-            self._watch(node)
-
-    def _watch(self, node: Node) -> None:
-        """Look at the node when it is silent, when its lease ends, or the margin after it."""
-        if not node.silent:
-            self._due = min(self._due, self._silent_from(node))
-        else:
-            self._due = min(self._due, node.until + (0.0 if node.lives else self.timers.margin))
-
-    def _silent_from(self, node: Node) -> float:
-        return node.until - self.timers.lease + self.timers.silence
+            if now > node.until:
+                if node.lives:
+                    node.lives = False
+                    self.note_change()
+                self._end_lease(node, sure=now > node.until + self.timers.margin)
+        for name, session in list(self.sessions.items()):
+            if session.closed_at is not None and now > session.closed_at + CLOSED_S:
+                del self.sessions[name]
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
@@ -384,10 +358,6 @@ class Permits:
                 self.die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and sure:
                 self.die(permit, LEASE_OVER, ran=True)
-
-    def next_time(self) -> float | None:
-        """When `advance` has something to do; None: only after a message."""
-        return None if self._due == math.inf else self._due
 
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))
@@ -417,7 +387,6 @@ def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:
 
     With `force` their jobs end.  To ask again changes nothing more.
     """
-    permits.advance(now)
     busy = find_busy(permits)
     begun = any(node.leaves_by is not None for node in permits.nodes.values())
     if not (busy and not force and not begun):

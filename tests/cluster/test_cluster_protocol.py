@@ -202,6 +202,7 @@ class Cluster:
     def do_wait(self, *parts: str) -> None:
         """So many seconds, in all."""
         self.now = round(self.now + sum(TIMES[part] if part in TIMES else float(part) for part in parts), 3)
+        self.permits.advance(self.now)
 
     def do_news(self) -> list[str]:
         return ["yes" if self.permits.node_has_news("a") else "no"]

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from sessionrun.cluster.dask_scheduler import CLOCK_S
 from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
@@ -203,7 +204,7 @@ class Scheduler:
             permits.advance(self.world.now)
             self._look(permits)
         if permits is self.permits:
-            self.world.after(0.05, lambda: self._look_at_clock(permits))
+            self.world.after(CLOCK_S, lambda: self._look_at_clock(permits))
 
     def _answer(self, permits: Permits, node: str) -> None:
         _, send = self._ticks.pop(node)

@@ -42,13 +42,11 @@ class Carrier:
     `epoch`, and of all `nodes`.
     """
 
-    contact: Contact | None = None
-    """Set before it starts."""
-
-    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[Message], list[Any]]) -> None:
+    def __init__(
+        self, cluster: Cluster, head: Head, contact: Contact, keep: Callable[[Message], list[Any]]
+    ) -> None:
         self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
-        self.complaint: str | None = None
-        self._cluster, self._head, self._keep = cluster, head, keep
+        self._cluster, self._head, self._contact, self._keep = cluster, head, contact, keep
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
@@ -98,11 +96,8 @@ class Carrier:
             reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
             self._head.fail()
-            if self.contact is not None:
-                self.contact.failed(self._head.epoch)
-            self.complaint = word_fault(error)
+            self._contact.failed(self._head.epoch, word_fault(error))
             return False
-        self.complaint = None
         if "refused" in reply:
             self.worker.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
             return True
@@ -115,10 +110,9 @@ class Carrier:
         if self._head.superseded:
             self.worker.fail("another supervisor of this session speaks with the cluster")
             return
-        if self.contact is not None:
-            if reply["nodes"] is not None:
-                self.contact.see(self._head.nodes.values(), reply["epoch"])
-            self.contact.heard({at.node for at in self._head.opened.values()})
+        if reply["nodes"] is not None:
+            self._contact.see(self._head.nodes.values(), reply["epoch"])
+        self._contact.heard({at.node for at in self._head.opened.values()})
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(reply)
@@ -126,7 +120,7 @@ class Carrier:
 
 
 class Contact:
-    """Writes `contact.json`: nothing is decided by it, and a reader needs it before a lease is over.
+    """Logs and writes to `contact.json`: nothing is decided by it, and a reader needs it before a lease is over.
 
     A time is that of this machine: what the scheduler tells are seconds from when it tells it.  All of it is done
     in the carrier's thread.
@@ -137,6 +131,7 @@ class Contact:
         self._log = log
         self._silent: dict[str, dict[str, Any]] = {}
         self._written: list[dict[str, Any]] | None = None
+        self._fault: str | None = None
         self._heard_at = time.time()
 
     def see(self, nodes: Iterable[Message], epoch: str) -> None:
@@ -147,11 +142,14 @@ class Contact:
 
     def heard(self, busy: Collection[str]) -> None:
         """The head has answered; these nodes have jobs of the session."""
-        self._heard_at = time.time()
+        self._heard_at, self._fault = time.time(), None
         self._write([silence for node, silence in self._silent.items() if node in busy])
 
-    def failed(self, epoch: str | None) -> None:
+    def failed(self, epoch: str | None, fault: str) -> None:
         """The head has not answered: unless others reach it, no lease is renewed any more."""
+        if fault != self._fault:
+            self._log(f"no contact with the cluster: {fault}")
+        self._fault = fault
         self._write([_describe(None, self._heard_at, epoch or "")])
 
     def _write(self, silences: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import psutil
@@ -64,7 +64,8 @@ class NodeUnderTest:
 
     def __init__(self, nodes: Path, timers: Timers = PATIENT, slots: int = 4) -> None:
         self._loop = asyncio.new_event_loop()
-        self.cluster = Cluster("", *map(str, make_certs(nodes / "certs")))
+        ca_file, cert_file, key_file = map(str, make_certs(nodes / "certs"))
+        self.cluster = Cluster("", ca_file, cert_file, key_file)
         self.cluster = replace(self.cluster, address=self._loop.run_until_complete(self._listen(nodes)))
         self.site: NodeSite = open_node(nodes, "n", slots, self.cluster)
         lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
@@ -120,14 +121,14 @@ class NodeUnderTest:
 
     async def _listen(self, nodes: Path) -> str:
         """Begin to listen, and where; it answers only while something is pumped."""
-        from distributed.core import Server
-        from distributed.security import Security
+        from distributed import core, security
 
+        security_of, server_of = cast(Any, security.Security), cast(Any, core.Server)
         words = ("tls_ca_file", "tls_scheduler_cert", "tls_scheduler_key")
         files = (self.cluster.ca_file, self.cluster.cert_file, self.cluster.key_file)
-        security: Any = Security(require_encryption=True, **dict(zip(words, files, strict=True)))
-        self._server: Any = Server({"sr_node": self._take_tick}, local_directory=str(nodes / "dask"))
-        await self._server.listen("tls://127.0.0.1:0", **security.get_listen_args("scheduler"))
+        tls = security_of(require_encryption=True, **dict(zip(words, files, strict=True)))
+        self._server = server_of({"sr_node": self._take_tick}, local_directory=str(nodes / "dask"))
+        await self._server.listen("tls://127.0.0.1:0", **tls.get_listen_args("scheduler"))
         return str(self._server.address)
 
     async def _take_tick(self, body: bytes) -> bytes:

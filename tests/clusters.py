@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import psutil
 import pytest
 from conftest import Command, eventually
 from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
+from sessionrun.cluster.dask_scheduler import WaitingRoom
 from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.node_directory import GUARD_LOCK, NodeSite, open_node, start_root
@@ -71,13 +71,12 @@ class NodeUnderTest:
         lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
         assert lock_fd is not None
         self._lock_fd = lock_fd
-        self.permits = Permits("e1", time.monotonic(), timers)
+        self.restart_scheduler("e1", timers)
         self.head = Head(SID, 1, {})
         self.output: dict[str, bytes] = {}
         self.ends: dict[str, Message] = {}
         self.dead: dict[str, Message] = {}
         self.drops = True
-        self._ticked = -1
         self._call()
         self._call()
         assert start_root(self.site) is None
@@ -94,9 +93,8 @@ class NodeUnderTest:
         return name
 
     def _call(self) -> None:
-        call, now = self.head.make_call(0.0), time.monotonic()
-        state = self.permits.take_call(now, call)
-        reply = self.permits.reply(now, SID) if state == "ok" else self.permits.reply_nothing(state)
+        call = self.head.make_call(0.0)
+        reply = self._loop.run_until_complete(self._room.take_call(call))
         self.head.take(call, reply)
         for chunk in reply["out"]:
             key = f"{chunk['job']}:{chunk['name']}"
@@ -132,16 +130,12 @@ class NodeUnderTest:
         return str(self._server.address)
 
     async def _take_tick(self, body: bytes) -> bytes:
-        """Answer a tick once there is news for the node, or it has waited long enough, or another one has come."""
-        tick, now = orjson.loads(body), time.monotonic
-        permits, node, due = self.permits, tick["node"], now() + tick["wait"]
-        if permits.take_tick(now(), tick):
-            self._ticked = tick["seq"]
-            while self._ticked == tick["seq"] and not permits.node_has_news(node) and now() < due:
-                await asyncio.sleep(0.01)
-            if self._ticked == tick["seq"] and permits is self.permits:
-                return orjson.dumps(permits.answer_node(now(), node))
-        return orjson.dumps(permits.answer_empty(tick["seq"]))
+        return await self._room.serve(self._room.take_tick)(body)
+
+    def restart_scheduler(self, epoch: str, timers: Timers) -> None:
+        """Have one that knows nothing."""
+        self.permits = Permits(epoch, time.monotonic(), timers)
+        self._room = WaitingRoom(self.permits, None)
 
     def pump(self, until: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Answer ticks until something is so."""

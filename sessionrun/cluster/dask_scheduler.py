@@ -51,7 +51,8 @@ async def dask_setup(scheduler: Any) -> None:
         processes.die_with_parent()
         if os.getppid() != int(verb):  # it died before
             os._exit(0)
-    room = WaitingRoom(load_timers(os.environ), scheduler)
+    timers = load_timers(os.environ)
+    room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
     room.look_at_clock()
     scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
@@ -66,8 +67,8 @@ async def join(scheduler: Any) -> None:
 class WaitingRoom:
     """The calls that wait, and the permits that answer them."""
 
-    def __init__(self, timers: Timers, scheduler: Any) -> None:
-        self._permits = Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers)
+    def __init__(self, permits: Permits, scheduler: Any) -> None:
+        self._permits = permits
         self._scheduler = scheduler
         self._ticks: dict[str, asyncio.Future[bool]] = {}
         self._calls: dict[str, asyncio.Future[bool]] = {}

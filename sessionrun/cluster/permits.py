@@ -80,7 +80,7 @@ class Permits:
                 self._miss(permit, knows=tick["epoch"] == self.epoch)
             else:
                 self._begin(permit)
-        node.held, node.ends = list(held), list(ends)
+        node.ends = list(ends)
         self._take_chunks(now, node, tick["out"])
         return True
 
@@ -162,7 +162,6 @@ class Permits:
             permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
             stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
-        node.held, node.ends = [], []
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
         return {**self.answer_empty(node.sent[1]), "renew": renews, "leave": node.may_leave(now), **lists}
 
@@ -377,7 +376,7 @@ def find_busy(permits: Permits) -> list[Message]:
     busy: list[Message] = []
     for node in permits.nodes.values():
         wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
-        jobs = dict.fromkeys([*wanted, *(node.ticked if node.lives else ())])
+        jobs = dict.fromkeys([*wanted, *(node.held if node.lives else ())])
         busy += [{"job": job, "node": node.name} for job in jobs]
     return busy
 

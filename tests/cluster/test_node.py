@@ -98,7 +98,7 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     node.pump(lambda: job in node.ends)
     node.ends.clear()
     node.find("link").kill()
-    node.permits = type(node.permits)("e2", 0.0, node.permits.timers)  # a scheduler that knows nothing
+    node.restart_scheduler("e2", node.permits.timers)
     node._call()
     node._call()
     node.drops = True

@@ -23,7 +23,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.ends import BRIDGE_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
+from sessionrun.cluster.dask_scheduler import CLOCK_S
+from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
@@ -129,10 +130,11 @@ class Scheduler:
 
     def restart(self) -> None:
         """Die, and start again with empty memory."""
-        self.permits: Permits | None = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
+        self.permits: Permits | None
+        self.permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
         self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
         self._calls: dict[str, Callable[[Message], None]] = {}
-        self._alarm = -1.0
+        self._look_at_clock(self.permits)
 
     def die(self) -> None:
         self.permits, self._ticks, self._calls = None, {}, {}
@@ -189,7 +191,6 @@ class Scheduler:
     def _look(self, permits: Permits) -> None:
         if permits is not self.permits:
             return
-        permits.advance(self.world.now)
         nodes, sessions = permits.take_touched()
         for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
             self._answer(permits, node)
@@ -197,10 +198,13 @@ class Scheduler:
                 return
         for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
             self._calls.pop(name)(permits.reply(self.world.now, name))
-        due = permits.next_time()
-        if due is not None and not self.world.now < self._alarm <= due + 0.001:
-            self._alarm = due + 0.001
-            self.world.at(self._alarm, lambda: self._look(permits) if not self.stopped else None)
+
+    def _look_at_clock(self, permits: Permits) -> None:
+        if permits is self.permits and not self.stopped:
+            permits.advance(self.world.now)
+            self._look(permits)
+        if permits is self.permits:
+            self.world.after(CLOCK_S, lambda: self._look_at_clock(permits))
 
     def _answer(self, permits: Permits, node: str) -> None:
         _, send = self._ticks.pop(node)
@@ -352,12 +356,12 @@ class SimulatedNode:
         if not {"link", "keeper"} & (self.down | self.stopped):
             self._tick()
 
-    # --- the watchers: keeper, root, bridge; each with its slack ---
+    # --- the watchers: keeper, root, guard; each with its slack ---
 
     def _watch(self) -> None:
         now = self.clock()
         running = [p for p in self.jobs.values() if p.span is not None and p.span.ended is None]
-        for who, slack_s in (("keeper", 0.0), ("root", ROOT_SLACK_S), ("bridge", BRIDGE_SLACK_S)):
+        for who, slack_s in (("keeper", 0.0), ("root", ROOT_SLACK_S), ("guard", GUARD_SLACK_S)):
             if who in self.down or who in self.stopped:
                 continue
             if who == "keeper" and not self.lease.may_start(now):
@@ -387,7 +391,7 @@ class SimulatedNode:
         for process in self.jobs.values():
             if process.span is not None and process.span.ended is None:
                 process.span.ended, process.end = self.world.now, "interrupted"
-        for who in ("link", "keeper", "root", "bridge"):
+        for who in ("link", "keeper", "root", "guard"):
             self.kill(who, seconds)
         self.lease = Lease()
         self._boot, self._booted_at = self._boot + 1, self.world.now
@@ -598,7 +602,7 @@ def _plan_faults(
         node, session = world.random.choice(nodes), world.random.choice(sessions)
         seconds = world.random.choice((0.2, 1.0, 3.0, 12.0))
         if pick < 0.3:
-            node.kill(world.random.choice(("link", "keeper", "root", "bridge")), min(seconds, 3.0))
+            node.kill(world.random.choice(("link", "keeper", "root", "guard")), min(seconds, 3.0))
         elif pick < 0.4:
             node.stop(world.random.choice(("link", "keeper", "root")), seconds)
         elif pick < 0.45:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -14,22 +14,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import orjson
 import psutil
 import pytest
 from conftest import Command, eventually
 from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
+from sessionrun.cluster.dask_scheduler import WaitingRoom
 from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
-from sessionrun.cluster.node_directory import NodeSite, open_node, start_root
+from sessionrun.cluster.node_directory import GUARD_LOCK, NodeSite, open_node, start_root
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import LeaseFile, boot_ns
-from sessionrun.keeper.wire import pack
+from sessionrun.model.asked import Cluster
+from sessionrun.store import locks
 from sessionrun.store.logs import read_log
 
 PATIENT = Timers(tick=0.2)
@@ -58,19 +60,23 @@ def make_order(job: str, *argv: str, **order: Any) -> Message:
 
 
 class NodeUnderTest:
-    """A real node of this machine; its scheduler and its session are in the test."""
+    """A real node of this machine, which the test guards; its scheduler and its session are in the test."""
 
     def __init__(self, nodes: Path, timers: Timers = PATIENT, slots: int = 4) -> None:
-        self.site: NodeSite = open_node(nodes, "n", slots)
-        self.permits = Permits("e1", time.monotonic(), timers)
+        self._loop = asyncio.new_event_loop()
+        ca_file, cert_file, key_file = map(str, make_certs(nodes / "certs"))
+        self.cluster = Cluster("", ca_file, cert_file, key_file)
+        self.cluster = replace(self.cluster, address=self._loop.run_until_complete(self._listen(nodes)))
+        self.site: NodeSite = open_node(nodes, "n", slots, self.cluster)
+        lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
+        assert lock_fd is not None
+        self._lock_fd = lock_fd
+        self.restart_scheduler("e1", timers)
         self.head = Head(SID, 1, {})
         self.output: dict[str, bytes] = {}
         self.ends: dict[str, Message] = {}
         self.dead: dict[str, Message] = {}
         self.drops = True
-        self._socket: socket.socket | None = None
-        self._incoming = bytearray()
-        self._parked: tuple[int, float] | None = None
         self._call()
         self._call()
         assert start_root(self.site) is None
@@ -87,9 +93,8 @@ class NodeUnderTest:
         return name
 
     def _call(self) -> None:
-        call, now = self.head.make_call(0.0), time.monotonic()
-        state = self.permits.take_call(now, call)
-        reply = self.permits.reply(now, SID) if state == "ok" else self.permits.reply_nothing(state)
+        call = self.head.make_call(0.0)
+        reply = self._loop.run_until_complete(self._room.take_call(call))
         self.head.take(call, reply)
         for chunk in reply["out"]:
             key = f"{chunk['job']}:{chunk['name']}"
@@ -110,73 +115,36 @@ class NodeUnderTest:
         """What has come of a job's output."""
         return self.output.get(f"{job}:task-{job.split('/')[1]}.{ending}", b"")
 
-    # --- the scheduler and the bridge ---
+    # --- the scheduler ---
+
+    async def _listen(self, nodes: Path) -> str:
+        """Begin to listen, and where; it answers only while something is pumped."""
+        from distributed import core, security
+
+        security_of, server_of = cast(Any, security.Security), cast(Any, core.Server)
+        words = ("tls_ca_file", "tls_scheduler_cert", "tls_scheduler_key")
+        files = (self.cluster.ca_file, self.cluster.cert_file, self.cluster.key_file)
+        tls = security_of(require_encryption=True, **dict(zip(words, files, strict=True)))
+        self._server = server_of({"sr_node": self._take_tick}, local_directory=str(nodes / "dask"))
+        await self._server.listen("tls://127.0.0.1:0", **tls.get_listen_args("scheduler"))
+        return str(self._server.address)
+
+    async def _take_tick(self, body: bytes) -> bytes:
+        return await self._room.serve(self._room.take_tick)(body)
+
+    def restart_scheduler(self, epoch: str, timers: Timers) -> None:
+        """Have one that knows nothing."""
+        self.permits = Permits(epoch, time.monotonic(), timers)
+        self._room = WaitingRoom(self.permits, None)
 
     def pump(self, until: Callable[[], object], timeout_s: float = 60.0) -> None:
-        """Carry ticks and answers until something is so."""
+        """Answer ticks until something is so."""
         deadline = time.monotonic() + timeout_s
         while not until():
             assert time.monotonic() < deadline, f"it did not come to this: {self.permits.nodes}"
-            self._turn()
-
-    def _turn(self) -> None:
-        if self._socket is None and not self._connect():
-            time.sleep(0.02)
-            return
-        assert self._socket is not None
-        readable, _, _ = select.select([self._socket], [], [], 0.02)
-        if readable:
-            try:
-                chunk = self._socket.recv(1 << 20)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                self.disconnect()
-                return
-            self._incoming += chunk
-        while b"\n" in self._incoming:
-            line, _, self._incoming = self._incoming.partition(b"\n")
-            tick, content = orjson.loads(line)
-            self._take(tick, orjson.loads(content))
-        if self.head.has_news or self.permits.session_has_news(SID):
-            self._call()
-        if self._parked is not None:
-            number, due = self._parked
-            if self.permits.node_has_news(self.site.node_id) or time.monotonic() > due:
-                self._parked = None
-                self._answer(number, self.permits.answer_node(time.monotonic(), self.site.node_id))
-
-    def _take(self, number: int, tick: Message) -> None:
-        if not self.permits.take_tick(time.monotonic(), tick):
-            self._answer(number, self.permits.answer_empty(number))
-            return
-        if self._parked is not None:
-            self._answer(self._parked[0], self.permits.answer_empty(self._parked[0]))
-        self._parked = number, time.monotonic() + tick["wait"]
-
-    def _answer(self, number: int, answer: Message) -> None:
-        content = orjson.dumps(answer).decode()
-        with suppress(OSError):
-            assert self._socket is not None
-            self._socket.sendall(pack((number, content)))
-
-    def _connect(self) -> bool:
-        self._socket, self._parked = socket.socket(socket.AF_UNIX), None
-        self._incoming.clear()
-        folder = os.open(self.site.path, os.O_RDONLY)
-        try:
-            self._socket.connect(f"/proc/self/fd/{folder}/link.sock")
-        except OSError:
-            self.disconnect()
-        finally:
-            os.close(folder)
-        return self._socket is not None
-
-    def disconnect(self) -> None:
-        """Give up the connection to the link, as a worker that dies does."""
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
+            self._loop.run_until_complete(asyncio.sleep(0.02))
+            if self.head.has_news or self.permits.session_has_news(SID):
+                self._call()
 
     def shorten_lease(self) -> None:
         """Let the node's lease end soon: what the test waited for before had the patient one."""
@@ -206,9 +174,12 @@ class NodeUnderTest:
         return [process for process in psutil.process_iter() if marker_of(process).startswith(marker)]
 
     def close(self) -> None:
-        """End all processes of the node."""
-        self.disconnect()
+        """End all processes of the node, and its scheduler."""
         end_all(lambda: [*self.chain(), *self.jobs()])
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._server.close())
+            self._loop.close()
+            os.close(self._lock_fd)
 
 
 def marker_of(process: psutil.Process) -> str:
@@ -316,10 +287,10 @@ class RealCluster:
     def wait_for_nodes(self, count: int) -> None:
         """Wait until so many nodes live.
 
-        Each question costs the imports of dask: it is asked only when so many workers have met the scheduler.
+        Each question costs the imports of dask: it is asked only when so many have met the scheduler.
         """
         logs = [self.command.cwd / f"{name}.log" for name in self.programs]
-        eventually(lambda: sum("Registered to" in log.read_text() for log in logs) >= count)
+        eventually(lambda: sum(f"serves {self.address}" in log.read_text() for log in logs) >= count)
         eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
 
     def site(self, name: str) -> Path:
@@ -328,7 +299,7 @@ class RealCluster:
         return path
 
     def find(self, part: str) -> list[psutil.Process]:
-        """The programs of the cluster: `dask_scheduler`, `dask_worker`, or by the name of a node's directory."""
+        """The programs of dask by their names, or those of a node's directory by the name of the node."""
         wanted = f":{self.port}" if part.startswith("dask") else str(self.site(part))
         return [process for process in processes_of(wanted) if part in words_of(process)]
 
@@ -342,10 +313,9 @@ class RealCluster:
         self._end({self.site(name).name.removeprefix("node-")}, str(self.site(name)))
 
     def _end(self, ids: set[str], place: str) -> None:
-        """End the workers of these nodes, their own processes below a place, and what runs there."""
+        """End the nodes' own processes below a place, and what runs there."""
         end_all(
             lambda: [
-                *(one for one in processes_of(f":{self.port}") if any(name in words_of(one) for name in ids)),
                 *processes_of(place),
                 *(one for one in psutil.process_iter() if marker_of(one).partition("/")[0] in ids),
             ]

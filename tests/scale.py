@@ -142,7 +142,6 @@ class ScaleCarrier:
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
         self.worker: Worker[None, Any] = Worker("none", lambda _: None)
         self.has_heard = False
-        self.complaint = None
         self._keep = keep
         self._flying: str | None = None
 
@@ -258,7 +257,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, floa
     machines = [ScaleNode(world, scheduler, f"n{number}@x", fate) for number in range(nodes)]
     local = ScaleLocal(world)
 
-    def connect(cluster: Cluster, head: Head, keep: Callable[[Message], list[Any]]) -> Any:
+    def connect(cluster: Cluster, head: Head, contact: object, keep: Callable[[Message], list[Any]]) -> Any:
         local.carrier = ScaleCarrier(world, scheduler, fate, head, keep)
         return local.carrier
 

@@ -74,7 +74,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     longer than its lease; to start this command again soon enough loses nothing.
     """
     from sessionrun.cluster.address import open_cluster, require_dask
-    from sessionrun.cluster.machines import keep_node, make_unit, settle_node, take_node
+    from sessionrun.cluster.machines import guard_node, make_unit, settle_node, take_node
 
     require_dask()
     name, slots = settle_node(name, slots)
@@ -86,9 +86,9 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
         words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
         click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
-    site, lock_fd = take_node(name, slots, os.environ, rescue)
+    site = take_node(name, slots, cluster, os.environ, rescue)
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
-    return keep_node(cluster, site, lock_fd, os.environ, _say)
+    return guard_node(site, _say)
 
 
 @answering("status", json_option, parent=command)

@@ -8,7 +8,6 @@ So a person who has the key belongs to the cluster.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
 import re
 from collections.abc import Coroutine, Iterable, Mapping
@@ -62,12 +61,11 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
     return Cluster(address, *find_certs(environ))
 
 
-def check_address(address: str) -> str:
-    """The host of a cluster's address.  InputError: it is no address."""
+def check_address(address: str) -> None:
+    """See that it is an address of a cluster.  InputError: it is none."""
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[2]) < 65536:
         raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, or slurm")
-    return found[1].strip("[]")
 
 
 def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
@@ -81,14 +79,6 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
             )
     ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
     return ca_file, cert_file, key_file
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def require_dask() -> None:
@@ -205,13 +195,12 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
 def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
     import asyncio
 
+    from sessionrun.cluster.dask_carrier import word_fault
+
     try:
         return asyncio.run(call)
     except Exception as error:  # whatever the library raises
-        # dask's own error says that it could not call, and the cause of that says why, after the name of an object
-        cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
-        text = str(cause) or str(error)  # its last try may have had no time left, and then says nothing
-        why = (text.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
+        why = word_fault(error)
         if isinstance(error, asyncio.TimeoutError):
             why = f"there was nothing in {SHOW_TIMEOUT_S:g} s"
         if isinstance(error, (asyncio.TimeoutError, OSError)):

@@ -1,8 +1,8 @@
 """What comes back of a session's jobs on nodes: files in chunks, and ends, which count once their files are whole.
 
-A chunk is written where the file belongs, at its offset.  Files in a job's own folder, and its outputs, are the
-job's alone: what is there is what has arrived.  In folders that the jobs of a task share there may be an older
-file of the same name; it counts for nothing, and goes with the first chunk.
+A chunk is written where the file belongs, at its offset.  What has arrived is counted in memory: another
+supervisor has all of a job's files sent again, for it cannot know what a power failure took, or what in a folder
+that the jobs of a task share is an older file of the same name.  Nothing of that is left once the end counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import errno
 import os
-import stat
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Final
 from sessionrun.cluster.ends import Head
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.rescues import drop_older
-from sessionrun.model.keys import JobKey
 from sessionrun.store.files import NotRegular, make_directories, open_regular
 from sessionrun.store.session import SessionDir
 
@@ -31,11 +29,10 @@ _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, er
 
 
 class _Arriving:
-    """One job: how much of its files in shared folders has arrived, which files cannot be had, and its end."""
+    """One job: how much of each of its files has arrived, and its end."""
 
     def __init__(self) -> None:
-        self.shared: dict[str, int] = {}
-        self.lost: set[str] = set()
+        self.have: dict[str, int] = {}
         self.end: Message | None = None
 
 
@@ -82,98 +79,73 @@ class Arrivals:
     def _keep_chunk(self, chunk: Message) -> bool:
         """Write a chunk, and tell how much of its file is here; whether that was possible."""
         job, name = chunk["job"], str(chunk.get("name"))
-        size = self._try(job, name, lambda: self._write(job, name, chunk))
-        if size is None:  # the node sends it again
+        if not self._try(job, name, partial(self._write, job, name, chunk)):  # the node sends it again
             return False
-        self._head.wrote(job, name, size)
+        self._head.wrote(job, name, self._find(job).have[name])
         return True
 
-    def _try(self, job: str, name: str, work: Callable[[], int]) -> int | None:
-        """What a work with a file returns: how much of it is here.  None: the disk refuses.
+    def _try(self, job: str, name: str, work: Callable[[], object]) -> bool:
+        """Work with a file; False: the disk refuses.
 
         What cannot be had, however often it is tried, is done without: its job's end must not wait for it.
         """
         try:
-            return work()
+            work()
+            return True
         except (ValueError, KeyError, TypeError) as error:
             why = f"what its node sends of it cannot be read: {error}"
         except OSError as error:
             why = error.strerror or str(error)
             if not isinstance(error, NotRegular) and error.errno not in _IN_THE_WAY:
                 self._log(f"{job}: {name!r:.140} cannot be written: {why}")
-                return None
+                return False
         self._log(f"{job}: {name!r:.140} does not come home: {why}")
-        self._find(job).lost.add(name)
-        return ALL
+        self._find(job).have[name] = ALL
+        return True
 
-    def _write(self, job: str, name: str, chunk: Message) -> int:
-        """Write a chunk, unless bytes before it are missing; how many bytes of the file there are now.
+    def _write(self, job: str, name: str, chunk: Message) -> None:
+        """Write a chunk, unless bytes before it are missing, or it is here.
 
         Raises:
             OSError: the disk refuses.
             ValueError, KeyError, TypeError: it is damaged.
         """
-        key, at, content = key_of(job), int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
-        path, is_own = find_path(self._session, key.task, name), self._is_own(key, name)
-        if path is None:
-            return ALL
+        at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
+        path, have = find_path(self._session, key_of(job).task, name), self._find(job).have
+        size = have.setdefault(name, 0 if path is not None else ALL)
+        if path is None or not at <= size < at + len(content):
+            return
         fd = _open(path)
         try:
-            size = os.fstat(fd).st_size if is_own else self._find(job).shared.get(name, 0)
             if at == 0:
                 drop_older(path)
-            if size < at or size >= at + len(content):
-                return size
-            if not is_own and at == 0:
-                os.ftruncate(fd, 0)
-            size = at + os.pwrite(fd, content, at)
-            if not is_own:
-                self._find(job).shared[name] = size
-            return size
+            have[name] = at + os.pwrite(fd, content, at)
         finally:
             os.close(fd)
 
-    def _is_own(self, key: JobKey, name: str) -> bool:
-        """Whether no other job has a file of this name: it is in the job's own folder, or one of its outputs."""
-        if "/" not in name:
-            return True
-        return name.startswith(f"{self._session.job_path(key).relative_to(self._session.path)}/")
-
     def _is_whole(self, job: str) -> bool:
-        """Whether a job has ended and all of its files are here, empty ones made; else its node hears what is not.
-
-        A node may believe that more has arrived: if the power of this machine failed, the disk may not have it.
-        """
+        """Whether a job has ended and all of its files are here; else its node hears what is not."""
         arriving = self._jobs.get(job)
         if arriving is None or arriving.end is None:
             return False
         for name, size in arriving.end["files"].items():
-            have = ALL if name in arriving.lost else self._try(job, name, partial(self._measure, job, name, size))
-            if have is None:
-                return False
-            if have < size:
+            have = arriving.have.get(name, 0)
+            if have < size:  # its node may have sent more to a supervisor before this one
                 self._head.wrote(job, name, have)
+                return False
+            if have != ALL and not self._try(job, name, partial(self._finish, job, name, size)):
                 return False
         return True
 
-    def _measure(self, job: str, name: str, size: int) -> int:
-        """How many of a file's bytes are here.  OSError: it cannot be made, or something else lies there."""
-        key = key_of(job)
-        path = find_path(self._session, key.task, name)
-        if path is None:
-            return size
-        if not self._is_own(key, name) and size > 0:
-            return self._find(job).shared.get(name, 0)
-        try:
-            about = os.lstat(path)
-            if stat.S_ISREG(about.st_mode) and (size > 0 or not about.st_size):
-                return about.st_size
-        except FileNotFoundError:
-            pass
-        fd = _open(path)
-        os.ftruncate(fd, 0)
-        os.close(fd)
-        return 0
+    def _finish(self, job: str, name: str, size: int) -> None:
+        """Give a file that is here its size, also an empty one.  OSError: something else lies there."""
+        path = find_path(self._session, key_of(job).task, name)
+        if path is not None:
+            fd = _open(path)
+            try:
+                os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
 
 
 def find_path(session: SessionDir, task: str, name: str) -> Path | None:

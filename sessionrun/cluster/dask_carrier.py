@@ -1,4 +1,4 @@
-"""The thread of a supervisor that calls the scheduler: one call with news at a time, and one that waits for news.
+"""The thread of a supervisor that calls the scheduler, and how sessions and nodes call it.
 
 Output is written here, before anything is told of the job's end.  All else is told to the supervisor's thread.
 For readers it notes in `contact.json` with which nodes there is no contact, or that there is none with the head.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -41,13 +42,11 @@ class Carrier:
     `epoch`, and of all `nodes`.
     """
 
-    contact: Contact | None = None
-    """Set before it starts."""
-
-    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[Message], list[Any]]) -> None:
+    def __init__(
+        self, cluster: Cluster, head: Head, contact: Contact, keep: Callable[[Message], list[Any]]
+    ) -> None:
         self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
-        self.complaint: str | None = None
-        self._cluster, self._head, self._keep = cluster, head, keep
+        self._cluster, self._head, self._contact, self._keep = cluster, head, contact, keep
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
@@ -75,32 +74,18 @@ class Carrier:
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
-        rpc = open_rpc(self._cluster)
-        parked: asyncio.Task[bool] | None = None
-        pause_s = AGAIN_FIRST_S
-        while self.worker.fault is None:
-            self._poked.clear()
-            for deed in self.worker.wait(0.0):
-                deed(self._head)
-            has_news = self._head.has_news
-            if self._closing and not has_news:
-                return
-            if parked is not None and parked.done():
-                came, parked = parked.result(), None
-            elif has_news:
-                came = await self._call(rpc, 0.0)
-            else:
-                parked = parked or asyncio.create_task(self._call(rpc, WAIT_S))
-                poke = asyncio.create_task(self._poked.wait())
-                await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
-                poke.cancel()
-                continue
-            if not came:
-                await asyncio.sleep(pause_s)
-            pause_s = AGAIN_FIRST_S if came else min(2 * pause_s, AGAIN_LAST_S)
+        await keep_calling(partial(self._call, open_rpc(self._cluster)), self._find_news, self._poked)
 
-    async def _call(self, rpc: Any, wait_s: float) -> bool:
+    def _find_news(self) -> bool | None:
+        """Do what was asked for; whether there is something to tell then, None: never again."""
+        for deed in self.worker.wait(0.0):
+            deed(self._head)
+        has_news = self._head.has_news
+        return None if self.worker.fault is not None or (self._closing and not has_news) else has_news
+
+    async def _call(self, rpc: Any, parks: bool) -> bool:
         """One call and its reply; whether it came."""
+        wait_s = WAIT_S if parks else 0.0
         call = self._head.make_call(wait_s)
         body = orjson.dumps({**call, "protocol": PROTOCOL})
         try:
@@ -111,11 +96,8 @@ class Carrier:
             reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
             self._head.fail()
-            if self.contact is not None:
-                self.contact.failed(self._head.epoch)
-            self.complaint = str(error) or type(error).__name__
+            self._contact.failed(self._head.epoch, word_fault(error))
             return False
-        self.complaint = None
         if "refused" in reply:
             self.worker.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
             return True
@@ -128,10 +110,9 @@ class Carrier:
         if self._head.superseded:
             self.worker.fail("another supervisor of this session speaks with the cluster")
             return
-        if self.contact is not None:
-            if reply["nodes"] is not None:
-                self.contact.see(self._head.nodes.values(), reply["epoch"])
-            self.contact.heard({at.node for at in self._head.opened.values()})
+        if reply["nodes"] is not None:
+            self._contact.see(self._head.nodes.values(), reply["epoch"])
+        self._contact.heard({at.node for at in self._head.opened.values()})
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(reply)
@@ -139,7 +120,7 @@ class Carrier:
 
 
 class Contact:
-    """Writes `contact.json`: nothing is decided by it, and a reader needs it before a lease is over.
+    """Logs and writes to `contact.json`: nothing is decided by it, and a reader needs it before a lease is over.
 
     A time is that of this machine: what the scheduler tells are seconds from when it tells it.  All of it is done
     in the carrier's thread.
@@ -150,6 +131,7 @@ class Contact:
         self._log = log
         self._silent: dict[str, dict[str, Any]] = {}
         self._written: list[dict[str, Any]] | None = None
+        self._fault: str | None = None
         self._heard_at = time.time()
 
     def see(self, nodes: Iterable[Message], epoch: str) -> None:
@@ -160,11 +142,14 @@ class Contact:
 
     def heard(self, busy: Collection[str]) -> None:
         """The head has answered; these nodes have jobs of the session."""
-        self._heard_at = time.time()
+        self._heard_at, self._fault = time.time(), None
         self._write([silence for node, silence in self._silent.items() if node in busy])
 
-    def failed(self, epoch: str | None) -> None:
+    def failed(self, epoch: str | None, fault: str) -> None:
         """The head has not answered: unless others reach it, no lease is renewed any more."""
+        if fault != self._fault:
+            self._log(f"no contact with the cluster: {fault}")
+        self._fault = fault
         self._write([_describe(None, self._heard_at, epoch or "")])
 
     def _write(self, silences: list[dict[str, Any]]) -> None:
@@ -188,6 +173,37 @@ def _describe(node: str | None, since: float, epoch: str) -> dict[str, Any]:
 # --- dask's part ---
 
 
+async def keep_calling(
+    call: Callable[[bool], Awaitable[bool]], find_news: Callable[[], bool | None], poked: asyncio.Event
+) -> None:
+    """Let a session or a node call the scheduler: with news at once, and else for news, which waits there.
+
+    Args:
+        call: makes a call that waits, or one that does not; whether an answer came.
+        find_news: whether there is news; None: it is over.
+        poked: is set when that may have changed.
+    """
+    parked: asyncio.Future[bool] | None = None
+    pause_s = AGAIN_FIRST_S
+    while True:
+        poked.clear()
+        if (has_news := find_news()) is None:
+            return
+        if parked is not None and parked.done():
+            came, parked = parked.result(), None
+        elif has_news:
+            came = await call(False)
+        else:
+            parked = parked or asyncio.ensure_future(call(True))
+            poke = asyncio.create_task(poked.wait())
+            await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
+            poke.cancel()
+            continue
+        if not came:
+            await asyncio.sleep(pause_s)
+        pause_s = AGAIN_FIRST_S if came else min(2 * pause_s, AGAIN_LAST_S)
+
+
 def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
     """A connection to the scheduler that outlives its restarts; `connect_s` limits a try to connect (seconds)."""
     from distributed import rpc
@@ -201,6 +217,16 @@ def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
     )
     arguments = security.get_connection_args("client")
     return rpc(cluster.address, timeout=connect_s, connection_args=arguments)  # type: ignore[no-untyped-call]
+
+
+def word_fault(error: BaseException) -> str:
+    """Why a call has failed, in a line.
+
+    dask's own error says that it could not call, and the cause of that says why, after the name of an object.
+    """
+    cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
+    text = str(cause) or str(error)  # its last try may have had no time left, and then says nothing
+    return (text.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
 
 
 async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
@@ -254,7 +280,7 @@ class _Plugin:
 
 
 async def register(rpc: Any) -> dict[str, str]:
-    """Bring our ends into a cluster of dask's: permits into its scheduler, a bridge into each worker.
+    """Bring our ends into a cluster of dask's: permits into its scheduler, a guard of a node into each worker.
 
     Returns why which workers could not take theirs, by address.  Raises what the library raises, if the scheduler
     refuses.
@@ -262,9 +288,9 @@ async def register(rpc: Any) -> dict[str, str]:
     from distributed.core import clean_exception
     from distributed.protocol.pickle import dumps
 
-    permits, bridge = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
-    packed: list[Any] = [dumps(plugin) for plugin in (permits, bridge)]  # type: ignore[no-untyped-call]
-    names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "bridge")]
+    permits, guard = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
+    packed: list[Any] = [dumps(plugin) for plugin in (permits, guard)]  # type: ignore[no-untyped-call]
+    names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "guard")]
     await rpc.register_scheduler_plugin(plugin=packed[0], name=names[0], idempotent=True)
     answers = await rpc.register_worker_plugin(plugin=packed[1], name=names[1], idempotent=True)
     failed = {}

@@ -55,7 +55,7 @@ class DaskExecutor:
         held: Iterable[str],
         log: Callable[[object], None],
         *,
-        connect: Callable[[Cluster, Head, Callable[[Message], list[Any]]], Carrier] = Carrier,
+        connect: Callable[[Cluster, Head, Contact, Callable[[Message], list[Any]]], Carrier] = Carrier,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
@@ -67,7 +67,6 @@ class DaskExecutor:
         self._waiting: dict[str, tuple[JobKey, str]] = {}
         self._claimed: dict[JobKey, tuple[Opened, int | None]] = {}
         self._offered: SlotsOffered | None = None
-        self._complained: str | None = None
         self._slots: dict[str, int] = {}
         self._used = Counter(at.node for at in opened.values())
         self._brings = SUGGESTIONS if spec.feed is not None else None
@@ -81,8 +80,7 @@ class DaskExecutor:
         self._opened = {self._name(key): at for key, at in opened.items()}
         self._deeds: list[Deed] = []
         head = Head(session.session_id, gen, self._opened)
-        self._carrier = connect(spec.cluster, head, Arrivals(session, head, log).keep)
-        self._carrier.contact = Contact(session, log)
+        self._carrier = connect(spec.cluster, head, Contact(session, log), Arrivals(session, head, log).keep)
         self._carrier.start()
 
     def _name(self, key: JobKey) -> str:
@@ -201,11 +199,6 @@ class DaskExecutor:
             notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
         if self._carrier.worker.fault is not None:
             raise StoreError(self._carrier.worker.fault)
-        complaint = self._carrier.complaint
-        if complaint != self._complained:
-            self._complained = complaint
-            if complaint is not None:
-                self._log(f"no contact with the cluster: {complaint}")
         return notices
 
     def _offer(self) -> list[Notice]:

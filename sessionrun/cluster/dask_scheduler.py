@@ -17,14 +17,23 @@ import orjson
 
 from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import PROTOCOL, Message
-from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, stay_with_verb
 from sessionrun.cluster.permits import Permits, stop_nodes
+from sessionrun.store import processes
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.ends`."""
 
+EXIT_LEFT: Final = 77
+"""What this program ends with when it was told to end: `cluster head` starts it again after any other end."""
+
+LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
+"""The process of the `cluster head` that started this program."""
+
 HEAD: Final = "sr_head"
 END_S: Final = 0.2
+CLOCK_S: Final = 0.2
+"""How often it is looked which leases are over."""
+
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -34,10 +43,18 @@ def load_timers(environ: Mapping[str, str]) -> Timers:
 
 
 async def dask_setup(scheduler: Any) -> None:
-    """Begin: dask calls this when its scheduler starts."""
-    stay_with_verb()
-    room = WaitingRoom(load_timers(os.environ), scheduler)
+    """Begin: dask calls this when its scheduler starts.
+
+    It is killed with the verb that started it, if one did: nothing would start it again when it ends.
+    """
+    if (verb := os.environ.get(LOOP_VARIABLE)) is not None:
+        processes.die_with_parent()
+        if os.getppid() != int(verb):  # it died before
+            os._exit(0)
+    timers = load_timers(os.environ)
+    room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
+    room.look_at_clock()
     scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
 
 
@@ -50,12 +67,11 @@ async def join(scheduler: Any) -> None:
 class WaitingRoom:
     """The calls that wait, and the permits that answer them."""
 
-    def __init__(self, timers: Timers, scheduler: Any) -> None:
-        self._permits = Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers)
+    def __init__(self, permits: Permits, scheduler: Any) -> None:
+        self._permits = permits
         self._scheduler = scheduler
         self._ticks: dict[str, asyncio.Future[bool]] = {}
         self._calls: dict[str, asyncio.Future[bool]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
@@ -137,7 +153,7 @@ class WaitingRoom:
                 del waiting[name]
 
     def _wake_others(self) -> None:
-        """Let the calls go on for which there is news now, and set the alarm for the next end of a lease."""
+        """Let the calls go on for which there is news now."""
         permits = self._permits
         nodes, sessions = permits.take_touched()
         for waiting, names, has_news in (
@@ -147,12 +163,9 @@ class WaitingRoom:
             for name in names & waiting.keys():
                 if not waiting[name].done() and has_news(name):
                     waiting[name].set_result(True)
-        if self._alarm is not None:
-            self._alarm.cancel()
-        due = permits.next_time()
-        loop = asyncio.get_running_loop()
-        self._alarm = None if due is None else loop.call_later(max(0.0, due - time.monotonic()) + 0.01, self._ring)
 
-    def _ring(self) -> None:
+    def look_at_clock(self) -> None:
+        """See which leases are over, again and again."""
         self._permits.advance(time.monotonic())
         self._wake_others()
+        asyncio.get_running_loop().call_later(CLOCK_S, self.look_at_clock)

@@ -21,7 +21,7 @@ from sessionrun.cluster.messages import Message
 from sessionrun.model.frozen import frozen
 
 ROOT_SLACK_S: Final = 0.5
-BRIDGE_SLACK_S: Final = 1.0
+GUARD_SLACK_S: Final = 1.0
 """So long after the end of a lease the other watchers of a node kill what still runs."""
 
 CALL_SLACK_S: Final = 3.0
@@ -61,7 +61,7 @@ class Timers:
 
 def find_fault(timers: Timers) -> str | None:
     """Why two attempts of a task could run at once with these times, or no job for long; None: they are right."""
-    margin = BRIDGE_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
+    margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
     if min(timers.tick, timers.grace) <= 0:
         return "tick and grace must be more than 0"
     if timers.margin < margin:

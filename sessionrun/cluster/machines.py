@@ -1,7 +1,4 @@
-"""The long-lived programs of a cluster's machines, a scheduler on one and a worker on each node, and their end.
-
-dask's programs end when they lose each other; so each is started again, for as long as this one lives.
-"""
+"""The long-lived programs of a cluster's machines, a scheduler on one, guards of nodes on others, their end."""
 
 from __future__ import annotations
 
@@ -20,24 +17,19 @@ from urllib.parse import quote
 from sessionrun.cluster.address import (
     CERTS_VARIABLE,
     ask_scheduler,
-    check_address,
     find_certs,
-    is_loopback,
     require_dask,
     show_cluster,
 )
-from sessionrun.cluster.dask_scheduler import load_timers
+from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, load_timers
 from sessionrun.cluster.node_directory import (
-    CALM,
-    EXIT_LEFT,
-    LOCK,
-    LOOP_VARIABLE,
-    NODE_VARIABLE,
+    GUARD_LOCK,
     NODES_VARIABLE,
     RESCUE_S,
     NodeSite,
     check_node,
     find_nodes_dir,
+    guard,
     open_node,
 )
 from sessionrun.model.asked import Cluster
@@ -54,7 +46,12 @@ LOCK_WAIT_S: Final = 10.0
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
 PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
-"""dask's programs listen for HTTP in any case; what they would serve is switched off by `CALM`."""
+CALM: Final[Mapping[str, str]] = {
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+}
+"""Else dask's scheduler looks all the time at tasks of its own, of which there are none.  It listens for HTTP in
+any case, and would show logs and addresses to all users of the machine."""
 
 END_TIMEOUT_S: Final = 10.0
 NODES_TIMEOUT_S: Final = 90.0
@@ -111,12 +108,32 @@ def _probe(host: str, port: int) -> int:
 
 
 def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Keep the scheduler running, which has to hold its lock, too.
+    """Run the scheduler again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
+    It inherits its lock, and is killed with this process: jobs go on for a lease, in which this may start again.
     What dask leaves on disk is not for the common directory.
     """
     passed = {**CALM, "DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / HEAD), **environ}
-    return keep_running(argv, passed, say, lock_fd)
+    passed[LOOP_VARIABLE] = str(os.getpid())
+    ended = _await_signal()
+    while not ended.is_set():
+        child = subprocess.Popen(argv, env=passed, stdin=subprocess.DEVNULL, pass_fds=(lock_fd,))
+        while child.poll() is None and not ended.is_set():
+            ended.wait(LOOK_S)
+        if ended.is_set():
+            child.terminate()
+            try:
+                child.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
+            return 0
+        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
+        ended.wait(RESTART_S)
+    return 0
 
 
 # --- a node ---
@@ -130,29 +147,19 @@ def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
     return name, slots
 
 
-def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float | None) -> tuple[NodeSite, int]:
-    """The node of that name, and the lock by which it is ours alone, see `take_lock`."""
+def take_node(
+    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float | None
+) -> NodeSite:
+    """The node of that name; a lock, which this process has from now on, makes it ours alone, see `take_lock`."""
     nodes = find_nodes_dir(environ)
-    lock_fd = take_lock(nodes / name / LOCK, "node", f"the node {name}", "--name")
-    return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
+    take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
+    return open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
 
 
-def keep_node(
-    cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
-) -> int:
-    """Keep the worker of a node running, with our bridge in it; it has to hold the node's lock, too.
-
-    A worker would listen at all addresses; where the scheduler is on loopback, that is enough for it, too.  But
-    for what is the worker's alone, its environment is that of the node's jobs.
-    """
-    host, folder = check_address(cluster.address), site.path.parent
-    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
-    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
-    where = ["--local-directory", str(folder / "dask"), *(["--host", host] if is_loopback(host) else [])]
-    bridge = ["--preload", "sessionrun.cluster.dask_worker"]
-    certs = _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
-    passed = {**CALM, **environ, NODE_VARIABLE: str(site.path)}
-    return keep_running([*program, *size, *where, *bridge, *certs], passed, say, lock_fd)
+def guard_node(site: NodeSite, say: Callable[[str], None]) -> int:
+    """Guard the node until it, or this process, is told to end (TERM, INT); returns 0 then."""
+    guard(site, _await_signal(), say)
+    return 0
 
 
 _UNIT: Final = """\
@@ -196,7 +203,7 @@ def _quote(word: str) -> str:
 
 
 def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
-    """Take the lock of what only one program of this machine may be; the program of this verb has to inherit it.
+    """Take the lock of what only one program of this machine may be.
 
     Raises:
         InputError: another one has it, or it cannot be had.
@@ -216,33 +223,12 @@ def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
     return lock_fd
 
 
-def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], lock_fd: int) -> int:
-    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
-
-    It inherits the lock, and is killed with this process: jobs go on for a lease, in which this may start again.
-    """
-    passed = {**environ, LOOP_VARIABLE: str(os.getpid())}
+def _await_signal() -> threading.Event:
+    """What is set when this process is told to end."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    while not ended.is_set():
-        child = subprocess.Popen(argv, env=passed, stdin=subprocess.DEVNULL, pass_fds=(lock_fd,))
-        while child.poll() is None and not ended.is_set():
-            ended.wait(LOOK_S)
-        if ended.is_set():
-            child.terminate()
-            try:
-                child.wait(END_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-            return 0
-        if child.returncode == EXIT_LEFT:
-            say("stopped by `sessionrun cluster stop`")
-            return 0
-        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
-        ended.wait(RESTART_S)
-    return 0
+    return ended
 
 
 # --- their end ---

@@ -89,8 +89,10 @@ State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
+    `sent` is the order of its last tick: the number of the boot, and the time of sending.
+
     `silent`: it has not ticked for longer than it should.
-    `ticked` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
+    `held` are the jobs that it had at its last tick, `ends` those whose ends it told.
     """
 
     def __init__(self, node_id: str) -> None:
@@ -99,15 +101,13 @@ class Node:
         self.slots = 0
         self.version = ""
         self.walls: dict[str, str] = {}
-        self.boot = -1
-        self.seq = -1
+        self.sent = -1, -1
         self.until = float("-inf")
         self.lives = False
         self.silent = False
         self.permits: dict[str, Permit] = {}
         self.wrote: dict[tuple[str, str], int] = {}
         self.held: list[str] = []
-        self.ticked: list[str] = []
         self.ends: list[str] = []
         self.leaves_by: float | None = None
         self.quiet_since = float("-inf")
@@ -131,15 +131,15 @@ class Node:
         """Whether the answer that is made now sends the node away."""
         if self.leaves_by is None:
             return False
-        if self.ticked or any(permit.is_wanted for permit in self.permits.values()):
+        if self.held or any(permit.is_wanted for permit in self.permits.values()):
             self.quiet_since = now
-        leaves = now > self.leaves_by or (not self.ticked and now - self.quiet_since > QUIET_S)
+        leaves = now > self.leaves_by or (not self.held and now - self.quiet_since > QUIET_S)
         self.left_at = now if leaves else None
         return leaves
 
     def note_tick(self, tick: Message) -> bool:
         """It has not gone; returns whether it was to go, and is to stay: it was started anew."""
-        self.left_at, self.ticked = None, list(tick["held"])
+        self.left_at, self.held = None, list(tick["held"])
         if self.leaves_by is None or tick["epoch"] is not None:
             return False
         self.leaves_by = None

@@ -1,30 +1,28 @@
 """The process that links a node's keeper to the cluster; it stands where a session has its supervisor.
 
-It decides nothing: it hands orders to the keeper, and ends and output to the cluster.  It dies with its keeper,
-and the next keeper starts another one, which finds everything in the ledger and in the folders of the jobs.  The
-bytes between here and the scheduler go through a socket of the cluster's worker; a new worker connects anew.
-
-    frame of the socket     as between keeper and supervisor, with two fields: the number of the tick, and JSON;
-                            without JSON the call has failed
+It decides nothing: it hands orders to the keeper, and ends and output to the cluster's scheduler, which it calls.
+It dies with its keeper, and the next keeper starts another one, which finds everything in the ledger and in the
+folders of the jobs.  It calls only while something guards the node (`node_directory`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import os
-import select
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import orjson
 
 from sessionrun import __version__
-from sessionrun.cluster.ends import Link, find_lease
+from sessionrun.cluster.dask_carrier import keep_calling, open_rpc, word_fault
+from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
-from sessionrun.cluster.node_directory import JOBS, LEFT, SOCKET, NodeSite, load_site
+from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, NodeSite, find_settings, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
 from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
@@ -42,6 +40,7 @@ from sessionrun.walls.trial import list_problems
 from sessionrun.walls.wish import FILLED
 
 LOCK_TIMEOUT_S: Final = 5.0
+GUARD_LOOK_S: Final = 0.5
 TRIAL: Final = "trial"
 """Folder in the node's directory in which it is tried whether walls can be built."""
 
@@ -57,7 +56,7 @@ def main() -> None:
     if locks.hold(directory / "lock", timeout_s=LOCK_TIMEOUT_S) is None:
         sys.exit(EXIT_TAKEN)
     try:
-        LinkProcess(load_site(directory), end).run()
+        asyncio.run(LinkProcess(load_site(directory), end).run())
     except KeeperGone:
         sys.exit(0)
     except (StoreError, OSError, ValueError, KeyError) as error:
@@ -79,12 +78,13 @@ class LinkProcess:
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
         self._find_jobs(site.path / "ledger", offset)
-        self._listener = _listen(site.path / SOCKET)
-        self._bridge: Connection | None = None
-        self._alone_since = time.monotonic()
-        self._flying: dict[int, float] = {}
-        self._waiting: int | None = None
+        self._settings = -1
+        self._scheduler: Any = None
+        self._contact: str | None = None
+        self._alone_since: float | None = None
+        self._leaves = False
         self._has_news = False
+        self._woken, self._poked = asyncio.Event(), asyncio.Event()
 
     def _find_jobs(self, path: Path, offset: int) -> None:
         """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
@@ -101,17 +101,20 @@ class LinkProcess:
             if isinstance(notice, (Exit, JobLost)):
                 job.finish(notice)
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Go on until the keeper is gone."""
-        while True:
-            self._send_ticks()
+        for fd in (self._keeper.fileno(), *self._disks.fds):
+            asyncio.get_running_loop().add_reader(fd, self._woken.set)
+        ticks = asyncio.create_task(keep_calling(self._tick, lambda: self._has_news, self._poked))
+        ticks.add_done_callback(lambda _: self._woken.set())
+        while not ticks.done():
             self._keeper.flush()
-            self._wait()
+            await self._wait()
             self._hear_keeper()
-            self._hear_bridge()
             self._end_full()
-            if any(time.monotonic() > end_at for end_at in self._find_end()):
+            if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
+        ticks.result()
 
     def _end_full(self) -> None:
         """End the jobs that have filled more of the disk than they may; the file says to their session why."""
@@ -129,8 +132,8 @@ class LinkProcess:
             self._keeper.send("T", job.job, True)
 
     def _find_end(self) -> list[float]:
-        """When this node ends by itself: nothing runs, and no worker has come for as long as a lease."""
-        if self._bridge is not None or any(job.end is None for job in self._jobs.values()):
+        """When this node ends by itself: nothing runs, and nothing has guarded it for as long as a lease."""
+        if self._alone_since is None or any(job.end is None for job in self._jobs.values()):
             return []
         return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
 
@@ -142,28 +145,55 @@ class LinkProcess:
 
     # --- ticks ---
 
-    def _send_ticks(self) -> None:
-        """One tick with news at a time; while there is none, one that waits at the scheduler."""
-        bridge, now = self._bridge, time.monotonic()
-        if bridge is None:
-            return
-        for number, overdue_at in list(self._flying.items()):
-            if now > overdue_at:
-                del self._flying[number]
-                self._has_news = True
-        is_busy = any(number != self._waiting for number in self._flying)
-        if is_busy or (self._waiting in self._flying and not self._has_news):
-            return
-        wait_s = 0.0 if self._has_news else self._link.timers.tick
+    async def _tick(self, waits: bool) -> bool:
+        """One tick and its answer, once something guards the node; whether one came."""
+        while not self._is_guarded():
+            self._woken.set()
+            await asyncio.sleep(GUARD_LOOK_S)
+        self._has_news, wait_s = False, self._link.timers.tick if waits else 0.0
         ends = [job.end for job in self._jobs.values() if job.end is not None]
         held = [name for name, job in self._jobs.items() if job.end is None]
-        out = self._make_chunks()
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
-        self._flying[tick["seq"]] = now + wait_s + self._link.timers.call_timeout - self._link.timers.tick
-        self._waiting = None if self._has_news else tick["seq"]
-        self._has_news = False
-        bridge.send(tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}).decode())
-        bridge.flush()
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=self._make_chunks(), wait_s=wait_s)
+        body = orjson.dumps({**tick, "protocol": PROTOCOL})
+        try:
+            self._scheduler = self._scheduler or open_rpc(self._site.cluster)
+            content = await asyncio.wait_for(self._scheduler.sr_node(body=body), wait_s + CALL_SLACK_S)
+            answer = {"refused": "it has none of our plug-ins"} if content is None else orjson.loads(content)
+        except Exception as error:  # whatever the library raises: the call has failed
+            self._has_news = True
+            self._note_contact(word_fault(error))
+            return False
+        refusal = answer.get("refused")
+        self._note_contact("" if refusal is None else f"it refuses this node: {refusal}")
+        if refusal is None and self._link.take(answer):
+            self._obey(answer)
+        return refusal is None
+
+    def _tell_soon(self) -> None:
+        self._has_news = True
+        self._poked.set()
+
+    def _is_guarded(self) -> bool:
+        """Whether something guards this node; if it has come anew, the node may have other settings."""
+        folder = self._site.path.parent
+        if not locks.is_held(folder / GUARD_LOCK):
+            self._alone_since = self._alone_since or time.monotonic()
+            return False
+        self._alone_since = None
+        with suppress(OSError):
+            if (written_at := find_settings(folder).stat().st_mtime_ns) != self._settings:
+                self._settings = written_at
+                self._settle()
+        return True
+
+    def _settle(self) -> None:
+        try:
+            self._site = load_site(self._site.path)
+        except (OSError, ValueError, KeyError) as error:
+            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
+        self._scheduler = self._contact = None
+        self._link.set_slots(self._site.slots)
+        self._rescues.interval_s = self._site.rescue_s
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
@@ -174,72 +204,38 @@ class LinkProcess:
                 budget -= len(chunk["content"]) * 3 // 4
         return chunks
 
-    def _wait(self) -> None:
-        poller = select.poll()
-        poller.register(self._keeper.fileno(), select.POLLIN | (select.POLLOUT if self._keeper.has_more else 0))
-        for fd in (self._listener.fileno(), *self._disks.fds):
-            poller.register(fd, select.POLLIN)
-        if self._bridge is not None:
-            events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
-            poller.register(self._bridge.fileno(), events)
+    async def _wait(self) -> None:
+        loop, fd = asyncio.get_running_loop(), self._keeper.fileno()
+        if self._keeper.has_more:
+            loop.add_writer(fd, self._woken.set)
+        else:
+            loop.remove_writer(fd)
         now = time.monotonic()
         times = [
-            *self._flying.values(),
             *self._find_end(),
             *self._rescues.look(self._jobs.values()),
             *([] if self._disks.look_at is None else [self._disks.look_at]),
+            *([now] if self._early else []),
         ]
-        timeout_s = max(0.0, min(times) - now) if times else None
-        if self._early:
-            timeout_s = 0.0
-        ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 1)}
-        if self._listener.fileno() in ready:
-            self._accept()
-
-    def _accept(self) -> None:
-        try:
-            end, _ = self._listener.accept()
-        except OSError:
-            return
-        if self._bridge is not None:
-            self._bridge.close()
-        self._bridge, self._flying, self._waiting, self._has_news = Connection(end), {}, None, True
-        self._settle_anew()
-
-    def _settle_anew(self) -> None:
-        """Who started the node again may have given it other settings."""
-        try:
-            self._site = load_site(self._site.path)
-        except (OSError, ValueError, KeyError) as error:
-            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
-            return
-        self._link.set_slots(self._site.slots)
-        self._rescues.interval_s = self._site.rescue_s
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), max(0.0, min(times) - now) if times else None)
+        self._woken.clear()
 
     # --- what comes ---
 
-    def _hear_bridge(self) -> None:
-        if self._bridge is None:
-            return
-        self._bridge.flush()
-        try:
-            frames = self._bridge.receive()
-        except EOFError:
-            self._bridge.close()
-            self._bridge, self._flying, self._alone_since = None, {}, time.monotonic()
-            return
-        for number, content in frames:
-            self._flying.pop(number, None)
-            answer = orjson.loads(content) if content else {"refused": None}
-            if answer.get("refused"):
-                say(f"the cluster's scheduler refuses this node: {answer['refused']}")
-            if "refused" not in answer and self._link.take(answer):
-                self._obey(answer)
+    def _note_contact(self, fault: str) -> None:
+        """Leave for people whether there is contact with the scheduler, and why not."""
+        if fault != self._contact:
+            self._contact = fault
+            try:
+                replace_file(self._site.path / CONTACT, fault.encode(), durable=False)
+            except OSError as error:
+                say(f"{CONTACT} cannot be written: {error.strerror}")
 
     def _obey(self, answer: Message) -> None:
         if answer["leave"]:
             replace_file(self._site.path / LEFT, b"", durable=False)
-            self._end()
+            self._leaves = True
         if (lease := find_lease(answer)) is not None:
             self._keeper.send("V", *lease)
         for name, order in answer["orders"].items():
@@ -262,6 +258,7 @@ class LinkProcess:
         for job in known:
             self._keeper.send("A", job.job)
         self._keeper.flush()
+        self._woken.set()
         for job in known:
             self._folders.forget(job)
 
@@ -285,7 +282,7 @@ class LinkProcess:
         empty: Message = {"job": name, "outputs": [], "brought": {}}
         job = self._jobs[name] = NodeJob(name, self._folders.folder_of(name), empty)
         job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
-        self._has_news = True
+        self._tell_soon()
 
     def _hear_keeper(self) -> None:
         try:
@@ -304,18 +301,4 @@ class LinkProcess:
             for notice in read_frame(fields, key_of(job.job)):
                 if isinstance(notice, (Exit, JobLost)):
                     job.finish(notice)
-                    self._has_news = True
-
-
-def _listen(path: Path) -> socket.socket:
-    """The socket for the worker: bound in its directory, for the path of a socket may have 107 bytes only."""
-    listener = socket.socket(socket.AF_UNIX)
-    os.chdir(path.parent)
-    try:
-        path.unlink(missing_ok=True)
-        listener.bind(path.name)
-    finally:
-        os.chdir("/")
-    listener.listen(4)
-    listener.setblocking(False)
-    return listener
+                    self._tell_soon()

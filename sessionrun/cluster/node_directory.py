@@ -1,6 +1,7 @@
 """Where a node keeps its books: ``NODES/NAME/node.json`` says which one it is, ``NODES/NAME/node-ID`` is its own.
 
-The replicas of this machine's nodes lie beside the books.
+The replicas of this machine's nodes lie beside the books.  What guards a node starts its root, and is the third of
+the lease's watchers: `cluster node`, or a worker of a cluster of dask that the user started.
 
 The id is made once, at random: two machines that have the same name are two nodes, and a node that comes back is
 the same one.
@@ -12,7 +13,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -20,9 +22,11 @@ from uuid import uuid4
 
 import orjson
 
+from sessionrun.cluster.ends import GUARD_SLACK_S
 from sessionrun.keeper.lease import NAME as LEASE
-from sessionrun.keeper.lease import Lease, LeaseFile
+from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
 from sessionrun.keeper.wire import module_command
+from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import locks, processes
@@ -36,31 +40,17 @@ from sessionrun.store.trees import remove_tree
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
 
-EXIT_LEFT: Final = 77
-"""What a program that a verb of `cluster` starts again and again ends with to end that."""
-
-LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
-"""In a program that a verb of `cluster` starts again and again: the verb's process."""
-
-NODE_VARIABLE: Final = "SESSIONRUN_NODE"
-"""Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
-
-CALM: Final[Mapping[str, str]] = {
-    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
-    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
-    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
-    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
-}
-"""Settings of the programs of dask: else they look all the time at tasks of its own, of which there are none, and
-show logs and addresses by HTTP to all users of the machine."""
-
-SOCKET: Final = "link.sock"
 JOBS: Final = "jobs"
 LEFT: Final = "left"
 """File in a node's own directory: it was told to end, and is not started again but by a person."""
 
-LOCK: Final = "bridge.lock"
-"""File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
+CONTACT: Final = "contact"
+"""File in a node's own directory: why there is no contact with the cluster's scheduler; empty: there is."""
+
+GUARD_LOCK: Final = "guard.lock"
+"""File in the directory of a node's name: what guards the node locks it."""
+
+GUARD_LOOK_S: Final = 0.5
 
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
@@ -72,7 +62,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @frozen
 class NodeSite:
-    """A node of this machine, as `node.json` has it but for the `path`, which is its own directory.
+    """A node of a `cluster`, as `node.json` has it but for the `path`, which is its own directory.
 
     Work in progress is sent every `rescue_s` seconds (0: never).  `boots` counts the boots of the machine on which
     it was started, `boot` is the last one: each has a clock of its own.
@@ -81,6 +71,7 @@ class NodeSite:
     node_id: str
     name: str
     slots: int
+    cluster: Cluster
     path: Path = Path()
     rescue_s: float = RESCUE_S
     boot: str | None = None
@@ -100,8 +91,8 @@ def check_node(name: str, slots: int) -> None:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
 
 
-def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) -> NodeSite:
-    """The node of that name, made where there is none yet; it has `slots` from now on.
+def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: float = RESCUE_S) -> NodeSite:
+    """The node of that name, made where there is none yet; it has `slots` from now on, and calls the `cluster`.
 
     Raises:
         InputError: the name or the number cannot be used, or the directory not be written.
@@ -113,14 +104,15 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
         try:
             before = load_site(folder / "node")
         except (OSError, ValueError):
-            before = NodeSite(f"{name}@{uuid4().hex[:12]}", name, slots)
+            before = NodeSite(f"{name}@{uuid4().hex[:12]}", name, slots, cluster)
         boot, node_id = processes.boot_id(), before.node_id
         boots = before.boots + (before.boot != boot)
-        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s, boot, boots)
+        site = NodeSite(node_id, name, slots, cluster, folder / f"node-{node_id}", rescue_s, boot, boots)
         kept = asdict(site)
         del kept["path"]
-        replace_file(folder / "node.json", orjson.dumps(kept), durable=True)
-        (site.path / LEFT).unlink(missing_ok=True)
+        for file in (LEFT, CONTACT):  # the link writes the second one anew when it sees other settings
+            (site.path / file).unlink(missing_ok=True)
+        replace_file(find_settings(folder), orjson.dumps(kept), durable=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
@@ -129,23 +121,42 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
     return site
 
 
+def find_settings(folder: Path) -> Path:
+    """The file that says which node that of a name is, whose directory that is; written by what guards it."""
+    return folder / "node.json"
+
+
 def load_site(path: Path) -> NodeSite:
     """The node whose own directory that is.  OSError, ValueError: it is none."""
-    about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
+    about = orjson.loads(read_regular(find_settings(path.parent), 1 << 16))
     return replace(build(NodeSite, about), path=path)
 
 
-def stay_with_verb() -> None:
-    """Be killed with the verb that started this program, if one did: nothing would start it again when it ends."""
-    if (verb := os.environ.get(LOOP_VARIABLE)) is not None:
-        processes.die_with_parent()
-        if os.getppid() != int(verb):  # it died before
-            os._exit(0)
+def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
+    """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
+    watcher, said = Watcher(site.path, GUARD_SLACK_S), set[str]()
+    while not ended.is_set():
+        lines = set[str]()
+        if not locks.is_held(site.path / "root.lock"):
+            if os.path.lexists(site.path / LEFT):
+                say("stopped by `sessionrun cluster stop`")
+                return
+            if (reason := start_root(site)) is not None:
+                lines.add(f"node {site.name}: its root does not start: {reason}")
+        if (fault := _load_contact(site)) is not None:
+            address = site.cluster.address
+            lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
+        for line in sorted(lines - said):
+            say(line)
+        said = lines
+        ended.wait(min(watcher.look(), GUARD_LOOK_S))
 
 
-def has_root(site: NodeSite) -> bool:
-    """Whether its root lives."""
-    return locks.is_held(site.path / "root.lock")
+def _load_contact(site: NodeSite) -> str | None:
+    try:
+        return read_regular(site.path / CONTACT, 1 << 16).decode()
+    except OSError:
+        return None
 
 
 def start_root(site: NodeSite) -> str | None:
@@ -166,9 +177,6 @@ def main() -> None:
     from sessionrun.store.session import SessionDir
 
     directory = Path(sys.argv[1])
-    calm = (name for name, value in CALM.items() if os.environ.get(name) == value)
-    for name in (NODE_VARIABLE, LOOP_VARIABLE, *calm):
-        os.environ.pop(name, None)  # these are for the worker, not for jobs
     try:
         lock_fd = locks.hold(directory / "root.lock", timeout_s=launch.LOCK_TIMEOUT_S)
         if lock_fd is not None:

@@ -15,7 +15,6 @@ renewed now.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -42,7 +41,11 @@ CLOSED_S: Final = 600.0
 
 
 class Permits:
-    """All permits of one epoch.  All times are the scheduler's own clock, in seconds."""
+    """All permits of one epoch.  All times are the scheduler's own clock, in seconds.
+
+    That a time has come is seen by `advance` alone, which is called every now and then: a node whose tick comes
+    before that has its lease renewed, for nothing was concluded yet.
+    """
 
     def __init__(self, epoch: str, now: float, timers: Timers) -> None:
         self.epoch = epoch
@@ -53,33 +56,22 @@ class Permits:
         self._nodes_version = 0
         self._touched_nodes: set[str] = set()
         self._touched_sessions: set[str] = set()
-        self._due = math.inf  # no node has to be looked at before
-        self._closed: deque[tuple[float, str]] = deque()
 
     # --- nodes ---
 
     def take_tick(self, now: float, tick: Message) -> bool:
         """Take in what a node tells; False: it sent a later one before."""
-        self.advance(now)
         node = self._find_node(tick["node"])
-        if (tick["boot"], tick["seq"]) <= (
-            node.boot,
-            node.seq,
-        ):  # the clock of a machine begins anew with each boot
+        sent = tick["boot"], tick["seq"]  # the clock of a machine begins anew with each boot
+        if sent <= node.sent:
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
-        if (
-            node.note_tick(tick)
-            or not node.lives
-            or node.silent
-            or about != (node.name, node.slots, node.version, node.walls)
-        ):
+        stays = node.note_tick(tick)
+        if stays or not node.lives or node.silent or about != (node.name, node.slots, node.version, node.walls):
             self.note_change()
         node.name, node.slots, node.version, node.walls = about
-        node.boot, node.seq, node.lives = tick["boot"], tick["seq"], True
-        node.silent = False
+        node.sent, node.lives, node.silent = sent, True, False
         node.until = now + self.timers.lease
-        self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
             if permit.job in ends:
@@ -88,7 +80,7 @@ class Permits:
                 self._miss(permit, knows=tick["epoch"] == self.epoch)
             else:
                 self._begin(permit)
-        node.held, node.ends = list(held), list(ends)
+        node.ends = list(ends)
         self._take_chunks(now, node, tick["out"])
         return True
 
@@ -137,14 +129,12 @@ class Permits:
     def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
         """Hand on output; what a session does not fetch now, its node sends again."""
         for chunk in chunks:
-            permit = node.permits.get(chunk["job"])
-            if (
-                permit is None
-                or now - self.sessions[session_of(chunk["job"])].called_at > self.timers.call_timeout
-            ):
+            session = self.sessions.get(session_of(chunk["job"]))
+            if session is None or now - session.called_at > self.timers.call_timeout:
                 continue
-            permit.chunks[chunk["name"]] = chunk
-            self._tell(permit)
+            if (permit := node.permits.get(chunk["job"])) is not None:
+                permit.chunks[chunk["name"]] = chunk
+                self._tell(permit)
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -159,7 +149,6 @@ class Permits:
 
     def answer_node(self, now: float, node_id: str) -> Message:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""
-        self.advance(now)
         node = self.nodes[node_id]
         # leases go on once one session is there, or has had the time to come
         renews = self._renews or self._is_settled(now)
@@ -173,9 +162,8 @@ class Permits:
             permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
             stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
-        node.held, node.ends = [], []
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        return {**self.answer_empty(node.seq), "renew": renews, "leave": node.may_leave(now), **lists}
+        return {**self.answer_empty(node.sent[1]), "renew": renews, "leave": node.may_leave(now), **lists}
 
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
@@ -201,12 +189,10 @@ class Permits:
         strange = [job for job in node.held if job not in node.permits]
         void = [job for job in strange if self._knows(job)]
         ends = [job for job in node.ends if job not in node.permits and self._knows(job)]
-        dead = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
-        return (
-            void,
-            ends,
-            dead + ([job for job in strange if not self._knows(job)] if self._is_settled(now) else []),
-        )
+        killed = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
+        if self._is_settled(now):
+            killed += [job for job in strange if not self._knows(job)]
+        return void, ends, killed
 
     def _knows(self, job: str) -> bool:
         """Whether its session has told this epoch what it has open, or that it has ended."""
@@ -217,7 +203,6 @@ class Permits:
 
     def take_call(self, now: float, call: Message) -> ReplyState:
         """Take in what a session tells; all but ``ok``: nothing of it was."""
-        self.advance(now)
         session = self.sessions.setdefault(call["session"], Session())
         if call["gen"] < session.gen or (session.closed_at is not None and call["gen"] == session.gen):
             return "superseded"
@@ -238,7 +223,6 @@ class Permits:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
             session.attached, session.known, session.closed_at = False, False, now
-            self._closed.append((now, call["session"]))
         return "ok"
 
     def _take_lists(self, now: float, session: Session, call: Message) -> None:
@@ -275,7 +259,6 @@ class Permits:
                 self.die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
-                self._watch(node)
         self._tell_again(session)
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
@@ -305,7 +288,6 @@ class Permits:
 
     def reply(self, now: float, session_id: str) -> Message:
         """The reply to the last call of a session."""
-        self.advance(now)
         session = self.sessions[session_id]
         news, session.news = list(session.news.values()), {}
         out = [chunk for permit in news for chunk in permit.chunks.values()]
@@ -328,7 +310,6 @@ class Permits:
 
     def show(self, now: float) -> Message:
         """The cluster as people see it: nodes, and sessions that have not ended."""
-        self.advance(now)
         living = [
             {"id": name, "jobs": len(session.permits)}
             for name, session in self.sessions.items()
@@ -355,39 +336,20 @@ class Permits:
 
     def advance(self, now: float) -> None:
         """Leases that are over by now end what they allowed."""
-        if now > self._due:
-            self._due = math.inf
-            for node in self.nodes.values():
-                if node.until > -math.inf:  # it has had a lease
-                    self._look_at(node, now)
-        while self._closed and now - self._closed[0][0] > CLOSED_S:
-            closed_at, session_id = self._closed.popleft()
-            if self.sessions[session_id].closed_at == closed_at:
-                del self.sessions[session_id]
-
-    def _look_at(self, node: Node, now: float) -> None:
-        """A time has passed at which the node is silent, or its lease, or the margin after it, might be over."""
-        over_for_s = now - node.until
-        if not node.silent and now > self._silent_from(node):
-            node.silent = True
-            self.note_change()
-        if over_for_s > 0:
-            if node.lives:
-                node.lives = False
+        for node in self.nodes.values():
+            if node.until == -math.inf:  # it has never had a lease
+                continue
+            if not node.silent and now > node.until - self.timers.lease + self.timers.silence:
+                node.silent = True
                 self.note_change()
-            self._end_lease(node, sure=over_for_s > self.timers.margin)
-        if node.lives or any(permit.state == "delivered" for permit in node.permits.values()):
-            self._watch(node)
-
-    def _watch(self, node: Node) -> None:
-        """Look at the node when it is silent, when its lease ends, or the margin after it."""
-        if not node.silent:
-            self._due = min(self._due, self._silent_from(node))
-        else:
-            self._due = min(self._due, node.until + (0.0 if node.lives else self.timers.margin))
-
-    def _silent_from(self, node: Node) -> float:
-        return node.until - self.timers.lease + self.timers.silence
+            if now > node.until:
+                if node.lives:
+                    node.lives = False
+                    self.note_change()
+                self._end_lease(node, sure=now > node.until + self.timers.margin)
+        for name, session in list(self.sessions.items()):
+            if session.closed_at is not None and now > session.closed_at + CLOSED_S:
+                del self.sessions[name]
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
@@ -395,10 +357,6 @@ class Permits:
                 self.die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and sure:
                 self.die(permit, LEASE_OVER, ran=True)
-
-    def next_time(self) -> float | None:
-        """When `advance` has something to do; None: only after a message."""
-        return None if self._due == math.inf else self._due
 
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))
@@ -415,16 +373,12 @@ AWAY_S: Final = 1.0
 
 def find_busy(permits: Permits) -> list[Message]:
     """The jobs that nodes have, or may have: each with its node; also those whose sessions have not come back."""
-    return [
-        {"job": job, "node": node.name}
-        for node in permits.nodes.values()
-        for job in dict.fromkeys(
-            [
-                *(permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")),
-                *(node.ticked if node.lives else ()),
-            ]
-        )
-    ]
+    busy: list[Message] = []
+    for node in permits.nodes.values():
+        wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
+        jobs = dict.fromkeys([*wanted, *(node.held if node.lives else ())])
+        busy += [{"job": job, "node": node.name} for job in jobs]
+    return busy
 
 
 def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:
@@ -432,7 +386,6 @@ def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:
 
     With `force` their jobs end.  To ask again changes nothing more.
     """
-    permits.advance(now)
     busy = find_busy(permits)
     begun = any(node.leaves_by is not None for node in permits.nodes.values())
     if not (busy and not force and not begun):

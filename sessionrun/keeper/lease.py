@@ -2,7 +2,7 @@
 
 The keeper starts jobs under the lease alone.  When its time is nearly up it ends them with TERM, at its end with
 KILL.  It may be stopped, or gone and not back: then its root kills what still runs half a second later, and after
-that the bridge in the cluster's worker.  What the keeper finds killed when the lease is over, one of these has.
+that what guards the node.  What the keeper finds killed when the lease is over, one of these has.
 
 Times are nanoseconds of CLOCK_BOOTTIME, which also counts while the machine sleeps.  The keeper has the lease and
 writes it to a file, for the others.  A lease of another boot is over, and so are its processes.  Part of the
@@ -157,7 +157,7 @@ class Leased:
         return time.monotonic() + (KEEPER_AGAIN_S if due_ns <= now_ns else (due_ns - now_ns) / 1e9)
 
 
-# --- root and bridge ---
+# --- root, and what guards the node ---
 
 
 class Watcher:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +82,8 @@ def use_mirror(
                 held.enter_context(hold_mirror(upstream))
         elif require_cache:
             _leave_note(note, start)
-        os.utime(mirror / MARKER)
+        with suppress(OSError):  # of a cache that may only be read
+            os.utime(mirror / MARKER)  # its last use, for `clean --cache`
         yield start
 
 

@@ -152,18 +152,17 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["dask_worker", "dask_scheduler"])
+@pytest.mark.parametrize("what", ["link", "dask_scheduler"])
 def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_happens(
     sessionrun: Command, what: str
 ) -> None:
     with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=600,grace=0.5,margin=4") as cluster:
         session_id = start(cluster, cluster.command.waiting("a"))
         eventually(lambda: cluster.command.is_up(session_id, "a"))
-        (process,), loop = cluster.find(what), cluster.programs["n0" if what == "dask_worker" else "head"]
+        (process,) = cluster.find_chain("n0", what) if what == "link" else cluster.find(what)
         seen = eventually(lambda: sessionrun.status(session_id)["tasks"][0]["node"])
-        node = seen if what == "dask_worker" else None
-        for one in (loop, process):
-            one.send_signal(signal.SIGSTOP)
+        node = seen if what == "link" else None
+        process.send_signal(signal.SIGSTOP)
         eventually(lambda: [one["node"] for one in sessionrun.status(session_id)["no_contact"]] == [node])
         said = f"No contact with {'the cluster' if node is None else f'node {node}'}"
         for words in (("status", session_id), ("list",), ("explain", session_id)):
@@ -174,8 +173,7 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
         cancelled = sessionrun("cancel", session_id, "--now", "--timeout", "1")
         assert cancelled.returncode == 124 and said in cancelled.stderr
         assert "a: the order to stop waits for contact; without contact the node itself ends" in cancelled.stderr
-        for one in (process, loop):
-            one.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
         view = sessionrun.wait(session_id)
         assert (view["tasks"][0]["outcome"], view["no_contact"]) == ("cancelled", [])
 
@@ -269,7 +267,8 @@ def test_what_has_no_certificate_of_the_cluster_is_kept_out(sessionrun: Command,
         assert is_answered(host, cluster.port, sessionrun.cwd / "certs")
         logs = "".join((sessionrun.cwd / f"{name}.log").read_text() for name in cluster.programs)
         pages = [int(port) for port in re.findall(r"dashboard at: +\S+:(\d+)", logs)]
-        assert len(pages) == 2
+        assert len(pages) == 1
+        assert not any(map(listens_at, processes_of(str(cluster.nodes_dir / "n0"))))
         for place, port in {one for process in cluster.find("dask") for one in listens_at(process)}:
             if port not in pages:
                 assert not any(is_answered(place, port, certs) for certs in (None, sessionrun.cwd / "others"))
@@ -414,11 +413,11 @@ def test_the_programs_of_a_killed_head_and_a_killed_node_go_and_the_jobs_go_on(s
     with real_cluster(sessionrun, nodes=1) as cluster:
         session_id = start(cluster, cluster.command.waiting("a", "b"))
         eventually(lambda: cluster.command.is_up(session_id, "a", "b"))
-        left = [*cluster.find("dask_scheduler"), *cluster.find("dask_worker")]
+        left = cluster.find("dask")
         for program in cluster.programs.values():
             program.kill()
             program.wait()
-        assert len(left) == 2
+        assert len(left) == 1
         eventually(lambda: all(map(is_gone, left)))
         cluster.command.let_go("a")
         cluster.start_head()
@@ -530,7 +529,7 @@ def test_a_session_registers_what_the_cluster_lacks_also_after_a_new_start(own: 
     own.command.let_go("a")
     (task,) = command.wait(session_id)["tasks"]
     assert (task["outcome"], task["attempt"]) == ("succeeded", 1) and "-w0@" in task["node"]
-    own.start_worker("w1")  # a later worker gets the bridge by itself
+    own.start_worker("w1")  # a later worker gets the guard by itself
     own.wait_for_nodes(2)
 
 

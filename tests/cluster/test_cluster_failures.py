@@ -121,6 +121,14 @@ def stop(*what: str) -> Callable[[Run, str], Undo]:
     return begin
 
 
+def kill_guard(run: Run, machine: str) -> Undo:
+    """kill -9 of `cluster node`, which systemd would start again."""
+    run.machines.programs[machine].kill()
+    run.machines.programs[machine].wait()
+    run.machines.start_node(machine)
+    return nothing
+
+
 def find(run: Run, what: tuple[str, ...], machine: str) -> list[psutil.Process]:
     """These processes, once all of them are there."""
     found: list[psutil.Process] = []
@@ -224,7 +232,7 @@ def harmless(failure: Failure, **about: Any) -> Row:
 
 ROWS = {
     "none": harmless(Failure(kill()), faults=0),
-    "kill worker": harmless(Failure(kill("worker"))),
+    "kill guard": harmless(Failure(kill_guard)),
     "kill keeper": harmless(Failure(kill("keeper"))),
     "kill root": harmless(Failure(kill("root"))),
     "kill root and keeper": harmless(Failure(kill("root", "keeper")), losing=(UNSEEN,)),
@@ -237,7 +245,7 @@ ROWS = {
     "cut beyond the lease": Row((Failure(cut, lasts=LONG),)),
     "one-way loss": Row((Failure(lose_one_way, lasts=LONG),)),
     "cut of the head": Row((Failure(cut, HEAD, LONG),)),
-    "stop worker": Row((Failure(stop("worker"), lasts=LONG),)),
+    "stop link": Row((Failure(stop("link"), lasts=LONG),)),
     "stop keeper": Row((Failure(stop("keeper"), lasts=LONG),)),
     "stop root and keeper": Row((Failure(stop("root", "keeper"), lasts=LONG),)),
     "stop scheduler": Row((Failure(stop("scheduler"), HEAD, LONG),)),
@@ -299,7 +307,7 @@ def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
     timers = f"tick=0.5,lease={row.lease_s},grace=0.5,margin={MARGIN_S}"
     with three_machines(place, timers) as machines:
         logs = [place / f"{name}.log" for name in ("a", "b")]
-        eventually(lambda: all("Registered to" in log.read_text() for log in logs))
+        eventually(lambda: all(f"serves {machines.address}" in log.read_text() for log in logs))
         words = ("-q", "--agent", "shell", "--max-parallel", str(AT_ONCE), "--cluster", machines.address)
         session_id = machines.call(*words, str(place / "plan.json"), cwd=repository).strip()
         run = Run(machines, record, repository, session_id, choose.choice((True, False)))
@@ -474,11 +482,14 @@ class Machines:
                 stderr=log,
             )
 
+    def start_node(self, machine: str) -> None:
+        self.start(machine, machine, "node", self.address, "--name", machine, "--slots", "4")
+
     def find(self, what: str, machine: str) -> list[psutil.Process]:
-        """One kind of process of a machine: `worker`, `scheduler`, or as `pick` of its node's."""
+        """One kind of process of a machine: `scheduler`, or as `pick` of its node's."""
         own = self.lan.processes(machine)
-        if what in ("worker", "scheduler"):
-            return [one for one in own if f"dask_{what}" in words_of(one)]
+        if what == "scheduler":
+            return [one for one in own if "dask_scheduler" in words_of(one)]
         return pick([one for one in own if f"/nodes/{machine}/node-" in words_of(one)], what)
 
     def close(self) -> None:
@@ -502,7 +513,7 @@ def three_machines(place: Path, timers: str) -> Iterator[Machines]:
             shutil.copytree(place / "head" / "certs", place / machine / "certs")
         made.start("scheduler", "head", "head", "--host", lan.addresses["head"])
         for machine in ("a", "b"):
-            made.start(machine, machine, "node", made.address, "--name", machine, "--slots", "4")
+            made.start_node(machine)
         yield made
     finally:
         made.close()

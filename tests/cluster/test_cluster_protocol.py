@@ -202,6 +202,7 @@ class Cluster:
     def do_wait(self, *parts: str) -> None:
         """So many seconds, in all."""
         self.now = round(self.now + sum(TIMES[part] if part in TIMES else float(part) for part in parts), 3)
+        self.permits.advance(self.now)
 
     def do_news(self) -> list[str]:
         return ["yes" if self.permits.node_has_news("a") else "no"]
@@ -479,22 +480,16 @@ def test_an_older_file_in_a_shared_folder_counts_for_nothing(home: Home, old: by
     assert len(ends) == 1 and home.read(SHARED) == new
 
 
-def test_what_a_supervisor_forgot_of_a_shared_file_comes_again(home: Home) -> None:
-    home.take(chunk(SHARED, 0, b"half "))
+@pytest.mark.parametrize("name", NAMES)
+def test_another_supervisor_has_all_of_a_file_sent_again(home: Home, name: str) -> None:
+    """A power failure may have taken a part."""
+    path = NAMES[name]
+    home.take(chunk(path, 0, b"half "))
+    os.truncate(home.session.path / path, 3)
     home.begin()
-    assert home.take(shared=9) == [] and home.wrote == {SHARED: 0}
-    assert home.take(chunk(SHARED, 0, b"half ")) == []
-    assert len(home.take(chunk(SHARED, 5, b"done"))) == 1 and home.read(SHARED) == b"half done"
-
-
-def test_what_a_power_failure_took_comes_again(home: Home) -> None:
-    home.take(chunk(OWN, 0, b"all of it"))
-    assert home.wrote == {OWN: 9}
-    os.truncate(home.session.path / OWN, 3)
-    home.begin()
-    assert home.take(own=9) == []
-    assert home.wrote == {OWN: 3}, "less than the node was told"
-    assert len(home.take(chunk(OWN, 3, b" of it"))) == 1 and home.read(OWN) == b"all of it"
+    assert home.take(**{name: 9}) == [] and home.wrote == {path: 0}
+    assert home.take(chunk(path, 0, b"half ")) == []
+    assert len(home.take(chunk(path, 5, b"done"))) == 1 and home.read(path) == b"half done"
 
 
 @pytest.mark.parametrize("way", ["folder", "link", "file for a folder", "too long"])

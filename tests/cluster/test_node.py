@@ -24,6 +24,7 @@ from sessionrun.cluster.ends import Timers
 from sessionrun.cluster.messages import KILL, SESSION_TOKEN, key_of
 from sessionrun.cluster.node_directory import load_site, open_node
 from sessionrun.cluster.node_jobs import JobFolders
+from sessionrun.model.asked import Cluster
 from sessionrun.session.executor import Exit
 from sessionrun.store import processes
 
@@ -97,9 +98,7 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     node.pump(lambda: job in node.ends)
     node.ends.clear()
     node.find("link").kill()
-    again = type(node.permits)("e2", 0.0, node.permits.timers)  # a scheduler that knows nothing
-    node.permits = again
-    node.disconnect()
+    node.restart_scheduler("e2", node.permits.timers)
     node._call()
     node._call()
     node.drops = True
@@ -136,10 +135,10 @@ def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderT
 
 
 def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = open_node(own_place, "n", 1)
-    assert open_node(own_place, "n", 2).boots == first.boots == 1
+    first = open_node(own_place, "n", 1, Cluster("tls://a:1"))
+    assert open_node(own_place, "n", 2, Cluster("tls://b:1")).boots == first.boots == 1
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
-    again = open_node(own_place, "n", 1)
+    again = open_node(own_place, "n", 1, Cluster("tls://b:1"))
     assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
 
 
@@ -248,8 +247,7 @@ def test_a_node_whose_slots_are_all_in_use_hears_of_a_stop_and_started_again_has
     node = begin(nodes, own_place, slots=1)
     job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(job) == b"up\n")
-    open_node(own_place / "nodes", "n", 2)
-    node.disconnect()
+    open_node(own_place / "nodes", "n", 2, node.cluster)
     node.pump(lambda: node.permits.nodes[node.site.node_id].slots == 2)
     other = node.submit("u", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(other) == b"up\n")

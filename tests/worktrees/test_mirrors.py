@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from unittest.mock import Mock
 
 import pytest
 from calls import each_call, needs_calls, run_program
@@ -207,12 +210,15 @@ def test_a_commit_that_is_missing_is_told_from_a_repository_without_any(place: P
         pass
 
 
-def test_require_cache_fetches_nothing(place: Place) -> None:
+def test_require_cache_fetches_nothing_and_needs_no_cache_that_can_be_written(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RepositoryFailed, match=r"is not in the cache, .* sessionrun precache"):
         place.use(require_cache=True)
     first = place.use().commit
     second = place.commit()
     place.top.rename(place.root / "gone")
+    monkeypatch.setattr(os, "utime", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
     assert place.use(note="b", require_cache=True).commit == first
     for ref in ("other", second):
         with pytest.raises(RepositoryFailed, match=rf"has no {ref} in the cache, .* sessionrun precache"):

@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import click
-
 from sessionrun.cli.facts import (
     fact_lines,
     indented,
@@ -15,8 +13,8 @@ from sessionrun.cli.facts import (
     tell_landing,
     word_lines,
 )
-from sessionrun.cli.options import flag
-from sessionrun.cli.render import escape_line, local_time, print_json
+from sessionrun.cli.options import Answer, flag
+from sessionrun.cli.render import escape_line, local_time
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import IDS_WIDTH, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
@@ -57,7 +55,7 @@ _SHOWN: Final = 200
 
 @session_verb("explain")
 @flag("--files", "With TASK: also name the files with what it printed.")
-def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> None:
+def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> Answer:
     """Say why tasks of session ID do not run, or what became of them.
 
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
@@ -67,12 +65,11 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
 
     view, explanation = explain(session, tasks)
     if as_json:
-        print_json(explanation)
-    elif tasks:
-        click.echo("\n".join(story_lines(session, view, explanation, files=files)))
-    else:
-        head = head_lines(view, time.time())
-        click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(view, explanation)]))
+        return Answer(explanation)
+    if tasks:
+        return Answer(None, story_lines(session, view, explanation, files=files))
+    head = head_lines(view, time.time())
+    return Answer(None, [*head, *_tell_session(explanation), *_list_tasks(view, explanation)])
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:

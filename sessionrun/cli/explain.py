@@ -247,23 +247,7 @@ def _tell_unusual(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterato
         yield f"signal {job['signal']}"
     if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
         yield _word_reason(job["reason"])
-    if job["node"] is not None:  # the ledger of its node is there
+    if job["node"] is not None:
         yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
     elif job["verdict"] in (None, "lost", "interrupted", "void"):
-        yield _tell_ledger(job["ledger"])
-
-
-def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
-    """What is known of a process whose end was not recorded as usual."""
-    if ledger is None:
-        return "the ledger has no claim of it: it never ran"
-    if not ledger["tried"]:
-        return "claimed, but its start was never tried: it never ran"
-    if ledger["errno"] is not None:
-        return f"could not be started (errno {ledger['errno']})"
-    if ledger["pid"] is None:
-        return "its start was tried, and no process of it was recorded"
-    if ledger["wait_status"] is not None:
-        return f"process {ledger['pid']}, wait status {ledger['wait_status']}"
-    words = {True: "still alive", False: "gone", None: "cannot be seen from here"}
-    return f"process {ledger['pid']}, no exit recorded, {words[ledger['alive']]}"
+        yield job["ledger"]

@@ -37,7 +37,7 @@ from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
-from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
+from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text
 from sessionrun.client.reading.telling import (
     LEAST_BYTES,
     Failure,
@@ -226,10 +226,6 @@ def make_record(
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The object of ``results --json``: `head`, and the tasks, each with all that it printed."""
-
-    def read(name: str) -> str:
-        return "".join(decode(iterate_tail(session.path / name, tail)))
-
     summary = find_summary(session, view, tell)
     return {
         **head,
@@ -238,8 +234,8 @@ def make_record(
             {
                 **task,
                 "hidden_tests": count_hidden(session, task),
-                "text": read(task["output"]),
-                "stderr_text": read(task["stderr"]),
+                "text": read_text(session.path / task["output"], tail),
+                "stderr_text": read_text(session.path / task["stderr"], tail),
             }
             for task in add_tellings(session, tasks)
         ],

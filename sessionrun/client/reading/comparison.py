@@ -73,12 +73,17 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
     """How many more runs of a task the first group solves than this one, on the tasks of both."""
+    ahead, runs = _compare_by_task(first, group)
+    found = estimate_difference(ahead, runs / (2 * len(ahead))) if ahead else None
+    return found and {"tasks": len(ahead), **{key: round(value, 6) for key, value in found._asdict().items()}}
+
+
+def _compare_by_task(first: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[list[float], int]:
+    """Of each task of both, how much larger the share is that the first one solves; and the runs of both."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
     common = [task for task in ours if task in theirs]
-    by_task = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
-    runs = sum(ours[task][1] + theirs[task][1] for task in common)
-    found = estimate_difference(by_task, runs / (2 * len(common))) if common else None
-    return found and {"tasks": len(common), **{key: round(value, 6) for key, value in found._asdict().items()}}
+    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    return ahead, sum(ours[task][1] + theirs[task][1] for task in common)
 
 
 def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -143,9 +148,7 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
 
 def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
     """On how many tasks of both the first group solves more than the other one, as much, and less."""
-    ours, theirs = _share_tasks(first), _share_tasks(group)
-    common = [task for task in ours if task in theirs]
-    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    ahead, _ = _compare_by_task(first, group)
     return {"won": sum(one > 0 for one in ahead), "even": ahead.count(0), "lost": sum(one < 0 for one in ahead)}
 
 

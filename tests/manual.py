@@ -28,7 +28,8 @@ RENEW: Final = "python -m tests.manual"
 BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
 END: Final = '.\\" End of options'
 FILES_PAGE: Final = PAGE.with_name("sessionrun-files.5")
-SHOWN: Final = PAGE.parent.parent / "sessionrun" / "model" / "shown.py"
+MODEL: Final = PAGE.parent.parent / "sessionrun" / "model"
+SHOWN: Final = ("checks.py", "places.py", "shown.py")
 KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
@@ -137,9 +138,8 @@ class Key(NamedTuple):
 
 def load_records() -> dict[str, list[Key]]:
     """The keys of all records of `SHOWN`, each under the class that names it."""
-    classes = [
-        node for node in ast.parse(SHOWN.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
-    ]
+    nodes = (node for name in SHOWN for node in ast.parse((MODEL / name).read_text(encoding="utf-8")).body)
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     return {node.name: list(_iterate_keys(node.body)) for node in classes}
 
 
@@ -190,9 +190,10 @@ def name_type(node: ast.expr, records: dict[str, list[Key]]) -> str:
         kind = name_type(node.left, records)
         return f"{kind.replace(' or', ',')}{', or' if kind.startswith('list') else ' or'} null"
     if isinstance(node, ast.Subscript):
-        outer, inner = ast.unparse(node.value), name_type(node.slice, records)
+        inner = name_type(node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice, records)
+        outer = ast.unparse(node.value)
         lists = f"list of {inner.replace('object', 'objects')}"
-        return "text" if outer == "Literal" else lists if outer in ("list", "Sequence") else "object"
+        return "text" if outer == "Literal" else lists if outer in ("list", "tuple", "Sequence") else "object"
     name = ast.unparse(node)
     return "object" if name in records else _WORDS.get(name, "text")
 

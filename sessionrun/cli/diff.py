@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import flag
-from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
+from sessionrun.cli.options import Answer, flag
+from sessionrun.cli.render import escape, escape_line, write_bytes
 from sessionrun.cli.selecting import session_verb
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
@@ -18,7 +18,7 @@ from sessionrun.worktrees.diff import describe_changes, find_changed, read_chang
 
 @session_verb("diff", headed=False)
 @flag("--stat", "Only which files changed, and how much.")
-def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json: bool) -> None:
+def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json: bool) -> Answer:
     """Show what session ID's tasks changed in their worktrees.
 
     Of a task whose work is on a branch, the patch that `git apply` takes; of one that runs, its worktree as it
@@ -27,12 +27,13 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json:
     chosen = find_changed(session, tasks)
     if as_json:
         changes = [describe_changes(session, task) for task in chosen]
-        print_json({"session_id": session.session_id, "tasks": changes})
-    elif sys.stdout.isatty():
+        return Answer({"session_id": session.session_id, "tasks": changes})
+    if sys.stdout.isatty():
         click.echo_via_pager(escape(text) for text in decode(_chunks(session, chosen, stat=stat)))
     else:
         for chunk in _chunks(session, chosen, stat=stat):
             write_bytes(chunk)
+    return Answer(None)
 
 
 def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[bytes]:

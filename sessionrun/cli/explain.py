@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import click
-
 from sessionrun.cli.facts import (
     fact_lines,
     indented,
@@ -15,8 +13,8 @@ from sessionrun.cli.facts import (
     tell_landing,
     word_lines,
 )
-from sessionrun.cli.options import flag
-from sessionrun.cli.render import escape_line, local_time, print_json
+from sessionrun.cli.options import Answer, flag
+from sessionrun.cli.render import escape_line, local_time
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import IDS_WIDTH, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
@@ -57,7 +55,7 @@ _SHOWN: Final = 200
 
 @session_verb("explain")
 @flag("--files", "With TASK: also name the files with what it printed.")
-def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> None:
+def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> Answer:
     """Say why tasks of session ID do not run, or what became of them.
 
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
@@ -67,12 +65,11 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
 
     view, explanation = explain(session, tasks)
     if as_json:
-        print_json(explanation)
-    elif tasks:
-        click.echo("\n".join(story_lines(session, view, explanation, files=files)))
-    else:
-        head = head_lines(view, time.time())
-        click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(view, explanation)]))
+        return Answer(explanation)
+    if tasks:
+        return Answer(None, story_lines(session, view, explanation, files=files))
+    head = head_lines(view, time.time())
+    return Answer(None, [*head, *_tell_session(explanation), *_list_tasks(view, explanation)])
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
@@ -250,23 +247,7 @@ def _tell_unusual(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterato
         yield f"signal {job['signal']}"
     if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
         yield _word_reason(job["reason"])
-    if job["node"] is not None:  # the ledger of its node is there
+    if job["node"] is not None:
         yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
     elif job["verdict"] in (None, "lost", "interrupted", "void"):
-        yield _tell_ledger(job["ledger"])
-
-
-def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
-    """What is known of a process whose end was not recorded as usual."""
-    if ledger is None:
-        return "the ledger has no claim of it: it never ran"
-    if not ledger["tried"]:
-        return "claimed, but its start was never tried: it never ran"
-    if ledger["errno"] is not None:
-        return f"could not be started (errno {ledger['errno']})"
-    if ledger["pid"] is None:
-        return "its start was tried, and no process of it was recorded"
-    if ledger["wait_status"] is not None:
-        return f"process {ledger['pid']}, wait status {ledger['wait_status']}"
-    words = {True: "still alive", False: "gone", None: "cannot be seen from here"}
-    return f"process {ledger['pid']}, no exit recorded, {words[ledger['alive']]}"
+        yield job["ledger"]

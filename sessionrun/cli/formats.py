@@ -14,7 +14,7 @@ from xml.sax import saxutils
 
 from sessionrun.cli.facts import section_lines
 from sessionrun.cli.render import encode, escape, escape_line, versioned, write_bytes
-from sessionrun.client.reading.outputs import iterate_tail
+from sessionrun.client.reading.outputs import read_text
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.wording import tell_reason, tell_word
 from sessionrun.model.words import tell_counts
@@ -35,8 +35,7 @@ def print_format(
     """Print the tasks in one of `FORMATS`; of each answer the last `tail` lines, or all."""
 
     def read(task: Task, key: str) -> str:
-        path = session.path / task[key]
-        return b"".join(iterate_tail(path, tail)).decode("utf-8", "backslashreplace")
+        return read_text(session.path / task[key], tail)
 
     clean = escape if sys.stdout.isatty() else str
     for piece in FORMATS[name](view, tasks, read):

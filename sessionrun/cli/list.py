@@ -23,7 +23,7 @@ from sessionrun.cli.render import (
     wrap_line,
 )
 from sessionrun.cli.selecting import selector_options
-from sessionrun.client.reading.selection import Wanted, arrange, find_depths, find_sessions, find_views
+from sessionrun.client.reading.selection import Wanted, arrange, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import SHORT_ID, clip, columns, fit_counts, name_session, tell_span, took_s
@@ -58,14 +58,15 @@ def command(
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:
         views = find_views(results_dir, wanted, everywhere=everywhere)
-    views = arrange(views[:limit])
+    arranged = arrange(views[:limit])
+    views = [view for _, view in arranged]
     record = {**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]}
     if is_seed_block():
         return Answer(record, _seed_totals(views) if totals else _seed_table(views))
     if not views and not totals:
         lines = ["No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."]
     else:
-        lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
+        lines = session_rows(arranged, time.time(), terminal_width(), everywhere=everywhere) if views else []
         if any(view["no_contact"] for view in views):
             from sessionrun.cli.standing import contact_lines
 
@@ -76,15 +77,15 @@ def command(
 
 
 def session_rows(
-    views: Sequence[dict[str, Any]], now: float, width: int, *, everywhere: bool = False
+    arranged: Sequence[tuple[int, View]], now: float, width: int, *, everywhere: bool = False
 ) -> list[str]:
     """The head of the table, and for each session its state, its name, how long it took and what came out."""
-    depths = find_depths(views)
+    views = [view for _, view in arranged]
     rows = [["STATE", "SESSION", "TOOK", *["DIRECTORY"] * everywhere, ""]] + [
         [_tell_state(view), "  " * depth + name, tell_span(took_s(view, now))]
         + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
         + [""]
-        for view, depth, name in zip(views, depths, name_all(views), strict=True)
+        for (depth, view), name in zip(arranged, name_all(views), strict=True)
     ]
     room = max(LEAST_COUNTS, width - max(map(columns, lay_out(rows, {2}))) - 2)
     outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]

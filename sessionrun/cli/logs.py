@@ -10,7 +10,7 @@ from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Count, flag, valued
+from sessionrun.cli.options import Answer, Count, flag, valued
 from sessionrun.cli.render import encode, escape, versioned, warn
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
@@ -48,7 +48,7 @@ def command(
     step: str | None,
     round_number: int | None,
     as_json: bool,
-) -> None:
+) -> Answer:
     """Print the output of session ID's tasks, each line with its task when there are several.
 
     With --json, one object per line: `id` of the task, `stream` (stdout or stderr) and `text`.
@@ -85,6 +85,7 @@ def command(
         warn(f"{_NOTHING[step or '']} of {'these tasks' if len(chosen) > 1 else 'this task'}")
     if follow and running:
         raise SessionGone(gone_words(view))
+    return Answer(None)
 
 
 def _choose_tags(*, tagged: bool) -> Callable[[Line], bytes]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from sessionrun.cli.facts import section_lines
-from sessionrun.cli.options import Count, Duration, ShellCommand, flag, valued
-from sessionrun.cli.render import escape, escape_line, print_json
+from sessionrun.cli.options import Answer, Count, Duration, ShellCommand, flag, valued
+from sessionrun.cli.render import escape, escape_line
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.reading.telling import read_section
@@ -69,7 +70,7 @@ def command(
     no_trailers: bool,
     as_json: bool,
     **asked: Any,
-) -> int:
+) -> Answer:
     """Land the work of session ID's tasks on a branch, each task as a merge.
 
     Only tasks that succeeded land, and a task only after those that it needs.  A task whose work conflicts, or
@@ -80,11 +81,7 @@ def command(
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
     wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
     record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
-    if as_json:
-        print_json(record)
-    else:
-        _print(record)
-    return _choose_code(record, named=bool(tasks))
+    return Answer(record, _tell(record), _choose_code(record, named=bool(tasks)), _tell_aside(record))
 
 
 def _choose_code(record: dict[str, Any], *, named: bool) -> int:
@@ -99,25 +96,27 @@ def _choose_code(record: dict[str, Any], *, named: bool) -> int:
     return EXIT_FAILED if missed or ends & {"bounced", "waiting"} else 0
 
 
-def _print(record: dict[str, Any]) -> None:
+def _tell(record: dict[str, Any]) -> Iterator[str]:
     for task in record["tasks"]:
         line = f"{task['id']}: {_word_status(task)}"
         line += f" {task['commit'][:12]}" if task["commit"] else ""
         line += f": {task['reason']}" if task["reason"] else ""
-        click.echo(escape_line(line))
+        yield escape_line(line)
         if task["output"]:
             section = read_section("gate", [Path(task["output"])])
-            words = section_lines(*section, "    ") if section else []
-            click.echo("\n".join([*words, f"    see {escape_line(task['output'])}"]))
-    for remark in record["remarks"]:
-        click.echo(escape_line(remark), err=True)
-    if record["hold"] is not None:
-        click.echo(escape_line(f"held: {record['hold']['reason']}"), err=True)
-        if record["hold"]["mend"]:
-            click.echo(escape(f"mend: {record['hold']['mend']}"), err=True)
+            yield from section_lines(*section, "    ") if section else ()
+            yield f"    see {escape_line(task['output'])}"
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
     gates = f", gates ran {record['gate_runs']} times" if record["gate_runs"] else ""
-    click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{gates}")
+    yield f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{gates}"
+
+
+def _tell_aside(record: dict[str, Any]) -> Iterator[str]:
+    yield from map(escape_line, record["remarks"])
+    if record["hold"] is not None:
+        yield escape_line(f"held: {record['hold']['reason']}")
+        if record["hold"]["mend"]:
+            yield escape(f"mend: {record['hold']['mend']}")
 
 
 def _word_status(task: dict[str, Any]) -> str:

@@ -155,13 +155,6 @@ def encode(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
-def print_stored(stored: memoryview, added: bytes) -> None:
-    """Print an object as a session keeps it, in the version of this output: the first key is `schema_version`."""
-    write_bytes(b'{"schema_version":%d' % OUTPUT_VERSION)
-    write_bytes(stored[bytes(stored[:64]).index(b",") :])
-    write_bytes(added)
-
-
 def write_bytes(content: bytes | memoryview) -> None:
     """Write bytes to standard output, behind what was printed as text."""
     sys.stdout.flush()

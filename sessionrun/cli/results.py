@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from sessionrun.cli.facts import (
     title_lines,
     word_lines,
 )
-from sessionrun.cli.options import Count, flag, valued
+from sessionrun.cli.options import Answer, Count, flag, valued
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
@@ -37,7 +37,7 @@ from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
-from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
+from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text
 from sessionrun.client.reading.telling import (
     LEAST_BYTES,
     Failure,
@@ -87,7 +87,7 @@ def command(
     max_tokens: int | None,
     form: str,
     as_json: bool,
-) -> None:
+) -> Answer:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
     Where standard output is not a terminal, outputs are printed byte for byte.
@@ -111,34 +111,29 @@ def command(
         chosen = [task for task in chosen if has_failed(task)]
     bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
-        click.echo("\n".join(digest_lines(session, view, chosen, bound)))
-    elif max_bytes is not None or max_tokens is not None:
-        write_bytes(make_digest_json(session, view, chosen, bound or 0))
-    elif raw:
+        return Answer(None, digest_lines(session, view, chosen, bound))
+    if limits:
+        return Answer(make_digest(session, view, chosen, min(limits)))
+    if as_json:
+        head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
+        return Answer(make_record(session, head, view, chosen, tail=tail))
+    if raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
-    elif form not in ("text", "json"):
+    elif form != "text":
         from sessionrun.cli.formats import print_format
 
         print_format(form, session, view, add_tellings(session, chosen), tail=tail)
-    elif as_json:
-        head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-        summary = find_summary(session, view)
-        head |= {"summary": summary} if summary else {}
-        print_results_json(session, head, chosen, tail=tail)
     elif is_seed_block():
         _print_seed_block(session, view, chosen, tail)
     else:
         print_results(session, view, chosen, tail=tail)
+    return Answer(None)
 
 
-def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
-    """The digest as one JSON object of at most `most` bytes, with a newline."""
-
-    def spell(record: Mapping[str, Any]) -> bytes:
-        return encode(versioned(record)) + b"\n"
-
-    return spell(describe_digest(session, view, tasks, most, spell))
+def make_digest(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> dict[str, Any]:
+    """The digest, of at most `most` bytes as it is printed."""
+    return describe_digest(session, view, tasks, most, lambda record: encode(versioned(record)) + b"\n")
 
 
 def find_summary(
@@ -221,29 +216,30 @@ def _print_seed_block(
             click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
 
 
-def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The tasks, each with `telling` and `hidden_tests`, read when it is shown."""
-    for task in tasks:
-        (worded,) = add_tellings(session, [task])
-        yield {**worded, "hidden_tests": count_hidden(session, task)}
-
-
-def print_results_json(
-    session: SessionDir, head: Mapping[str, Any], tasks: Sequence[dict[str, Any]], *, tail: int | None
-) -> None:
-    """Print one JSON object: `head`, and `tasks`, each with its `text` and `stderr_text`, streamed."""
-    import orjson
-
-    write_bytes(encode(versioned(head))[:-1] + b',"tasks":[')
-    for place, task in enumerate(_add_words(session, tasks)):
-        write_bytes((b"," if place else b"") + encode(task)[:-1])
-        for key, file in (("text", task["output"]), ("stderr_text", task["stderr"])):
-            write_bytes(b',"%b":"' % key.encode())
-            for text in decode(iterate_tail(session.path / file, tail)):
-                write_bytes(orjson.dumps(text)[1:-1])
-            write_bytes(b'"')
-        write_bytes(b"}")
-    write_bytes(b"]}\n")
+def make_record(
+    session: SessionDir,
+    head: Mapping[str, Any],
+    view: Mapping[str, Any],
+    tasks: Sequence[dict[str, Any]],
+    *,
+    tail: int | None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The object of ``results --json``: `head`, and the tasks, each with all that it printed."""
+    summary = find_summary(session, view, tell)
+    return {
+        **head,
+        **({"summary": summary} if summary else {}),
+        "tasks": [
+            {
+                **task,
+                "hidden_tests": count_hidden(session, task),
+                "text": read_text(session.path / task["output"], tail),
+                "stderr_text": read_text(session.path / task["stderr"], tail),
+            }
+            for task in add_tellings(session, tasks)
+        ],
+    }
 
 
 def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> None:

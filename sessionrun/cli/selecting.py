@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from functools import wraps
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,35 +49,28 @@ words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 
 def session_verb(
     name: str, *lone: str, reads: bool = True, headed: bool = True, words: Decorator = words_argument
-) -> Callable[[Callable[..., Any]], click.Command]:
+) -> Callable[[Callable[..., Answer]], click.Command]:
     """A verb about one session and tasks of it, which does several sessions one by one.
 
     `lone` names its options that make sense for one session alone.  What a `headed` one prints begins with its
     session; else a line on standard error says which.  `reads` is that of `choose_sessions`.
     """
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
+    def decorate(function: Callable[..., Answer]) -> click.Command:
         @wraps(function)
         def run(words: tuple[str, ...], as_json: bool, results_dir: Path | None, **options: Any) -> int:
             chosen = choose_sessions(results_dir, words, reads=reads)
-            if not chosen.several:
-                return function(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
             context = click.get_current_context()
-            for param in context.command.params:
+            for param in context.command.params if chosen.several else ():
                 if param.name in lone and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
                     raise InputError(f"{name}: {param.opts[-1]} is about one session: name one")
 
             def act(session: SessionDir) -> Answer:
-                if not as_json:
-                    if not headed:
-                        click.echo(f"{session_head(load_summary_view(session))}:", err=True)
-                    elif session is not chosen.sessions[0]:
-                        click.echo()
-                    return Answer(None, (), function(session, (), as_json=False, **options) or 0)
-                with redirect_stdout(TextIOWrapper(BytesIO())) as page:
-                    code = function(session, (), as_json=True, **options) or 0
-                page.flush()
-                return Answer(json.loads(page.buffer.getvalue()), (), code)
+                if chosen.several and not (as_json or headed):
+                    click.echo(f"{session_head(load_summary_view(session))}:", err=True)
+                elif session is not chosen.sessions[0] and not as_json:
+                    click.echo()
+                return function(session, chosen.tasks, as_json=as_json, **options)
 
             return act_on_each(chosen, act, as_json=as_json)
 

@@ -154,7 +154,7 @@ def _money_lines(view: View) -> Iterator[str]:
 
 def tell_left(view: View, now: float) -> str:
     """How much time is left, by the tasks that have ended; empty: not known."""
-    from sessionrun.client.graph import estimate_left, is_overtaken
+    from sessionrun.client.graph import estimate_left
 
     tasks = view["tasks"]
     # while a task is held, the time that is left is not known
@@ -162,10 +162,7 @@ def tell_left(view: View, now: float) -> str:
         return ""
     elapsed = {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
     left = estimate_left(tasks, elapsed, view["max_parallel"])
-    if left is None:
-        return ""
-    guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
-    return f"about {tell_span(left)} left{guess}"
+    return "" if left is None else f"about {tell_span(left)} left"
 
 
 def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *, waits: bool) -> list[str]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, Fields, flag, valued
+from sessionrun.cli.options import Answer, Count, Fields, flag, valued
 from sessionrun.cli.render import (
     escape,
     escape_line,
     is_seed_block,
     local_time,
-    print_json,
-    print_stored,
     sign,
     table_lines,
     tell_value,
@@ -24,7 +23,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_view, read_view
+from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.words import AXES, BAD, is_matrix
 from sessionrun.store.session import SessionDir
@@ -50,7 +49,7 @@ def command(
     brief: bool,
     fields: tuple[str, ...] | None,
     as_json: bool,
-) -> None:
+) -> Answer:
     """Show where session ID stands: the newest if no ID is given.
 
     ID is a session's id, an unambiguous beginning of it, its name, or `last`; TASK a task's id or number.
@@ -61,33 +60,27 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
-    as_it_is = as_json and not (tasks or by or brief or fields or failed) and since is None
-    unparsed = read_view(session) if as_it_is else None
-    if unparsed is not None:
-        print_stored(*unparsed)
-        return
     view, chosen = _load(session, tasks, since)
     chosen = [task for task in chosen if task["word"] in BAD or not failed]
     if fields:
-        _print_fields(view, chosen, fields, as_json=as_json)
-    elif as_json:
-        print_json(_describe(session, view, chosen, by=by, brief=brief, since=since))
-    elif brief:
+        return _choose_fields(view, chosen, fields)
+    if as_json:
+        return Answer(_describe(session, view, chosen, by=by, brief=brief, since=since))
+    if brief:
         from sessionrun.cli.standing import brief_lines
 
-        click.echo("\n".join(brief_lines(view, chosen, time.time())))
-    elif is_seed_block():
-        click.echo("\n".join(_seed_lines(view, chosen)))
-    elif tasks and since is None and by is None:
+        return Answer(None, brief_lines(view, chosen, time.time()))
+    if is_seed_block():
+        return Answer(None, _seed_lines(view, chosen))
+    if tasks and since is None and by is None:
         from sessionrun.cli.explain import story_lines
         from sessionrun.client.explain import explain
 
-        click.echo("\n".join(story_lines(session, *explain(session, tasks))))
-    else:
-        every = show_all or failed or bool(tasks) or since is not None
-        cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]
-        by = by or ("model" if not every and is_matrix(chosen) else None)
-        click.echo("\n".join([*status_lines(session, view, chosen, every=every, by=by), *cursor_line]))
+        return Answer(None, story_lines(session, *explain(session, tasks)))
+    every = show_all or failed or bool(tasks) or since is not None
+    cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]
+    by = by or ("model" if not every and is_matrix(chosen) else None)
+    return Answer(None, [*status_lines(session, view, chosen, every=every, by=by), *cursor_line])
 
 
 def _load(
@@ -143,20 +136,15 @@ def status_lines(
     return [*head, *shown, *next_lines(session, view, tasks, verb="status")]
 
 
-def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
+def _choose_fields(view: View, tasks: Sequence[View], fields: Sequence[str]) -> Answer:
     from sessionrun.client.reading.terse import choose_fields
 
     record = choose_fields(view, tasks, fields)
-    if as_json:
-        print_json(record)
-        return
-    for key, value in record.items():
-        if key in fields:
-            click.echo(escape_line(f"{key}: {tell_value(value)}"))
+    lines = [escape_line(f"{key}: {tell_value(value)}") for key, value in record.items() if key in fields]
     columns = [key for key in fields if any(key in task for task in view["tasks"])]
-    if columns and tasks:
-        rows = [[tell_value(task.get(key)) for key in columns] for task in tasks]
-        click.echo("\n".join(table_lines([key.upper() for key in columns], rows)))
+    rows = [[tell_value(task.get(key)) for key in columns] for task in tasks]
+    table = table_lines([key.upper() for key in columns], rows) if columns and rows else ()
+    return Answer(record, chain(lines, table))
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

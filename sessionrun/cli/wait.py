@@ -17,7 +17,7 @@ import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.cli.options import Answer, Duration, SinceOrCursor, flag, valued, verb
-from sessionrun.cli.render import escape_line, hint, paint, telling, terminal_width, warn
+from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width, warn
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, act_on_each, label_option, state_option
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
@@ -223,14 +223,13 @@ def cancel_interrupted(session: SessionDir) -> int:
 
 
 def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
-    from sessionrun.cli.results import find_summary, print_results, print_results_json  # not while it is followed
+    from sessionrun.cli.results import find_summary, make_record, print_results  # not while it is followed
 
-    summary = find_summary(session, view, warn)
     if as_json:
-        head = {key: value for key, value in view.items() if key != "tasks"}
-        head |= {"summary": summary} if summary else {}
-        print_results_json(session, head, view["tasks"], tail=None)
-    elif quiet:
+        print_json(make_record(session, view, view, view["tasks"], tail=None, tell=warn))
+        return
+    summary = find_summary(session, view, warn)
+    if quiet:
         click.echo(session.session_id)
     else:
         print_results(session, view, view["tasks"], tail=None)

@@ -191,13 +191,11 @@ def _list_running(view: View) -> str:
 
 
 def _load_latest(session: SessionDir) -> View:
-    """The session's own view, from the logs if they are ahead: on a full disk status.json may be behind."""
-    view = load_view(session, merged=False)
+    """The session's own view, from the logs: on a full disk status.json may be behind."""
     try:
-        logged, _ = load_history(session, merged=False)
+        return load_history(session, merged=False)[0]
     except (SessionrunError, OSError):  # the request is done all the same
-        return view
-    return logged if logged["seq"] > view["seq"] else view
+        return load_view(session, merged=False)
 
 
 # --- what is asked ---

@@ -19,10 +19,10 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
-from sessionrun.session.history import describe_damage, fold_entries, project_status
+from sessionrun.session.history import describe_damage, describe_failure, fold_entries, project_status
 from sessionrun.store import processes
 from sessionrun.store.creation import has_records
-from sessionrun.store.logs import Ledger, LogContents, fold_ledger, read_log
+from sessionrun.store.logs import Ledger, LogContents, describe_rest, fold_ledger, read_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
 
@@ -174,6 +174,19 @@ class Evidence:
     def can_resume(self) -> bool:
         """Whether `resume` could go on with it: both logs are whole, and the journal's records fit each other."""
         return self.state is not None and self.damage is None
+
+    def tell_gone(self) -> tuple[str, str]:
+        """Why no process runs the session, which has not ended; and what helps."""
+        session_id = self.session.session_id
+        if not self.can_resume:
+            why = f"it cannot go on: {self.damage or 'its logs cannot be used'}"
+            return f"no process runs it, and {why}", describe_rest(session_id)
+        failure = describe_failure(self.session, self.ledger)
+        why = f": {failure}" if failure else ""
+        return (
+            f"it has not ended, and no process runs it{why}",
+            f"to go on with it: sessionrun resume {session_id}",
+        )
 
     @property
     def ended(self) -> bool:

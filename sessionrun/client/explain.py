@@ -299,12 +299,13 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
     start = run.begin.event if run.begin and isinstance(run.begin.event, JobStarted) else None
     end = run.end.event if run.end and isinstance(run.end.event, (JobFinished, JobLost)) else None
     finished = end if isinstance(end, JobFinished) else None
+    node = (start and start.node) or claim.node
     return {
         "key": claim.key.text(),
         "round": claim.key.round,
         "phase": claim.key.phase,
         "start": claim.key.start,
-        "node": (start and start.node) or claim.node,
+        "node": node,
         "pid": start and start.pid,
         "started_at": _format(run.begin),
         "ended_at": _format(run.end),
@@ -314,7 +315,7 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
         "reason": end and end.reason,
         "exit_code": finished and finished.exit_code,
         "signal": finished and finished.signal,
-        "ledger": _describe_record(ledger, claim.key),
+        "ledger": _tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
     }
 
 
@@ -326,17 +327,19 @@ def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
     return round(max(0.0, ended.mono - begun.mono), 3) if begun and ended else None
 
 
-def _describe_record(ledger: Ledger, key: JobKey) -> dict[str, Any] | None:
-    """What the session's ledger says of a job; None: it has no claim of it, so here it never ran."""
+def _tell_record(ledger: Ledger, key: JobKey) -> str:
+    """What the session's ledger says of a job."""
     job = ledger.jobs.get(key.text())
     if job is None:
-        return None
-    over = job.wait_status is not None or job.errno is not None or job.pid is None
-    return {
-        "tried": job.tried,
-        "pid": job.pid,
-        "wait_status": job.wait_status,
-        "errno": job.errno,
-        "lost": job.lost,
-        "alive": False if over else processes.lives(job.boot_id, job.pid_ns, job.pid, job.started),
-    }
+        return "the ledger has no claim of it: it never ran"
+    if not job.tried:
+        return "claimed, but its start was never tried: it never ran"
+    if job.errno is not None:
+        return f"could not be started (errno {job.errno})"
+    if job.pid is None:
+        return "its start was tried, and no process of it was recorded"
+    if job.wait_status is not None:
+        return f"process {job.pid}, wait status {job.wait_status}"
+    words = {True: "still alive", False: "gone", None: "cannot be seen from here"}
+    lives = processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
+    return f"process {job.pid}, no exit recorded, {words[lives]}"

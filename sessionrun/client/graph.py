@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 
 def walk(begin: Iterable[str], next_of: Callable[[str], Sequence[str]]) -> Iterator[str]:
@@ -31,15 +31,12 @@ def measure_depths(needs: Mapping[str, Collection[str]]) -> dict[str, int]:
     return depths
 
 
-OVERDUE_SHARE: Final = 0.25
-"""A task that runs longer than any before it is taken to need this share of its time so far again."""
-
-
 def estimate_left(
     tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float], slots: int | None = None
 ) -> float | None:
-    """How many seconds the tasks need that have not ended; None if none has ended or none runs.
+    """How many seconds the tasks need that have not ended; None where that cannot be known.
 
+    A task that runs takes what those took that ran longer than it has already; if none did, nothing is known.
     Tasks that wait come in waves, by how many before them wait, too, and take the mean of what others took.
 
     Args:
@@ -47,34 +44,14 @@ def estimate_left(
         slots: how many tasks may run at once; None: all.  If a task is kept waiting that needs no other one, there
             are only as many slots as tasks that run.
     """
-    known = _list_durations(tasks)
-    if not known or not elapsed:
+    known = [float(task["duration_s"]) for task in tasks if task["duration_s"] is not None and task["outcome"]]
+    left = [[took - seconds for took in known if took > seconds] for seconds in elapsed.values()]
+    if not left or not all(left):
         return None
-    mean: float = sum(known) / len(known)
-    known += [seconds * (1 + OVERDUE_SHARE) for seconds in elapsed.values() if seconds > mean]
-    mean = sum(known) / len(known)
     pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
     width = slots or len(tasks)
     if any(not any(need in pending or need in elapsed for need in needs) for needs in pending.values()):
         width = len(elapsed)
     waves = Counter(measure_depths(pending).values())
-    running = max(_left_of(seconds, known, mean) for seconds in elapsed.values())
-    return running + mean * sum(ceil(count / width) for count in waves.values())
-
-
-def is_overtaken(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float]) -> bool:
-    """Whether a task runs longer than any that has ended: then what is left is a guess."""
-    known = _list_durations(tasks)
-    return bool(known) and max(elapsed.values(), default=0.0) > max(known)
-
-
-def _list_durations(tasks: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [float(task["duration_s"]) for task in tasks if task["duration_s"] is not None and task["outcome"]]
-
-
-def _left_of(seconds: float, known: Sequence[float], mean: float) -> float:
-    """What a running task still needs: the mean, or the mean of those that took longer than it has already."""
-    if seconds <= mean:
-        return mean - seconds
-    longer = [one for one in known if one > seconds]
-    return sum(longer) / len(longer) - seconds if longer else seconds * OVERDUE_SHARE
+    running = max(sum(each) / len(each) for each in left)
+    return running + sum(known) / len(known) * sum(ceil(count / width) for count in waves.values())

@@ -42,16 +42,22 @@ NoteLevel = Literal["note", "alarm"]
 
 @frozen
 class Note:
-    """What the audit of a proof says of the work; it never changes an outcome.
-
-    `where` is a file, perhaps with a line; `certain`: it is so, whatever it means.
-    """
+    """One thing that the audit of a proof says of the work; it never changes an outcome."""
 
     rule: str
+    """- `runner_in_source`: The source names the test runner.
+    - `exit_in_source`: It ends the process.
+    - `equal_to_all`: An equality that is always true.
+    - `answer_of_test`: It returns what a test of the base expects for what that test asks.
+    - `chance_in_source`: It draws lots, so the check was done 8 times.
+    - `content_known_elsewhere`: A file is as another branch or worktree has it."""
     level: NoteLevel
+    """A `note`: few lines, or what the project did before."""
     where: str
+    """A file, perhaps with a line."""
     text: str
     certain: bool = False
+    """True: it is so, whatever it means."""
 
 
 @frozen

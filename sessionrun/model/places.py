@@ -70,15 +70,16 @@ class EnvironmentStep:
 
 @frozen
 class MadeEnvironment:
-    """The environment of a task: the digest of its inputs, whether it came from the cache, where it is.
-
-    `choice` is the way to install that was taken.
-    """
+    """How an environment was made."""
 
     digest: str
+    """Of what decides about it."""
     cached: bool
+    """Whether it was there already and was only copied."""
     path: PathText | None = None
+    """It goes with the worktree."""
     choice: str | None = None
+    """What was installed."""
     steps: tuple[EnvironmentStep, ...] = ()
 
 
@@ -166,10 +167,12 @@ class Handed:
 
 @frozen
 class Leftover:
-    """A process that a job left behind: its command, and how it ended."""
+    """A process that a job left behind."""
 
     command: str
+    """Its first 200 bytes; of one that the agent killed the name of its program alone."""
     how: str
+    """`stopped by us`, or `killed by the agent`."""
 
 
 STOPPED_BY_US: Final = "stopped by us"

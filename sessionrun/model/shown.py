@@ -14,7 +14,9 @@ from sessionrun.model.words import LandWord
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sessionrun.model.checks import Counts, Note
     from sessionrun.model.kinds import Count, FileName, PathText, Time
+    from sessionrun.model.places import Leftover, MadeEnvironment
     from sessionrun.model.spec import Outcome, ProofVerdict
     from sessionrun.model.usage import CostSource
     from sessionrun.model.words import Result, State, Word
@@ -133,16 +135,6 @@ class DiffStat(TypedDict):
     deletions: Count
 
 
-class Counts(TypedDict):
-    """How many tests came to what."""
-
-    passed: Count
-    failed: Count
-    errors: Count
-    skipped: Count
-    total: Count
-
-
 class Check(TypedDict):
     """What the checks of an attempt came to."""
 
@@ -159,55 +151,6 @@ class Check(TypedDict):
     """Its tests."""
     best_reason: str | None
     """Why it is the best, in words."""
-
-
-class Note(TypedDict):
-    """One thing that an audit says."""
-
-    rule: str
-    """- `runner_in_source`: The source names the test runner.
-    - `exit_in_source`: It ends the process.
-    - `equal_to_all`: An equality that is always true.
-    - `answer_of_test`: It returns what a test of the base expects for what that test asks.
-    - `chance_in_source`: It draws lots, so the check was done 8 times.
-    - `content_known_elsewhere`: A file is as another branch or worktree has it."""
-    level: Literal["note", "alarm"]
-    """A `note`: few lines, or what the project did before."""
-    where: PathText
-    """A file, perhaps with a line."""
-    text: str
-    certain: bool
-    """True: it is so, whatever it means."""
-
-
-class Leftover(TypedDict):
-    """A process that was left."""
-
-    command: str
-    """Its first 200 bytes; of one that the agent killed the name of its program alone."""
-    how: str
-    """`stopped by us`, or `killed by the agent`."""
-
-
-class Step(TypedDict):
-    """A step of making an environment."""
-
-    name: str
-    duration_s: float
-
-
-class Environment(TypedDict):
-    """How an environment was made."""
-
-    cached: bool
-    """Whether it was there already and was only copied."""
-    digest: str
-    """Of what decides about it."""
-    choice: str | None
-    """What was installed."""
-    path: PathText | None
-    """It goes with the worktree."""
-    steps: list[Step]
 
 
 class Landing(TypedDict):
@@ -388,7 +331,7 @@ class Task(EndedTask, BriefTask):
     """The name with which branches begin there.  Null before the task's worktree is made."""
     ref_commit: PathText | None
     """The commit at which the ref was for this session."""
-    environment: Environment | None
+    environment: MadeEnvironment | None
     """How the task's environment was made.  The directory of the setup job has more in environment.json: the
     installed packages, and for each step its command, exit code and log.  Null for a task without one, and
     until it was made."""

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.cli.formats import FORMATS
-from sessionrun.cli.results import digest_lines, make_digest_json
+from sessionrun.cli.render import encode, versioned
+from sessionrun.cli.results import digest_lines, make_digest
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -140,6 +141,11 @@ def make_digest_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any
     return make_view(tasks, name=None, session_id=str(uuid.uuid4()), results_dir=str(folder), **ended)
 
 
+def spell(record: Mapping[str, Any]) -> bytes:
+    """The object as it is printed."""
+    return encode(versioned(record)) + b"\n"
+
+
 HOSTILE = '<a b="c">]]>&\x1b[31m\x00\n```\n=cmd|x,"y"\r\n\ufffe'
 
 
@@ -185,9 +191,8 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
     assert counts[0] == len(unnamed)
     shown_fine = len(re.findall(r"^\S+ task-\d+ succeeded: do \d+$", text, re.MULTILINE))
     assert shown_fine + counts[1] == len(tasks) - len(failed)
-    content = make_digest_json(SessionDir(folder), view, tasks, room)
-    assert len(content) <= room
-    record = json.loads(content)
+    record = make_digest(SessionDir(folder), view, tasks, room)
+    assert len(spell(record)) <= room
     assert {task["id"] for task in failed} <= {*names_of(record), *record["more_failed"]}
     assert len(record["tasks"]) + len(record["more_failed"]) + record["more_fine"] == len(tasks)
     for shown in record["tasks"]:
@@ -200,8 +205,8 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
         task["outcome"] = task["word"] = "failed"
     view = make_digest_view(tmp_path, tasks)
     with pytest.raises(InputError, match="600 tasks need attention"):
-        make_digest_json(SessionDir(tmp_path), view, tasks, 2500)
-    record = json.loads(make_digest_json(SessionDir(tmp_path), view, tasks, 8000))
+        make_digest(SessionDir(tmp_path), view, tasks, 2500)
+    record = make_digest(SessionDir(tmp_path), view, tasks, 8000)
     assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "898-899"
 
 
@@ -225,7 +230,7 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     view = make_digest_view(tmp_path, tasks)
     for limit in (2000, 8000):
         lines = digest_lines(SessionDir(tmp_path), {**view, "tasks": tasks}, tasks, BYTES_PER_TOKEN * limit)
-        as_json = make_digest_json(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)
+        as_json = spell(make_digest(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit))
         for content in ("\n".join(lines).encode(), as_json):
             assert len(tokenizer.encode(content.decode(), bos=False, eos=False)) <= limit
             names = content.decode()

@@ -17,7 +17,6 @@ from sessionrun.client.reading.comparison import (
     correct_chances,
     estimate_difference,
     estimate_pass,
-    estimate_price,
     wilson,
 )
 from sessionrun.model.words import AXES, is_matrix
@@ -70,10 +69,7 @@ def test_differences_by_task(by_task: list[float], samples: int, expected: tuple
     assert estimate_difference(by_task, samples) == pytest.approx(expected, abs=5e-7)
 
 
-def test_what_a_success_costs_and_chances_together() -> None:
-    price = estimate_price([1, 2, 3, 1.5, 2.5, 1, 4, 2], [1, 1, 0, 1, 1, 1, 0, 1])
-    assert price == pytest.approx((2.833333, 1.187920, 6.757846), abs=5e-7)
-    assert (estimate_price([1, 2], [1, 0]), estimate_price([1, 2], [0, 0])) == ((3, None, None), None)
+def test_chances_together() -> None:
     assert correct_chances([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert (correct_chances([0.5, 0.9]), estimate_difference([1], 3)) == ([1.0, 1.0], None)
 
@@ -143,7 +139,7 @@ def test_the_best_stands_first_and_the_others_are_measured_against_it_task_by_ta
     solved = {"poor": [0] * 9, "near": [3] * 8 + [2], "good": [3] * 9}
     good, near, poor = compare(runs_of(solved, usage=usage), "model")["groups"]
     assert [group["key"] for group in (good, near, poor)] == ["good", "near", "poor"]
-    assert good["behind"] is None and good["cost_per_success"]["estimate"] == 0.5
+    assert good["behind"] is None and good["cost_per_success"] == 0.5
     assert (near["behind"]["estimate"], near["behind"]["verdict"]) == (0.037037, "not_told_apart")
     assert (poor["behind"]["estimate"], poor["behind"]["verdict"]) == (1.0, "worse")
     assert poor["cost_per_success"] is None

@@ -329,7 +329,7 @@ def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> No
     assert found(dead) == [("interrupted", "warning")]
     done = sessionrun("doctor", dead.session_id, "--fix")
     assert done.returncode == 1
-    assert f"\n  go on with it: sessionrun resume {dead.session_id}\n" in done.stdout
+    assert f"\n  to go on with it: sessionrun resume {dead.session_id}\n" in done.stdout
     send_request(dead, {"kind": "cancel", "tasks": []})
     dead.status_path.unlink()
     assert [check for check, _ in found(dead)] == ["status", "interrupted", "requests"]

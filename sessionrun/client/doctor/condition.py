@@ -23,12 +23,11 @@ from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import BusinessMissing
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
 from sessionrun.session.exports import find_left
-from sessionrun.session.history import describe_failure
 from sessionrun.store import locks, processes
 from sessionrun.store.ballast import describe_shortage, find_shortage
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import read_regular, remove_left
-from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, describe_rest, parse_log
+from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, parse_log
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")
@@ -243,14 +242,7 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a process runs a session that has not ended."""
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
-    if evidence.can_resume:
-        failure = describe_failure(evidence.session, evidence.ledger)
-        why = f": {failure}" if failure else ""
-        what, plan = f"it has not ended, and no process runs it{why}", f"go on with it: {_resume(evidence)}"
-    else:
-        what = "no process runs it, and it cannot go on: its logs cannot be used"
-        plan = describe_rest(evidence.session.session_id)
-    yield warning(evidence.session.path, what, plan)
+    yield warning(evidence.session.path, *evidence.tell_gone())
 
 
 def check_stopped(evidence: Evidence) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import atan2, comb, cos, exp, inf, log, pi, sin, sqrt
+from math import atan2, comb, cos, inf, pi, sin, sqrt
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.client.reading.money import describe_cost
@@ -58,7 +58,7 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def rank(group: Mapping[str, Any]) -> tuple[float, float]:
         rate, price = group["pass_at"].get("1"), group["cost_per_success"]
-        return -rate["estimate"] if rate else 1.0, price["estimate"] if price else inf
+        return -rate["estimate"] if rate else 1.0, inf if price is None else price
 
     first, *others = sorted(groups, key=rank)
     behind = [_measure_behind(first, group) for group in others]
@@ -73,12 +73,17 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
     """How many more runs of a task the first group solves than this one, on the tasks of both."""
+    ahead, runs = _compare_by_task(first, group)
+    found = estimate_difference(ahead, runs / (2 * len(ahead))) if ahead else None
+    return found and {"tasks": len(ahead), **{key: round(value, 6) for key, value in found._asdict().items()}}
+
+
+def _compare_by_task(first: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[list[float], int]:
+    """Of each task of both, how much larger the share is that the first one solves; and the runs of both."""
     ours, theirs = _share_tasks(first), _share_tasks(group)
     common = [task for task in ours if task in theirs]
-    by_task = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
-    runs = sum(ours[task][1] + theirs[task][1] for task in common)
-    found = estimate_difference(by_task, runs / (2 * len(common))) if common else None
-    return found and {"tasks": len(common), **{key: round(value, 6) for key, value in found._asdict().items()}}
+    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    return ahead, sum(ours[task][1] + theirs[task][1] for task in common)
 
 
 def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -123,8 +128,7 @@ def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 def _tell_price(group: Mapping[str, Any]) -> str:
     if not group["succeeded"]:
         return "-"
-    price = group["cost_per_success"]
-    return describe_cost(Usage(None, None, price and price["estimate"], None, group["cost_source"], 0))
+    return describe_cost(Usage(None, None, group["cost_per_success"], None, group["cost_source"], 0))
 
 
 def conclude(record: Mapping[str, Any]) -> Iterator[str]:
@@ -144,9 +148,7 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
 
 def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
     """On how many tasks of both the first group solves more than the other one, as much, and less."""
-    ours, theirs = _share_tasks(first), _share_tasks(group)
-    common = [task for task in ours if task in theirs]
-    ahead = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in common]
+    ahead, _ = _compare_by_task(first, group)
     return {"won": sum(one > 0 for one in ahead), "even": ahead.count(0), "lost": sum(one < 0 for one in ahead)}
 
 
@@ -203,19 +205,18 @@ def _describe_group(
     }
 
 
-def _find_price(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _find_price(runs: Sequence[Mapping[str, Any]]) -> float | None:
     """What a success costs, all runs being paid; None if some cost is not known, or nothing succeeded."""
-    costs, solved = Counter[str](), Counter[str]()
+    cost = 0.0
     for run in runs:
-        used, task = run["usage"], find_place(run, "task")
+        used = run["usage"]
         if used is None and run["started_at"] is None:
             continue
         if used is None or used["cost_usd"] is None or used["unpriced_jobs"]:
             return None
-        costs[task] += used["cost_usd"]
-        solved[task] += run["outcome"] == "succeeded"
-    found = estimate_price([*costs.values()], [*solved.values()])
-    return found and {key: None if value is None else round(value, 9) for key, value in found._asdict().items()}
+        cost += used["cost_usd"]
+    solved = sum(run["outcome"] == "succeeded" for run in runs)
+    return round(cost / solved, 9) if solved else None
 
 
 def _describe_cell(place: Sequence[str], runs: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
@@ -302,14 +303,6 @@ _Z: Final = 1.959963984540054
 """Of the normal distribution, for 95 % in the middle."""
 
 
-class Estimate(NamedTuple):
-    """A number, and the ends of its interval: None where nothing is known of them."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-
-
 class Difference(NamedTuple):
     """How much more one arm solves than another, -1 to 1; `p` is how likely so much is by chance."""
 
@@ -369,24 +362,6 @@ def correct_chances(chances: Sequence[float]) -> list[float]:
         least = min(1.0, max(least, chances[place] * (len(chances) - rank)))
         corrected[place] = least
     return corrected
-
-
-def estimate_price(costs: Sequence[float], solved: Sequence[float]) -> Estimate | None:
-    """What a success costs, given cost and successes by task; None: nothing succeeded.
-
-    The jackknife over tasks, of the logarithm.  It has no interval where one task has all successes.
-    """
-    cost, successes, count = sum(costs), sum(solved), len(costs)
-    if not successes:
-        return None
-    price = cost / successes
-    if count < 2 or cost <= 0 or any(one >= successes for one in solved) or any(one >= cost for one in costs):
-        return Estimate(price, None, None)
-    without = [log((cost - one) / (successes - own)) for one, own in zip(costs, solved, strict=True)]
-    mean = sum(without) / count
-    error = sqrt((count - 1) / count * sum((value - mean) ** 2 for value in without))
-    spread = find_t(DOUBT, count - 1) * error
-    return Estimate(price, price * exp(-spread), price * exp(spread))
 
 
 @cache

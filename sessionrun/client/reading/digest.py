@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
-from sessionrun.client.reading.outputs import find_tail, iterate_chunks, open_output
+from sessionrun.client.reading.outputs import find_tail, open_output, read_text
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.model.errors import InputError
 from sessionrun.model.shown import Verdict
@@ -225,7 +225,7 @@ def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
     """What of a file fits: all of it, or its beginning, lines that look like errors, and its end."""
     size = find_tail(path, 0)
     if size <= max(room, SHORT_BYTES):
-        whole = _decode(b"".join(iterate_chunks(path)))
+        whole = read_text(path)
         if measure(whole) <= room:
             return Excerpt(whole, size, False)
     left = room - 2 * measure(CUT)
@@ -246,7 +246,7 @@ def _find_errors(path: Path, size: int, room: int, measure: Measure) -> Iterator
             continue  # in a line that was looked at
         begin, end = content.rfind(b"\n", 0, found.start()) + 1, content.find(b"\n", found.start())
         end = len(content) if end < 0 else end
-        text = _decode(content[begin:end].strip())[:_LINE_LENGTH]
+        text = content[begin:end].strip().decode("utf-8", "backslashreplace")[:_LINE_LENGTH]
         room -= measure(text) + measure("\n")
         if room < 0:
             return
@@ -290,7 +290,3 @@ def _read_bytes(path: Path, begin: int, end: int) -> bytes:
         return os.pread(fd, end - max(0, begin), max(0, begin))
     finally:
         os.close(fd)
-
-
-def _decode(content: bytes) -> str:
-    return content.decode("utf-8", "backslashreplace")

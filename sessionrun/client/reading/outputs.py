@@ -24,7 +24,12 @@ MAX_LINE: Final = 1024 * 1024
 
 def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
     """The whole answer of a task until now; bytes that are not UTF-8 become visible escapes."""
-    return b"".join(iterate_chunks(session.path / task["output"])).decode("utf-8", "backslashreplace")
+    return read_text(session.path / task["output"])
+
+
+def read_text(path: Path, lines: int | None = None) -> str:
+    """The same of a file, or of its last `lines` lines."""
+    return b"".join(iterate_tail(path, lines)).decode("utf-8", "backslashreplace")
 
 
 def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:

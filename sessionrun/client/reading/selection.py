@@ -224,30 +224,24 @@ def _load_begun(session: SessionDir) -> dict[str, Any]:
     return view
 
 
-def arrange(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, each session that a job launched behind the session of that job, if that is among them."""
+def arrange(views: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    """The same, each session that a job launched behind the session of that job, if that is among them.
+
+    Beside each stands how many of these sessions are around it.
+    """
     known = {view["session_id"] for view in views}
     inside: dict[str, list[dict[str, Any]]] = {}
-    outer = []
     for view in views:
         parent = _parent_of(view)
-        if parent in known and parent != view["session_id"]:
-            inside.setdefault(parent, []).append(view)
-        else:
-            outer.append(view)
-    arranged, left = [], outer[::-1]
+        inside.setdefault(parent if parent in known else "", []).append(view)
+    arranged: list[tuple[int, dict[str, Any]]] = []
+    left = [(0, view) for view in inside.pop("", [])[::-1]]
     while left:
-        arranged.append(left.pop())
-        left += inside.pop(arranged[-1]["session_id"], [])[::-1]
-    return [*arranged, *(view for views in inside.values() for view in views)]
-
-
-def find_depths(views: Sequence[dict[str, Any]]) -> list[int]:
-    """How many sessions of those arranged are around each."""
-    depths: dict[str, int] = {}
-    for view in views:
-        depths[view["session_id"]] = depths.get(_parent_of(view), -1) + 1
-    return [depths[view["session_id"]] for view in views]
+        depth, view = left.pop()
+        arranged.append((depth, view))
+        left += [(depth + 1, each) for each in inside.pop(view["session_id"], [])[::-1]]
+    # a circle of sessions is forged; they are listed all the same
+    return [*arranged, *((0, view) for views in inside.values() for view in views)]
 
 
 def _parent_of(view: Mapping[str, Any]) -> str:

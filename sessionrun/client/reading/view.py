@@ -23,7 +23,6 @@ from sessionrun.model.shown import Seen
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
-from sessionrun.store.seal import find_body
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -69,26 +68,6 @@ def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str,
     if not (evidence.alive or status["ended_at"]):
         status = _without_supervisor(evidence, status)
     return _finish(session, status, alive=evidence.alive, led=evidence.led, merged=merged), evidence
-
-
-def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
-    """The view as JSON in two parts, unparsed, if status.json needs no correction; else None.
-
-    The tasks of a large session take far longer to parse than all else that a poll does.
-    """
-    if find_views(session):
-        return None
-    alive, led = _probe(session)
-    summary = session.load_summary()
-    if summary is None or not (led or summary["ended_at"]):
-        return None
-    content = session.read_status()
-    body = None if content is None else find_body(content)
-    if content is None or body is None or (summary["ended_at"] and b'"worktree":"' in content):
-        return None
-    view = _finish(session, summary, alive=alive, led=led)
-    added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in Seen.__annotations__)
-    return body, f",{added}}}\n".encode()
 
 
 def find_views(session: SessionDir) -> list[str]:

@@ -223,18 +223,10 @@ def wait_until(
 
 def gone_words(view: View) -> str:
     """The message that no process of the session is left, and what helps."""
-    from sessionrun.session.history import describe_failure, find_damage
-    from sessionrun.store.logs import describe_rest, fold_ledger, read_log
+    from sessionrun.client.evidence import read_evidence
 
-    session_id, session = view["session_id"], SessionDir(Path(view["results_dir"]))
-    damage = find_damage(session)
-    if damage is not None:
-        gone = f"no process of session {session_id} is left, and it cannot go on"
-        return f"{gone}: {damage}; {describe_rest(session_id)}"
-    failure = describe_failure(session, fold_ledger(read_log(session.ledger_path).payloads))
-    why = f" ({failure})" if failure else ""
-    gone = f"the processes of session {session_id} are gone before it ended{why}"
-    return f"{gone}; to go on with it: sessionrun resume {session_id}"
+    why, plan = read_evidence(SessionDir(Path(view["results_dir"]))).tell_gone()
+    return f"session {view['session_id']}: {why}; {plan}"
 
 
 def has_ended(view: View) -> bool:

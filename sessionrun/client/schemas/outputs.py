@@ -93,13 +93,12 @@ _COMPARED: Final = {
 }
 _CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None, "words": [Word]}
 _BEHIND: Final = {"tasks": Count, **dict.fromkeys(("estimate", "low", "high", "p"), float), "verdict": Told}
-_PRICE: Final = {"estimate": float, **dict.fromkeys(("low", "high"), float | None)}
 COMPARED: Final = {
     "session_id": str,
     "by": str,
     "samples": Count,
     "groups": [
-        {**_COMPARED, "key": str, "cost_per_success": (_PRICE, None), "behind": (_BEHIND, None), "cells": [_CELL]}
+        {**_COMPARED, "key": str, "cost_per_success": float | None, "behind": (_BEHIND, None), "cells": [_CELL]}
     ],
 }
 BRIEF: Final = {
@@ -152,14 +151,6 @@ DIGEST: Final = {
 
 _HOLD: Final = {"resource": str, "reason": str, "until": Time | None}
 _TOKEN: Final = {"resource": str, "capacity": Count, "free": Count, "holders": [str]}
-_LEDGER: Final = {
-    "tried": bool,
-    "pid": Count | None,
-    "wait_status": Count | None,
-    "errno": Count | None,
-    "lost": bool,
-    "alive": bool | None,
-}
 _JOB: Final = {
     "key": str,
     "round": Count,
@@ -169,7 +160,7 @@ _JOB: Final = {
     **only(Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
     "timer": str | None,
     "verdict": str | None,
-    "ledger": (_LEDGER, None),
+    "ledger": str | None,
 }
 _ATTEMPT: Final = {
     **only(Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),

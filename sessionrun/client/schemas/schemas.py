@@ -17,20 +17,13 @@ from sessionrun.model.words import OUTPUT_VERSION
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-_VERBS: Final = (
-    *("run", "status", "results", "list", "wait", "logs", "cancel", "resume", "retry", "continue", "hold"),
-    *("release", "set", "explain", "cost", "diff", "merge", "clean", "queue", "doctor", "precache"),
-    *("config", "cluster"),
-)
-"""In the order of the manual; some are of businesses."""
-
 
 def _join_outputs() -> dict[str, tuple[Keys, ...]]:
     """By verb what it may print, also those of businesses."""
     found = dict(outputs.OUTPUTS)
     for business in HOUSE:
         found |= load(business.outputs) if business.outputs else {}
-    return {verb: found[verb] for verb in _VERBS if verb in found}
+    return found
 
 
 OUTPUTS: Final[Mapping[str, tuple[Keys, ...]]] = _join_outputs()

@@ -24,7 +24,7 @@ from typing import (
     is_typeddict,
 )
 
-from sessionrun.model import kinds, spec, usage, words
+from sessionrun.model import checks, kinds, places, spec, usage, words
 
 Shape: TypeAlias = Any
 Keys: TypeAlias = Mapping[str, Shape]
@@ -41,7 +41,15 @@ _LEAVES: Final[Mapping[Any, Schema]] = {
     kinds.Time: {"type": "string", "format": "date-time"},
     kinds.FileName: {"type": "string", "minLength": 1},
 }
-_NAMES: Final = {"Sequence": Sequence, **vars(kinds), **vars(spec), **vars(usage), **vars(words)}
+_NAMES: Final = {
+    "Sequence": Sequence,
+    **vars(checks),
+    **vars(kinds),
+    **vars(places),
+    **vars(spec),
+    **vars(usage),
+    **vars(words),
+}
 """What annotations name that only a type checker imports."""
 
 

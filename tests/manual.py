@@ -28,7 +28,7 @@ RENEW: Final = "python -m tests.manual"
 BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
 END: Final = '.\\" End of options'
 FILES_PAGE: Final = PAGE.with_name("sessionrun-files.5")
-SHOWN: Final = PAGE.parent.parent / "sessionrun" / "model" / "shown.py"
+SHOWN: Final = [PAGE.parent.parent / "sessionrun" / "model" / name for name in ("kinds.py", "shown.py")]
 KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
@@ -137,9 +137,8 @@ class Key(NamedTuple):
 
 def load_records() -> dict[str, list[Key]]:
     """The keys of all records of `SHOWN`, each under the class that names it."""
-    classes = [
-        node for node in ast.parse(SHOWN.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
-    ]
+    bodies = (ast.parse(path.read_text(encoding="utf-8")).body for path in SHOWN)
+    classes = [node for body in bodies for node in body if isinstance(node, ast.ClassDef)]
     return {node.name: list(_iterate_keys(node.body)) for node in classes}
 
 

@@ -25,9 +25,8 @@ from sessionrun.landing.records import (
 )
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
-from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import InputError
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, is_node_id
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.session.history import load_spec_now

@@ -9,7 +9,7 @@ import re
 from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import DiffStat, PathText
+from sessionrun.model.kinds import DiffStat, PathText, Seconds
 from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
@@ -65,7 +65,7 @@ class EnvironmentStep:
     """One step of making an environment, and how long it took (seconds)."""
 
     name: str
-    duration_s: float
+    duration_s: Seconds
 
 
 @frozen

@@ -14,7 +14,7 @@ from sessionrun.model.words import LandWord
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sessionrun.model.kinds import Count, FileName, PathText, Time
+    from sessionrun.model.kinds import Count, DiffStat, FileName, PathText, Time
     from sessionrun.model.spec import Outcome, ProofVerdict
     from sessionrun.model.usage import CostSource
     from sessionrun.model.words import Result, State, Word
@@ -123,14 +123,6 @@ class EarlierAgent(TypedDict):
     """The last attempt with these."""
     agent: str
     model: str | None
-
-
-class DiffStat(TypedDict):
-    """How much changed; lines of binary files do not count, and a renamed file counts once."""
-
-    files: Count
-    insertions: Count
-    deletions: Count
 
 
 class Counts(TypedDict):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.agents.reading import Problem
+from sessionrun.agents.verdict import split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState

@@ -20,9 +20,8 @@ from uuid import uuid4
 
 import orjson
 
-from sessionrun.keeper.lease import NAME as LEASE
 from sessionrun.keeper.lease import Lease, LeaseFile
-from sessionrun.keeper.wire import module_command
+from sessionrun.keeper.wire import LEASE, module_command
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import locks, processes

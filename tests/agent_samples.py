@@ -98,7 +98,7 @@ def judge_exit(
         JobKey("t", 1, 1, "work", 1),
         "failed" if problem else "passed",
         problem.reason_class if problem else None,
-        format_reason(*problem) if problem else None,
+        format_reason(*problem[:2]) if problem else None,
         wait_status,
         exit_code,
         signal,

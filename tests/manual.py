@@ -28,8 +28,10 @@ RENEW: Final = "python -m tests.manual"
 BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
 END: Final = '.\\" End of options'
 FILES_PAGE: Final = PAGE.with_name("sessionrun-files.5")
-MODEL: Final = PAGE.parent.parent / "sessionrun" / "model"
-SHOWN: Final = ("checks.py", "places.py", "shown.py")
+SHOWN: Final = [
+    PAGE.parent.parent / "sessionrun" / "model" / name
+    for name in ("checks.py", "kinds.py", "places.py", "shown.py")
+]
 KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
@@ -138,8 +140,8 @@ class Key(NamedTuple):
 
 def load_records() -> dict[str, list[Key]]:
     """The keys of all records of `SHOWN`, each under the class that names it."""
-    nodes = (node for name in SHOWN for node in ast.parse((MODEL / name).read_text(encoding="utf-8")).body)
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    bodies = (ast.parse(path.read_text(encoding="utf-8")).body for path in SHOWN)
+    classes = [node for body in bodies for node in body if isinstance(node, ast.ClassDef)]
     return {node.name: list(_iterate_keys(node.body)) for node in classes}
 
 

@@ -324,7 +324,7 @@ def _make_ready() -> None:
                 cls()
     written: list[Any] = [*EVENTS.values(), SessionSpec]
     for record in written:
-        codec._check_of_record(record)
+        codec._decoder(record)
     gc.collect()
     gc.freeze()
 

@@ -92,7 +92,7 @@ def list_steps(event: dict[str, Any]) -> Iterator[Step]:
     elif kind == "error":
         yield Step(None, error_line(text_at(event, "message")))
     elif kind == "result" and (problem := _problem_of(event)) is not None:
-        yield Step(None, error_line(problem.message))
+        yield Step(None, error_line(problem.text))
 
 
 def _problem_of(result: dict[str, Any]) -> Problem | None:

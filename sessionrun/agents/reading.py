@@ -47,14 +47,14 @@ _STATUS_CLASS: Final = {
 
 
 class Problem(NamedTuple):
-    """What an agent's output says of a failure.
+    """Why a job failed: the published word for it, and what there is to say.
 
-    `reason_class` is `unknown` where it says nothing of why; `message` is for people; `words` is all that was
-    said, where `message` is only a part.
+    `reason_class` is `unknown` where an agent says nothing of why; `text` is for people; `words` is all that an
+    agent said, where that is only a part.
     """
 
     reason_class: str
-    message: str
+    text: str
     words: str | None = None
 
 
@@ -82,25 +82,27 @@ class Step(NamedTuple):
 class AgentResult:
     """What an agent's own output says about its run; None = not said.
 
-    `text` is the final answer; `reason` is one line without its class, `words` all of what was said of the
-    failure; `conversation` is the agent's id of the conversation; `turns` counts requests to the model;
+    `problem` is why it failed, if it did; `text` is the final answer;
+    `conversation` is the agent's id of the conversation; `turns` counts requests to the model;
     `resets_at` is the end of a limit as the stream states it (epoch seconds, unchecked); `is_final` says that
     nothing is to be expected after what was read: the last word is there, and nothing is open or pending; `mended`
     that it ended well after an error of which the agent's exit code may still tell.
     """
 
-    ok: bool = True
+    problem: Problem | None = None
     text: str | None = None
-    reason_class: str | None = None
-    reason: str | None = None
     conversation: str | None = None
     model: str | None = None
     usage: Usage | None = None
     turns: int | None = None
-    words: str | None = None
     resets_at: float | None = None
     is_final: bool = False
     mended: bool = False
+
+    @property
+    def reason_class(self) -> str | None:
+        """Of its problem; None: it succeeded."""
+        return self.problem.reason_class if self.problem else None
 
 
 def finished(known: AgentResult, problem: Problem | None, left: Sequence[str] = ()) -> AgentResult:
@@ -108,14 +110,8 @@ def finished(known: AgentResult, problem: Problem | None, left: Sequence[str] = 
     problem = problem or (Problem(LEFT_RUNNING, _word_left(left)) if left else None)
     if problem is None:
         return replace(known, resets_at=None)
-    return replace(
-        known,
-        ok=False,
-        reason_class=problem.reason_class,
-        reason=one_line(problem.message),
-        words=(problem.words or problem.message)[-MAX_WORDS:],
-        mended=False,
-    )
+    words = (problem.words or problem.text)[-MAX_WORDS:]
+    return replace(known, problem=Problem(problem.reason_class, one_line(problem.text), words), mended=False)
 
 
 def _word_left(names: Sequence[str]) -> str:
@@ -127,8 +123,7 @@ def unfinished(known: AgentResult, waits_for: Problem | None = None) -> AgentRes
     """A run whose output ends before it says how the run ended, or with a limit that it `waits_for`."""
     if waits_for is not None and effect_of(waits_for.reason_class) != "none":
         return finished(known, waits_for)
-    incomplete = Problem("incomplete_output", "the output ends before its result")
-    return replace(finished(known, incomplete), words=None)
+    return replace(known, problem=Problem("incomplete_output", "the output ends before its result"))
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:

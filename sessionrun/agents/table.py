@@ -242,7 +242,7 @@ def has_stream(agent: AgentSpec) -> bool:
 
 def is_whole(agent: AgentSpec, raw: Path, errors: Path) -> bool:
     """Whether its stream has come to its own end, and says that all went well."""
-    return has_stream(agent) and read_result(agent.output, raw, errors).ok
+    return has_stream(agent) and read_result(agent.output, raw, errors).problem is None
 
 
 def is_final(agent: AgentSpec, raw: Path) -> bool:
@@ -273,8 +273,7 @@ def find_silent_limit(
     """
     result = read_result(agent.output, stdout, stderr)
     if result.reason_class not in WITHOUT_RESULT:
-        is_limit = effect_of(result.reason_class) != "none"
-        return Problem(str(result.reason_class), result.reason or "", result.words) if is_limit else None
+        return result.problem if effect_of(result.reason_class) != "none" else None
     try:
         since, printed_at = stdout.stat().st_mtime, stderr.stat().st_mtime
     except OSError:
@@ -300,7 +299,7 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
     the answer, and everything is a success.  `ended` is what `list_ended` found.
     """
     if output == "text":
-        return AgentResult(ok=True)
+        return AgentResult()
     try:
         # an agent may have put a link, FIFO or device in its place
         with open(stdout, "rb", opener=open_regular) as stream:
@@ -309,11 +308,10 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
             else:
                 result = _read_stream(partial(qwen.read, ended=ended) if ended else _STREAMS[output][0], stream)
     except OSError as error:
-        reason = f"the output cannot be read: {error.strerror}"
-        result = AgentResult(ok=False, reason_class="bad_output", reason=reason)
-    if result.reason_class in WITHOUT_RESULT:
-        words = last_words(read_errors(stderr))
-        return replace(result, reason=one_line(f"{result.reason}; standard error: {words}")) if words else result
+        result = AgentResult(Problem("bad_output", f"the output cannot be read: {error.strerror}"))
+    if result.problem and result.reason_class in WITHOUT_RESULT and (words := last_words(read_errors(stderr))):
+        text = one_line(f"{result.problem.text}; standard error: {words}")
+        return replace(result, problem=result.problem._replace(text=text))
     return result
 
 
@@ -389,5 +387,5 @@ def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
     if parsed:
         return result
     if lines:
-        return AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
-    return AgentResult(ok=False, reason_class="incomplete_output", reason="no output")
+        return AgentResult(Problem("bad_output", "no line of the output is an event"))
+    return AgentResult(Problem("incomplete_output", "no output"))

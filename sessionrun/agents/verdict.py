@@ -32,10 +32,10 @@ import re
 import signal as signals
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessionrun.agents.markers import drop_retries, find_in_errors
-from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, find_crash
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, Problem, find_crash
 from sessionrun.model.reasons import LEFT_RUNNING, REASONS, effect_of
 
 MAX_AHEAD_S: Final = 8 * 86400.0
@@ -204,13 +204,6 @@ _FAULTS: Final = frozenset(
 """Signals that a process brings upon itself."""
 
 
-class Problem(NamedTuple):
-    """Why a job failed: the published word for it, and what there is to say."""
-
-    reason_class: str
-    text: str
-
-
 def find_problem(
     wait_status: int | None,
     errno: int | None,
@@ -234,9 +227,9 @@ def find_problem(
         return Problem("start_failed", _describe_start(errno, detail))
     exit_code, signal = split_status(wait_status)
     if signal is not None:
-        says = result is not None and result.reason_class not in (None, *WITHOUT_RESULT) and signal not in _FAULTS
-        if result is not None and says and (stopped or result.reason_class == LEFT_RUNNING):
-            return Problem(result.reason_class or "unknown", result.reason or "")
+        says = result.problem if result is not None and signal not in _FAULTS else None
+        if says and says.reason_class not in WITHOUT_RESULT and (stopped or says.reason_class == LEFT_RUNNING):
+            return says
         return _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
     if exit_code is None:
         return Problem("unknown", f"odd wait status {wait_status:#x}")
@@ -272,10 +265,9 @@ def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
 
 
 def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem | None:
-    failed = result if result is not None and not result.ok else None
+    failed = result.problem if result is not None else None
     if failed is not None and failed.reason_class not in WITHOUT_RESULT:
-        text = failed.reason or "the agent reports a failure"
-        return Problem(failed.reason_class or "unknown", _with_code(text, code))
+        return Problem(failed.reason_class, _with_code(failed.text, code))
     mended = result is not None and result.mended and find_crash(stderr) is None
     if failed is None and (mended or not code):
         return None
@@ -284,14 +276,13 @@ def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem |
     if phrase is not None and (code or failed is not None):
         return Problem(phrase[0], _with_code(phrase[1], code))
     if not code:
-        return Problem(failed.reason_class or "unknown", failed.reason or "") if failed else None
+        return failed
     crash = find_crash(stderr)
     if crash is not None:
         return Problem(crash[0], _with_code(crash[1], code))
-    reason = failed.reason if failed else None
-    if failed is not None and (failed.conversation or failed.text or failed.model):
-        return Problem("agent_crashed", _with_code(reason or "the output broke off", code))
-    return Problem("exit_code", f"exit code {code}" + (f"; {reason}" if reason else ""))
+    if failed is not None and result is not None and (result.conversation or result.text or result.model):
+        return Problem("agent_crashed", _with_code(failed.text, code))
+    return Problem("exit_code", f"exit code {code}" + (f"; {failed.text}" if failed else ""))
 
 
 def _with_code(text: str, code: int) -> str:
@@ -308,8 +299,8 @@ def find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str
     stated = check_reset(result.resets_at, now) if result else None
     if stated is not None:
         return stated
-    end = find_reset(result.words, now) if result and result.words else None
-    return end if end is not None or (result and result.words) else find_reset(drop_retries(stderr), now)
+    words = result.problem.words if result and result.problem else None
+    return find_reset(words or drop_retries(stderr), now)
 
 
 def _describe_start(errno: int | None, detail: str | None) -> str:

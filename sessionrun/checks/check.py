@@ -250,8 +250,8 @@ def _read(directory: str, path: str) -> str:
 
 def _read_verdict(wanted: Verification, out: Path, err: Path) -> str:
     result = table.read_result(cast(OutputFormat, wanted.output), out, err)
-    if not result.ok:
-        raise NotPassed(f"the agent that was to judge failed: {result.reason or 'it does not say why'}")
+    if result.problem is not None:
+        raise NotPassed(f"the agent that was to judge failed: {result.problem.text or 'it does not say why'}")
     return result.text if result.text is not None else out.read_bytes().decode("utf-8", "replace")
 
 

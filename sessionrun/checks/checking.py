@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from sessionrun.agents import table
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.reading import Problem
 from sessionrun.checks.requests import APPLIED, CheckRequest, KnownRequest, Verification, name_known
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState

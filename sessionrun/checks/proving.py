@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.agents.reading import Problem
+from sessionrun.agents.verdict import split_status
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState

@@ -11,6 +11,7 @@ from typing import Final
 
 from sessionrun.model.checks import Brief, HiddenTests
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Seconds
 from sessionrun.model.spec import Check, Prove, TaskSpec
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.env_request import EnvironmentRequest
@@ -104,6 +105,6 @@ class ProveRequest:
     setup: tuple[str, ...]
     check: Check
     prove: Prove
-    setup_timeout_s: float | None
+    setup_timeout_s: Seconds | None
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
 from sessionrun.client.lookup import name_for_command
-from sessionrun.model.asked import is_node_id
+from sessionrun.model.keys import is_node_id
 from sessionrun.model.wording import clip, name_agent, name_source, short_id, tell_reason, tell_word
 
 SHOWN_LEFT: Final = 2

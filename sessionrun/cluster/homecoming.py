@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.reading import Problem
 from sessionrun.cluster.replica import name_commits, open_home, set_branch, take_pack, take_work
 from sessionrun.cluster.rescues import commit_of, list_packs
 from sessionrun.engine.handed import find_earlier

@@ -23,9 +23,8 @@ from uuid import uuid4
 import orjson
 
 from sessionrun.cluster.ends import GUARD_SLACK_S
-from sessionrun.keeper.lease import NAME as LEASE
 from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
-from sessionrun.keeper.wire import module_command
+from sessionrun.keeper.wire import LEASE, module_command
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen

@@ -26,7 +26,6 @@ from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.shown import (
     Check,
-    DiffStat,
     EarlierAgent,
     Feed,
     PhaseWord,
@@ -221,7 +220,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "base_commit": place.base_commit,
         "setup_commit": place.setup_commit,
         "commit": place.commit,
-        "diff_stat": cast("DiffStat | None", place.diff_stat),
+        "diff_stat": place.diff_stat,
         "output": f"task-{spec.id}.txt",
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,

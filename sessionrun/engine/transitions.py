@@ -260,5 +260,5 @@ def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -
 
 def _size_of(checked: Checked) -> int:
     """How many lines a round changed."""
-    stat = checked.diff_stat or {}
-    return stat.get("insertions", 0) + stat.get("deletions", 0)
+    stat = checked.diff_stat
+    return stat["insertions"] + stat["deletions"] if stat else 0

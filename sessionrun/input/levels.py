@@ -53,10 +53,7 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
     own = {name: options.given[name] for name in _ASKED & options.given.keys()}
     asked = {**options.given.get("defaults", {}), **own}
     weakest = {"linger_s": LINGER_S, **{name: options.config[name] for name in NO_LIMIT if name in options.config}}
-    values = {**weakest, **{name: value for name, value in defaults.items() if value is not None}, **asked}
-    for name in MERGED:
-        if name in defaults and name in asked:
-            values[name] = {**defaults[name], **asked[name]}
+    values = _lay(asked, {**weakest, **{name: value for name, value in defaults.items() if value is not None}})
     values["prove"] = values.get("prove") or options.given.get("prove")  # an input may say more: how it is proved
     repo, ref = values.pop("repo", None), values.pop("ref", None)
     values["upstream"] = Upstream(repo or "", ref) if repo or ref else None
@@ -70,15 +67,18 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
 
 def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says `own`, over those of `settle_defaults`."""
-    values = {**base, **own}
+    values = _lay(own, base)
     repo, ref = values.pop("repo", None), values.pop("ref", None)
     values["upstream"], values["workspace"] = _settle_upstream(own, base, repo, ref)
     if "agent" in own or "model" in own:
         values["agent"], values["model"] = settle_agent([(own.get("agent"), own.get("model")), *levels])
-    for name in MERGED:
-        if name in own and name in base:
-            values[name] = {**base[name], **own[name]}
     return values | {name: values[name] or None for name in NO_LIMIT}
+
+
+def _lay(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of one level over those of a weaker one."""
+    both = {name: {**base[name], **own[name]} for name in MERGED if name in own and name in base}
+    return {**base, **own, **both}
 
 
 def _settle_upstream(

@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.keeper.children import Children
+from sessionrun.keeper.wire import LEASE
 from sessionrun.store import processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.logs import ACKNOWLEDGED, OVER, make_record
 from sessionrun.store.processes import Identity, Scan
-
-NAME: Final = "lease"
-"""File in a node's directory: that it is there makes the directory a node's."""
 
 NEVER: Final = 0
 
@@ -73,7 +71,7 @@ class LeaseFile:
     """The file; written by the keeper alone, one line of a fixed length, so that a reader sees it whole."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
+        self._path = directory / LEASE
         self._boot = processes.boot_id() or "-"
         self._fd = -1
 
@@ -180,7 +178,7 @@ class Watcher:
             return (lease.until_ns + slack_ns - now_ns) / 1e9 + 0.001
         if self._cleared == lease.until_ns:
             return IDLE_S
-        if keeper and _is_stopped(keeper):
+        if keeper and processes.is_stopped(keeper, processes.start_time(keeper) or 0):
             os.kill(keeper, signal.SIGKILL)  # our child, not reaped: no other process can have its pid
         if not processes.kill_as_one(lambda seen: self._find_trees(seen, keeper)):
             self._cleared = lease.until_ns
@@ -212,12 +210,3 @@ def _find_below(seen: Scan, keeper: int) -> set[Identity]:
         return set()
     own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
     return {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger (proc(5))."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            return stream.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except OSError:
-        return False

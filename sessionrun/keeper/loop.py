@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
 from sessionrun.keeper.children import Children
-from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Connection, JobOrder, say
+from sessionrun.keeper.wire import (
+    EXIT_NO_ROOM,
+    EXIT_REFUSED,
+    EXIT_TAKEN,
+    LEASE,
+    Connection,
+    JobOrder,
+    count_ms,
+    say,
+)
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
@@ -40,12 +49,6 @@ RESTART_FIRST_S: Final = 0.02
 RESTART_LAST_S: Final = 60.0
 RETRY_S: Final = 1.0
 QUIT_TIMEOUT_S: Final = 5.0
-LONGEST_WAIT_S: Final = 86400.0
-"""poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
-
-LEASE: Final = "lease"
-"""File that makes a directory a node's (see `lease`)."""
-
 READY: Final = b"\x01"
 
 
@@ -173,8 +176,7 @@ class Keeper:
         if self._quit_by is not None:
             times.append(time.monotonic() + 0.02 if not self._supervisor.pid else self._quit_by)
         until = min((moment for moment in times if moment is not None), default=None)
-        timeout_s = None if until is None else min(max(0.0, until - time.monotonic()), LONGEST_WAIT_S)
-        ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 0.5)}
+        ready = {fd for fd, _ in poller.poll(count_ms(None if until is None else until - time.monotonic()))}
         if self._wake_fd in ready:
             _drain(self._wake_fd)
         for pidfd in ready.intersection(self._adopted.pidfds):

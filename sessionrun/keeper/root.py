@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.keeper.adoption import end_strays
-from sessionrun.keeper.loop import LEASE, QUIT_TIMEOUT_S, run_keeper
-from sessionrun.keeper.wire import EXIT_REFUSED
+from sessionrun.keeper.loop import QUIT_TIMEOUT_S, run_keeper
+from sessionrun.keeper.wire import EXIT_REFUSED, LEASE
 from sessionrun.store.processes import become_subreaper, raw_status, start_time
 
 if TYPE_CHECKING:

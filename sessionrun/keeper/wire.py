@@ -125,6 +125,20 @@ class Connection:
         self._socket.close()
 
 
+_LONGEST_WAIT_S: Final = 86400.0
+
+
+def count_ms(wait_s: float | None) -> float | None:
+    """How long poll(2) is to wait, in its own unit; None: until something happens.
+
+    It counts in an int, and refuses more than 24 days.  To wake early does no harm.
+    """
+    return None if wait_s is None else min(max(0.0, wait_s), _LONGEST_WAIT_S) * 1000 + 0.5
+
+
+LEASE: Final = "lease"
+"""File in a node's directory: that it is there makes the directory a node's (see `lease`)."""
+
 EXIT_TAKEN: Final = 75
 """Of a supervisor: another one holds the session's lock."""
 

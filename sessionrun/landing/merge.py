@@ -15,9 +15,8 @@ from sessionrun.client.reading.view import load_history
 from sessionrun.landing.records import HEADS, Fate, Gates, LandRequest, Report
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
-from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import InputError
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, is_node_id
 from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import Task, is_unchanged

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.agents.reading import Problem
+from sessionrun.agents.verdict import split_status
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.asking import make_request

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Final, Literal, get_args
 
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Seconds
 
 Policy = Literal["none", "project", "strict"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
@@ -81,10 +82,10 @@ class FeedSpec:
     group: str | None = None
     chosen: tuple[str, ...] = ()
     watch: bool = False
-    poll_s: float = POLL_S
-    sync_s: float = SYNC_S
+    poll_s: Seconds = POLL_S
+    sync_s: Seconds = SYNC_S
     ingest: int = 0
-    take_back_s: float = TAKE_BACK_S
+    take_back_s: Seconds = TAKE_BACK_S
     take_back_most: int | None = None
     lands_again: bool = True
 
@@ -104,11 +105,6 @@ CACHE_TOKEN: Final = "@sessionrun-cache@"
 
 PATH_TOKEN: Final = "@sessionrun-path@"
 """The same: the value of PATH there."""
-
-
-def is_node_id(node: str | None) -> bool:
-    """Whether that is ``NAME@ID``: such a node may have no disk in common with this machine; Slurm's have."""
-    return node is not None and "@" in node
 
 
 @frozen

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import Count, DiffStat
+from sessionrun.model.kinds import Count, DiffStat, Seconds
 
 Reset = Literal["keep", "hard"]
 RESETS: Final[tuple[Reset, ...]] = ("keep", "hard")
@@ -115,4 +115,4 @@ class HiddenTests:
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
     command: str = TEST_COMMAND
-    timeout_s: float | None = None
+    timeout_s: Seconds | None = None

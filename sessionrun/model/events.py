@@ -15,7 +15,7 @@ from sessionrun.model.asked import SlotsOffered
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.kinds import Amount, Count
+from sessionrun.model.kinds import Amount, Count, Moment, Seconds
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Leftover, Place
 from sessionrun.model.reasons import Effect
@@ -143,7 +143,7 @@ class JobFinished:
     exit_code: Count | None = None
     signal: Count | None = None
     ledger: int | None = None
-    cpu_s: float | None = None
+    cpu_s: Seconds | None = None
     conversation: str | None = None
     model: str | None = None
     usage: Usage | None = None
@@ -250,18 +250,18 @@ class HoldLifted:
 
 @frozen
 class LimitHeard:
-    """Another session met a limit of the account behind `provider` at `met_at`.
+    """Another `session` met a limit of the account behind `provider` at `met_at`, `strikes` times in a row.
 
-    Nothing of it starts until `until_at` (both wall time).
+    Nothing of it starts until `until_at` (both wall time).  An account's file is such a record, too.
     """
 
     provider: str
     effect: Effect
     reason: str
-    until_at: float
-    met_at: float
-    strikes: int = 1
-    session: str | None = None
+    until_at: Moment
+    met_at: Moment
+    strikes: Amount
+    session: str
 
 
 @frozen

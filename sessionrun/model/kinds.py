@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, TypedDict
 
-from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.units import END_OF_TIME, MAX_DURATION_S, is_time
+from sessionrun.model.keys import GOOD_ID
+from sessionrun.model.units import END_OF_TIME, MAX_DURATION_S
+
+try:
+    from msgspec import Meta
+except ImportError:  # what runs around a job at Slurm has no library, and reads no record
+    from types import SimpleNamespace as Meta  # type: ignore[assignment]
 
 MAX_MONEY: Final = 10**9
 """US dollars; more is a slip of the pen."""
 
-TaskId: TypeAlias = Annotated[str, lambda text: describe_id_problem(text) is None]
-FileName: TypeAlias = Annotated[str, lambda text: not {"/", "\0"} & set(text) and text not in ("", ".", "..")]
+TaskId: TypeAlias = Annotated[str, Meta(pattern=GOOD_ID)]
+FileName: TypeAlias = Annotated[str, Meta(pattern=r"\A(?!\.{1,2}\Z)[^/\0]+\Z")]
 """Of a file within one directory."""
 
-PathText: TypeAlias = Annotated[str, lambda text: "\0" not in text]
+PathText: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
 """A text that the system takes as a path, or as a word of a command line."""
 
-Time: TypeAlias = Annotated[str, is_time]
-Moment: TypeAlias = Annotated[float, lambda at: 0 <= at < END_OF_TIME]
+Time: TypeAlias = Annotated[str, Meta(description="see `units.is_time`")]
+Moment: TypeAlias = Annotated[float, Meta(ge=0, lt=END_OF_TIME)]
 """A time in seconds since the epoch."""
 
-Seconds: TypeAlias = Annotated[float, lambda seconds: 0 <= seconds <= MAX_DURATION_S]
-"""A time span that clocks and timers can count; a field with the ending `_s` has it by itself."""
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
+"""A time span that clocks and timers can count."""
 
-Money: TypeAlias = Annotated[float, lambda dollars: 0 <= dollars <= MAX_MONEY]
-"""US dollars that can be added up; a field with the ending `_usd` has it by itself."""
+Money: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_MONEY)]
+"""US dollars that can be added up."""
 
-Count: TypeAlias = Annotated[int, lambda number: number >= 0]
-Amount: TypeAlias = Annotated[int, lambda number: number >= 1]
-DiffStat: TypeAlias = Annotated[
-    Mapping[str, Count], lambda counts: {"files", "insertions", "deletions"} <= counts.keys()
-]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Amount: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class DiffStat(TypedDict):
+    """How much changed; lines of binary files do not count, and a renamed file counts once."""
+
+    files: Count
+    insertions: Count
+    deletions: Count

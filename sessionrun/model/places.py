@@ -9,7 +9,7 @@ import re
 from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import DiffStat, PathText
+from sessionrun.model.kinds import DiffStat, PathText, Seconds
 from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
@@ -65,7 +65,7 @@ class EnvironmentStep:
     """One step of making an environment, and how long it took (seconds)."""
 
     name: str
-    duration_s: float
+    duration_s: Seconds
 
 
 @frozen
@@ -180,28 +180,22 @@ KILLED_BY_AGENT: Final = "killed by the agent"
 
 
 class LandEntry(NamedTuple):
-    """The work of a task in the landing queue of its session."""
+    """The work of a task in the landing queue of its session; `shown.Landing` says what is in it.
+
+    `at` is in seconds since the epoch, `seq` the number of the journal's record with which it came to stand there;
+    None: that of the task's end.
+    """
 
     status: LandWord
-    """Where it stands: `ready` for the next LAND job, `waiting` for the work of a needed task, or at an end."""
     reason_class: str | None = None
-    """The word for why it has not landed."""
     reason: str | None = None
-    """The same in one line for people; of work that landed, what is remarkable."""
     commit: str | None = None
-    """The commit of the branch with which it landed, if that is known."""
     mend: str | None = None
-    """What a user can do so that it lands."""
     files: tuple[str, ...] = ()
-    """The files in conflict."""
     against: tuple[str, ...] = ()
-    """The tasks that landed before and changed the same files."""
     output: str | None = None
-    """The file with what a red gate printed."""
     at: float | None = None
-    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
     seq: int | None = None
-    """The number of the journal's record with which it came to stand there; None: that of the task's end."""
 
 
 SCHEMES: Final = ("https", "http", "ssh", "git")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sessionrun.model.checks import Counts, Note
-    from sessionrun.model.kinds import Count, FileName, PathText, Time
+    from sessionrun.model.kinds import Count, DiffStat, FileName, PathText, Time
     from sessionrun.model.places import Leftover, MadeEnvironment
     from sessionrun.model.spec import Outcome, ProofVerdict
     from sessionrun.model.usage import CostSource
@@ -125,14 +125,6 @@ class EarlierAgent(TypedDict):
     """The last attempt with these."""
     agent: str
     model: str | None
-
-
-class DiffStat(TypedDict):
-    """How much changed; lines of binary files do not count, and a renamed file counts once."""
-
-    files: Count
-    insertions: Count
-    deletions: Count
 
 
 class Check(TypedDict):

@@ -14,7 +14,7 @@ from sessionrun.model.asked import Cluster, FeedSpec, Sandbox
 from sessionrun.model.checks import AnswerKind, Brief, HiddenTests, ReportUse, Reset
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, TaskId, Time
+from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, Seconds, TaskId, Time
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import MirrorSite, Repository, Seats, Upstream
 from sessionrun.model.words import SCHEMA_VERSION
@@ -74,7 +74,7 @@ class AgentSpec:
     edits: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
     ready: tuple[str, ...] = ()
-    stop_grace_s: float = 3.0
+    stop_grace_s: Seconds = 3.0
 
 
 @frozen
@@ -117,7 +117,7 @@ class Check:
     """
 
     commands: tuple[str, ...]
-    timeout_s: float | None = None
+    timeout_s: Seconds | None = None
     uses: Mapping[str, Amount] = field(default_factory=dict)
     verify: str | None = None
     files: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ class Landing:
 
     target: str
     gates: tuple[str, ...] = ()
-    gate_timeout_s: float | None = None
+    gate_timeout_s: Seconds | None = None
     batch: int | None = None
     mends: int = 0
     sandbox: Sandbox | None = None
@@ -204,14 +204,14 @@ class Limits:
     """
 
     max_failures: int | None = None
-    budget_usd: float | None = None
-    soft_budget_usd: float | None = None
-    task_budget_usd: float | None = None
-    workspace_timeout_s: float | None = None
+    budget_usd: Money | None = None
+    soft_budget_usd: Money | None = None
+    task_budget_usd: Money | None = None
+    workspace_timeout_s: Seconds | None = None
     halt: Halt | None = None
     max_load: float | None = None
     min_free_memory: int | None = None
-    stagger_s: float | None = None
+    stagger_s: Seconds | None = None
     starts_at: float | None = None
 
 
@@ -263,7 +263,7 @@ class TaskSpec:
     upstream: Upstream | None = None
     environment: Environment | None = None
     setup: tuple[str, ...] = ()
-    setup_timeout_s: float | None = None
+    setup_timeout_s: Seconds | None = None
     links: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     base: BeginsAt = "needs"
@@ -271,17 +271,17 @@ class TaskSpec:
     check: Check | None = None
     prove: Prove | None = None
     rounds: Amount = 1
-    timeout_s: float | None = None
-    round_timeout_s: float | None = None
-    idle_timeout_s: float | None = None
-    linger_s: float | None = LINGER_S
+    timeout_s: Seconds | None = None
+    round_timeout_s: Seconds | None = None
+    idle_timeout_s: Seconds | None = None
+    linger_s: Seconds | None = LINGER_S
     leftovers: LeftoversPolicy = "tell"
     retries: Count = 0
     priority: int = 0
     fallback: tuple[Alternative, ...] = ()
     fallback_on: tuple[str, ...] = ()
     expect_change: bool = False
-    budget_usd: float | None = None
+    budget_usd: Money | None = None
     brief: Brief | None = None
     answer: AnswerKind | None = None
     mend: Mend | None = None
@@ -345,7 +345,7 @@ class Job:
     stderr: str
     stdin: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    stop_grace_s: float = 3.0
+    stop_grace_s: Seconds = 3.0
     keeps: bool = False
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, TypeVar
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import Count
 
 CostSource = Literal["agent", "table"]
 """Where the cost of a job comes from: its agent's report, or the session's table of prices."""
@@ -19,12 +18,13 @@ class Usage:
     a lower bound if there are `unpriced_jobs`, and `cost_source` is the table if any of it came from there.
     """
 
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
+    # without `model.kinds`, which would make a poll import msgspec
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     cost_usd: float | None = None
-    cached_input_tokens: Count | None = None
+    cached_input_tokens: int | None = None
     cost_source: CostSource | None = None
-    unpriced_jobs: Count = 0
+    unpriced_jobs: int = 0
 
     def plus(self, more: Usage) -> Usage:
         """The sum; what only one side says counts alone."""

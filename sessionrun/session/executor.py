@@ -25,6 +25,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.kinds import Seconds
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.store.logs import KILLED
@@ -41,7 +42,7 @@ class Exit:
     key: JobKey
     wait_status: int | None
     ledger: int | None = None
-    cpu_s: float | None = None
+    cpu_s: Seconds | None = None
     errno: int | None = None
     detail: str | None = None
     left: tuple[Leftover, ...] = ()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
@@ -30,6 +30,9 @@ from sessionrun.store.creation import discard_session
 from sessionrun.store.files import open_regular, read_end, sync_directory
 from sessionrun.store.session import SessionDir
 
+if TYPE_CHECKING:
+    from sessionrun.engine.state import State
+
 READY_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 0.5
 """A reader's probe holds a lock for an instant.  To give up at once would take the probe for a living session."""
@@ -42,7 +45,7 @@ CALLER_S_REPOSITORY: Final = (
 """By these git tells a hook where it is.  A task is elsewhere: its commits would go to the user's own branch."""
 
 _REPLACED: Final[list[Any]] = []
-"""Streams of a program that called us: they must not be flushed here when nothing else names them any more."""
+"""The caller's streams: they must not be flushed here when nothing else names them any more."""
 
 DEATH_TIMEOUT_S: Final = 1.0
 """A process that was killed holds its locks until all its threads have ended."""
@@ -62,6 +65,7 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
     Raises:
         StoreError: its logs are damaged or a newer version's, or the processes did not come up.
         NotRegular: something else lies in the place of a lock or of its log.
+        InputError: this machine lacks what the session asked of it, such as walls: no task runs without.
     """
     session = SessionDir(session.path.absolute())
     deadline = time.monotonic() + DEATH_TIMEOUT_S
@@ -75,32 +79,20 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
     try:
         if session.held_locks() != ("root.lock",):
             return False  # a supervisor that was left alone is about to lead
-        has_ended = _check_logs(session)
-        if has_ended and not even_ended:
+        state = _check_logs(session)
+        if state.ended is not None and not even_ended:
             return False  # it went on and ended since the caller looked
-        _try_businesses(session)
+        for business in HOUSE:
+            if business.trial:
+                load(business.trial)(state.spec)
         start_detached(session, os.dup(lock_fd), new=False)
         return True
     finally:
         os.close(lock_fd)
 
 
-def _try_businesses(session: SessionDir) -> None:
-    """Let each business try whether this machine still has what the session asked of it.
-
-    Raises:
-        InputError: it has not, such as walls for its tasks: none of them runs without.
-    """
-    from sessionrun.session.history import load_spec_now
-
-    spec = load_spec_now(session)
-    for business in HOUSE:
-        if business.trial:
-            load(business.trial)(spec)
-
-
-def _check_logs(session: SessionDir) -> bool:
-    """Raise what no supervisor could go on from; whether the session has ended."""
+def _check_logs(session: SessionDir) -> State:
+    """Raise what no supervisor could go on from; how the session stands."""
     from sessionrun.session.history import find_damage, project_status, replay
 
     state, _ = replay(session)
@@ -111,7 +103,7 @@ def _check_logs(session: SessionDir) -> bool:
     for path in (*(session.path / name for name in locks.NAMES), session.log_path):
         if os.path.lexists(path):  # each process of the chain would die of something else than a file there
             os.close(open_regular(path))
-    return state.ended is not None
+    return state
 
 
 def start_detached(
@@ -206,16 +198,10 @@ def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
 
 
 def _take_back_streams() -> None:
-    """Undo that a program put objects of its own in the place of its standard streams: these are redirected."""
+    """Take our standard streams for what is redirected, whatever objects our caller has put in their place."""
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        stream = getattr(sys, name)
-        try:
-            is_own = stream.fileno() == fd
-        except (AttributeError, OSError, ValueError):
-            is_own = False
-        if not is_own:
-            _REPLACED.append(stream)
-            setattr(sys, name, open(fd, mode, closefd=False))
+        _REPLACED.append(getattr(sys, name))
+        setattr(sys, name, open(fd, mode, closefd=False))
 
 
 def _begin_journal(session: SessionDir) -> None:

@@ -20,9 +20,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -30,9 +30,6 @@ from sessionrun.agents.programs import find_file, find_program
 from sessionrun.engine.providers import LONGEST_S, SAME_S
 from sessionrun.engine.state import State
 from sessionrun.model.events import Event, LimitHeard
-from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import Moment
-from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, SessionSpec
 from sessionrun.store.codec import build
 from sessionrun.store.files import open_regular, replace_file
@@ -40,32 +37,11 @@ from sessionrun.store.index import limits_path
 
 MAX_BYTES: Final = 64 * 1024
 _MAX_TEXT: Final = 500
-_MAX_STRIKES: Final = 1000
 _LATER_S: Final = 60.0
 """A time that lies so far ahead was not written by a session that shares our clock."""
 
 _SHOWN: Final = 8
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
-
-_Strikes: TypeAlias = Annotated[int, lambda strikes: 0 < strikes < _MAX_STRIKES]
-_Text: TypeAlias = Annotated[str, lambda text: len(text) <= _MAX_TEXT and "\0" not in text]
-
-
-@frozen
-class Limit:
-    """What is known of an account that met a limit; times are wall time.
-
-    `session` met it at `met_at`, `strikes` times in a row; it holds until `until_at`.
-    """
-
-    version: Literal[1]
-    provider: _Text
-    effect: Effect
-    reason: _Text
-    until_at: Moment
-    met_at: Moment
-    session: _Text
-    strikes: _Strikes
 
 
 class LimitSharing:
@@ -111,9 +87,8 @@ class LimitSharing:
             return
         if self._written.get(provider) != known.met_at:
             self._written[provider] = known.met_at
-            limit = Limit(
-                version=1,
-                provider=provider.removeprefix(PROVIDER_PREFIX)[:_MAX_TEXT],
+            limit = LimitHeard(
+                provider=provider.removeprefix(PROVIDER_PREFIX),
                 effect=known.effect,
                 reason=state.holds[provider].reason[:_MAX_TEXT],
                 until_at=known.until_at or 0.0,
@@ -124,7 +99,7 @@ class LimitSharing:
             write_limit(self._files[provider], limit, at)
 
 
-def find_news(state: State, provider: str, limit: Limit, at: float) -> LimitHeard | None:
+def find_news(state: State, provider: str, limit: LimitHeard, at: float) -> LimitHeard | None:
     """What a session learns from an account's file at a wall time; None: nothing new."""
     known, hold = state.providers.get(provider), state.holds.get(provider)
     if limit.until_at <= at or (hold is not None and hold.until is None):  # the second only a request ends
@@ -134,7 +109,7 @@ def find_news(state: State, provider: str, limit: Limit, at: float) -> LimitHear
     if hold is not None and known is not None and abs(limit.until_at - (known.until_at or 0.0)) <= SAME_S:
         return None
     reason = f"{limit.reason} (met by session {limit.session[:_SHOWN]})"
-    return LimitHeard(provider, limit.effect, reason, limit.until_at, limit.met_at, limit.strikes, limit.session)
+    return replace(limit, provider=provider, reason=reason)
 
 
 def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
@@ -165,7 +140,7 @@ def _sign_in(provider: str, agent: AgentSpec | None, environ: Mapping[str, str])
         yield text.encode("utf-8", "surrogateescape").hex()
 
 
-def load_limit(path: Path, now: float) -> Limit | None:
+def load_limit(path: Path, now: float) -> LimitHeard | None:
     """Read the file of an account; None if it does not exist, or cannot be believed."""
     try:
         fd = open_regular(path)
@@ -174,16 +149,16 @@ def load_limit(path: Path, now: float) -> Limit | None:
     with os.fdopen(fd, "rb") as stream:
         content = stream.read(MAX_BYTES + 1) if _is_private(os.fstat(fd)) else b""
     try:
-        limit = build(Limit, orjson.loads(content))
+        limit = build(LimitHeard, orjson.loads(content))
     except (ValueError, RecursionError):
         return None
     is_ahead = limit.until_at > now + LONGEST_S + _LATER_S or limit.met_at > now + _LATER_S
     if is_ahead or limit.effect == "none" or len(content) > MAX_BYTES:
         return None
-    return replace(limit, reason=" ".join(limit.reason.split()))
+    return replace(limit, reason=" ".join(limit.reason.split())[:_MAX_TEXT])
 
 
-def write_limit(path: Path, limit: Limit, now: float) -> None:
+def write_limit(path: Path, limit: LimitHeard, now: float) -> None:
     """Write an account's file, unless a limit that was met later is there already.
 
     Raises:
@@ -196,7 +171,7 @@ def write_limit(path: Path, limit: Limit, now: float) -> None:
         raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
     known = load_limit(path, now)
     if known is None or known.met_at < limit.met_at:
-        replace_file(path, orjson.dumps(asdict(limit)), durable=False, sweeps=True)
+        replace_file(path, orjson.dumps(limit), durable=False, sweeps=True)
 
 
 def _is_private(inode: os.stat_result) -> bool:

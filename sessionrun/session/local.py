@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sessionrun.keeper.wire import Connection
+from sessionrun.keeper.wire import Connection, count_ms
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, parse_job_key
@@ -20,8 +20,6 @@ from sessionrun.session.executor import Exit, Notice, NotSet, as_order, fill_in,
 
 HELLO_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 5.0
-LONGEST_WAIT_S: Final = 86400.0
-"""poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
 
 
 class KeeperGone(Exception):
@@ -69,8 +67,7 @@ class LocalExecutor:
         )
         for fd in wake_fds:
             poller.register(fd, select.POLLIN)
-        timeout_s = 0.0 if self._early else timeout_s
-        poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)
+        poller.poll(count_ms(0.0 if self._early else timeout_s))
         self._connection.flush()
         notices: list[Notice] = []
         frames, self._early = [*self._early, *self._receive()], []

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
-from sessionrun.agents.reading import AgentResult
-from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
+from sessionrun.agents.reading import AgentResult, Problem
+from sessionrun.agents.verdict import find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.money import name_model, usage_since
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -115,7 +115,7 @@ class JobMaker:
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self.site, key):
             return None
         result = read_traces(self.site, state, key).result
-        if result is None or not result.ok:
+        if result is None or result.problem is not None:
             return None
         why = Problem(EXIT_UNSEEN, f"its answer is complete, though {lost.reason}")
         return self._make_verdict(state, Exit(key, None), "passed", Judged(why), result)
@@ -148,7 +148,7 @@ class JobMaker:
             key=ended.key,
             verdict=verdict,
             reason_class=why.reason_class if why else None,
-            reason=format_reason(*why) if why else None,
+            reason=format_reason(*why[:2]) if why else None,
             wait_status=ended.wait_status,
             exit_code=exit_code,
             signal=signal,

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.reading import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.house import HOUSE, Phase, Wrap, load
 from sessionrun.model.asked import CACHE_TOKEN, uses_replicas

@@ -15,8 +15,7 @@ from typing import BinaryIO, Final
 import orjson
 
 from sessionrun.agents import table
-from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, read_lines
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, Problem, read_lines
 from sessionrun.engine.money import find_job_budget, to_usd
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -161,8 +160,7 @@ def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
         ended = table.list_ended(agent, result.conversation, *_find_own_files(site, state, key))
         result = table.read_result(agent.output, raw, errors, ended) if ended else result
     if result.reason_class in WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):
-        reason_class, reason, words = orjson.loads(met)
-        result = replace(result, reason_class=reason_class, reason=reason, words=words)
+        result = replace(result, problem=Problem(*orjson.loads(met)))
     if result.text is not None:
         replace_file(answer, result.text.encode("utf-8", "replace"), durable=False)
     else:

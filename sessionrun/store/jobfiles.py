@@ -6,20 +6,22 @@ one exception, `JobFileError`: the failure of the one job that it belongs to.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import orjson
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import Count, Moment
+from sessionrun.model.kinds import Count, Moment, PathText
 from sessionrun.store.codec import decode
 from sessionrun.store.files import list_folders, read_end, read_regular, replace_file
+
+if TYPE_CHECKING:
+    from sessionrun.store.session import SessionDir
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A larger file is none of ours: the longest are requests, with the rules of what git ignores."""
@@ -118,33 +120,22 @@ def write_answer(folder: Path, answer: object) -> None:
     replace_file(folder / ANSWER, orjson.dumps(answer), durable=True)
 
 
-def find_job_folder(
-    session: Path, task: str, phase: str, attempt: int, round_number: int | None = None
-) -> Path | None:
-    """The folder of the last job of a phase in an attempt: of its last round, unless one is given."""
-    wanted = re.compile(rf"a{attempt}-r(\d+)-{phase}(?:-s(\d+))?")
-    jobs = session / "jobs" / task
-    found = [match for name in list_folders(jobs) if (match := wanted.fullmatch(name))]
-    found = [match for match in found if round_number in (None, int(match[1]))]
-    last = max(found, key=lambda match: (int(match[1]), int(match[2] or 1)), default=None)
-    return None if last is None else jobs / last[0]
-
-
 def list_outputs(folder: Path, *, whole: bool = False) -> list[Path]:
     """The files with what a job printed; with `whole` also those of the checks that a proof did, in full."""
     checks = sorted(folder.glob("*.txt")) if whole else []
     return [*checks, folder / "stdout", folder / "stderr"]
 
 
-def load_worktree(session: Path, task: str, attempt: int) -> str | None:
+@frozen
+class _Claim:
+    worktree: PathText
+
+
+def load_worktree(session: SessionDir, task: str, attempt: int) -> str | None:
     """Where the worktree of an attempt is, or was: its claim says so when the worktree is gone, too."""
-    folder = find_job_folder(session, task, "prepare", attempt)
-    try:
-        claim = None if folder is None else orjson.loads(read_regular(folder / CLAIM, MAX_BYTES))
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    worktree = claim.get("worktree") if isinstance(claim, dict) else None
-    return worktree if isinstance(worktree, str) and worktree else None
+    folder = next(session.find_jobs(task, attempt, "prepare"), None)
+    claim = None if folder is None else load_usable(folder / CLAIM, _Claim)
+    return claim.worktree if claim is not None else None
 
 
 def read_tail(path: Path) -> bytes:

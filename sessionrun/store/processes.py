@@ -86,14 +86,14 @@ def start_time(pid: int, *, zombie: bool = False) -> int | None:
     if not _LINUX:
         return _start_time_by_psutil(pid, zombie=zombie)
     fields = _stat(pid)
-    return None if fields is None or (fields[0] in (b"Z", b"X") and not zombie) else int(fields[19])
+    return None if fields is None or (fields[1] in (b"Z", b"X") and not zombie) else int(fields[20])
 
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process, also of a zombie; None when there is none."""
     if _LINUX:
         fields = _stat(pid)
-        return None if fields is None else int(fields[1])
+        return None if fields is None else int(fields[2])
     import psutil
 
     try:
@@ -103,13 +103,14 @@ def parent_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """The fields of /proc/PID/stat behind the program's name: state, parent, group, session ... (proc(5))."""
+    """The fields of /proc/PID/stat, without the pid: the name, state, parent, group, session ... (proc(5))."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return os.read(fd, 4096).rpartition(b")")[2].split()
+        head, _, fields = os.read(fd, 4096).rpartition(b")")
+        return [head.partition(b"(")[2], *fields.split()]
     except OSError:
         return None
     finally:
@@ -118,12 +119,8 @@ def _stat(pid: int) -> list[bytes] | None:
 
 def session_and_name(pid: int) -> tuple[int, bytes]:
     """The session of a process, also of a zombie, and the first 15 bytes of its program's name; else (0, b'')."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            head, _, fields = stream.read().rpartition(b")")
-            return int(fields.split()[3]), head.partition(b"(")[2]
-    except OSError:
-        return 0, b""
+    fields = _stat(pid)
+    return (0, b"") if fields is None else (int(fields[4]), fields[0])
 
 
 def command_of(pid: int) -> bytes:
@@ -145,7 +142,7 @@ def is_stopped(pid: int, started: int) -> bool:
     """Whether that very process is stopped now, by a signal or a debugger."""
     if _LINUX:
         fields = _stat(pid)
-        return fields is not None and fields[0] in (b"T", b"t") and int(fields[19]) == started
+        return fields is not None and fields[1] in (b"T", b"t") and int(fields[20]) == started
     import psutil
 
     try:
@@ -189,9 +186,9 @@ def _scan_proc() -> Iterator[tuple[Identity, int, int]]:
             continue
         # the identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it
         fields = _stat(int(name))
-        if fields is not None and fields[0] not in (b"Z", b"X"):
-            identity = Identity(int(name), int(fields[19]))
-            yield identity, int(fields[1]), int(fields[3])
+        if fields is not None and fields[1] not in (b"Z", b"X"):
+            identity = Identity(int(name), int(fields[20]))
+            yield identity, int(fields[2]), int(fields[4])
 
 
 def _scan_by_psutil() -> Iterator[tuple[Identity, int, int]]:

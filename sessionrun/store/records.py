@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -15,6 +16,7 @@ from sessionrun.model.events import EVENTS, Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, Moment
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.units import is_time
 from sessionrun.model.words import SCHEMA_VERSION
 from sessionrun.store.codec import build, decode
 
@@ -46,7 +48,12 @@ class _Tasks:
 
 
 _AT_ONCE: Final = 200
-"""So many tasks are read at a time: what `codec` replaces in them leaves memory that the next ones fill."""
+"""So many tasks are read at a time: what `_share` replaces in them leaves memory that the next ones fill."""
+
+_USUAL: Final = TaskSpec("-", ())
+_SHARED: Final = ("workspace", "linger_s", "uses", "env", "labels")
+_INTERNED: Final = ("agent", "model", "cwd")
+"""What most tasks of a session have in common: each text is in memory once, and so is what is as by default."""
 
 
 def parse_spec(content: bytes) -> SessionSpec:
@@ -64,11 +71,13 @@ def parse_spec(content: bytes) -> SessionSpec:
             _refuse_version(decode(_Version, content).schema_version)
         raise ValueError(str(error)) from None
     _refuse_version(draft.schema_version)
+    if not is_time(draft.created_at):
+        raise ValueError(f"created_at is no time: {draft.created_at!r:.40}")
     tasks: list[TaskSpec] = []
     try:
         for begin in range(0, len(draft.tasks), _AT_ONCE):
             part = b",".join(draft.tasks[begin : begin + _AT_ONCE])
-            tasks += decode(_Tasks, b'{"tasks":[%b]}' % part).tasks
+            tasks += map(_share, decode(_Tasks, b'{"tasks":[%b]}' % part).tasks)
     except ValueError:
         decode(SessionSpec, content)  # the same, told with its place among all tasks
         raise
@@ -77,6 +86,16 @@ def parse_spec(content: bytes) -> SessionSpec:
         raise ValueError(f"a task has the agent {agent!r:.80}, which is not there")
     values = {field.name: getattr(draft, field.name) for field in fields(SessionSpec)}
     return SessionSpec(**values | {"tasks": tuple(tasks)})
+
+
+def _share(task: TaskSpec) -> TaskSpec:
+    for name in _INTERNED:
+        if text := getattr(task, name):
+            object.__setattr__(task, name, sys.intern(text))
+    for name in _SHARED:
+        if getattr(task, name) == getattr(_USUAL, name):
+            object.__setattr__(task, name, getattr(_USUAL, name))
+    return task
 
 
 def _refuse_version(version: int) -> None:

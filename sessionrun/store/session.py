@@ -96,12 +96,17 @@ class SessionDir:
 
     def find_starts(self, key: JobKey) -> Iterator[Path]:
         """The folders of a job and of those that did it again in the same round, the last one first."""
-        first = self.job_path(key._replace(start=1))
-        wanted = re.compile(rf"{re.escape(first.name)}(?:-s(\d+))?")
+        return self.find_jobs(key.task, key.attempt, key.phase, key.round)
+
+    def find_jobs(self, task: str, attempt: int, phase: str, round_number: int | None = None) -> Iterator[Path]:
+        """The folders of the jobs of a phase in an attempt, of one round if that is given, the last one first."""
+        jobs = self.path / "jobs" / task
+        wanted = re.compile(rf"a{attempt}-r(\d+)-{phase}(?:-s(\d+))?")
         with suppress(OSError):  # any task may have changed what lies there
-            found = [match for name in list_folders(first.parent) if (match := wanted.fullmatch(name))]
-            for match in sorted(found, key=lambda match: int(match[1] or 1), reverse=True):
-                yield first.parent / match[0]
+            found = [match for name in list_folders(jobs) if (match := wanted.fullmatch(name))]
+            for match in sorted(found, key=lambda match: (int(match[1]), int(match[2] or 1)), reverse=True):
+                if round_number in (None, int(match[1])):
+                    yield jobs / match[0]
 
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.reading import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.model.asked import uses_replicas
 from sessionrun.model.events import JobLost

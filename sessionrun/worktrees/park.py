@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,6 +26,7 @@ from sessionrun.git.links import is_behind_link
 from sessionrun.git.merging import commit_tree
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
@@ -165,14 +166,14 @@ def copy_index(git: Git, commit: str) -> None:
     os.utime(git.index, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
+def write_patch(git: Git, base: str, tree: str, patch: Path) -> DiffStat:
     """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
 
     It uses plumbing, because settings of the user (prefixes, submodules as log) do not change its output.  Git
     prints the counts of files, an empty line, and the patch.
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
-    counts = {"files": 0, "insertions": 0, "deletions": 0}
+    counts: DiffStat = {"files": 0, "insertions": 0, "deletions": 0}
     fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(fd, "wb") as stream, tempfile.TemporaryFile(dir=patch.parent) as both:
         git(*words, "--numstat", "-p", "-M", "--binary", "--full-index", base, tree, stdout=both.fileno())

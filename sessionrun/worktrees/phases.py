@@ -17,7 +17,8 @@ from typing import Final
 
 import orjson
 
-from sessionrun.agents.verdict import Problem, format_reason, split_status
+from sessionrun.agents.reading import Problem
+from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -220,7 +221,7 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
 
 def judge_failed(state: TaskState, problem: Problem) -> Judged:
     """What a job has come to that failed: the worktree stays, and says why."""
-    return Judged(problem, state.place and replace(state.place, kept=format_reason(*problem)))
+    return Judged(problem, state.place and replace(state.place, kept=format_reason(*problem[:2])))
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

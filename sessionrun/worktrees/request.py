@@ -13,6 +13,7 @@ from typing import Final
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.kinds import Seconds
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
@@ -76,7 +77,7 @@ class WorkspaceRequest:
     branch: str | None = None
     directory: str | None = None
     needs: tuple[Handed, ...] = ()
-    limit_s: float | None = None
+    limit_s: Seconds | None = None
     round: str = ""
     best: str | None = None
     replaced: str = ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -20,6 +19,7 @@ from sessionrun.git.merging import commit_tree
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, remove_empty, replace_file
 from sessionrun.store.jobfiles import NOT_BEGUN, load_request
@@ -42,7 +42,7 @@ class Kept:
 
     commit: str
     tree: str
-    diff_stat: Mapping[str, int]
+    diff_stat: DiffStat
     problems: tuple[str, ...] = ()
 
 

@@ -14,7 +14,7 @@ from agent_samples import judge_exit
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessionrun.agents.reading import AgentResult
+from sessionrun.agents.reading import AgentResult, Problem
 from sessionrun.agents.verdict import MAX_REASON, format_reason
 from sessionrun.model.events import Entry, JobFinished, to_record
 from sessionrun.model.keys import JobKey
@@ -22,12 +22,11 @@ from sessionrun.model.usage import Usage
 
 KEY = JobKey("t", 1, 1, "work", 1)
 
-FINE = AgentResult(ok=True, text="hi", conversation="c-1", model="m", usage=Usage(1, 2, 0.5), turns=3)
-REFUSED = AgentResult(ok=False, reason_class="auth", reason="401 go away", conversation="c-1")
-SILENT = AgentResult(ok=False, reason_class="incomplete_output", reason="no output; standard error: no key")
-GARBAGE = AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
-NAMELESS = AgentResult(ok=False)
-BROKEN = AgentResult(ok=False, reason_class="incomplete_output", reason="the output ends", conversation="c-1")
+FINE = AgentResult(text="hi", conversation="c-1", model="m", usage=Usage(1, 2, 0.5), turns=3)
+REFUSED = AgentResult(Problem("auth", "401 go away"), conversation="c-1")
+SILENT = AgentResult(Problem("incomplete_output", "no output; standard error: no key"))
+GARBAGE = AgentResult(Problem("bad_output", "no line of the output is an event"))
+BROKEN = AgentResult(Problem("incomplete_output", "the output ends"), conversation="c-1")
 NOW = 1_800_000_000.0
 
 HEAP = "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"
@@ -53,14 +52,12 @@ def judge(
         (0, REFUSED, "auth", "auth: 401 go away"),
         (0, SILENT, "incomplete_output", "incomplete_output: no output; standard error: no key"),
         (0, GARBAGE, "bad_output", "bad_output: no line of the output is an event"),
-        (0, NAMELESS, "unknown", "unknown: the agent reports a failure"),
         (1, None, "exit_code", "exit_code: exit code 1"),
         (7, FINE, "exit_code", "exit_code: exit code 7"),
         (1, REFUSED, "auth", "auth: 401 go away (exit code 1)"),
         (144, REFUSED, "auth", "auth: 401 go away (exit code 144)"),
         (1, SILENT, "exit_code", "exit_code: exit code 1; no output; standard error: no key"),
         (2, GARBAGE, "exit_code", "exit_code: exit code 2; no line of the output is an event"),
-        (1, NAMELESS, "unknown", "unknown: the agent reports a failure (exit code 1)"),
         (137, None, "exit_code", "exit_code: exit code 137"),
         (0, BROKEN, "incomplete_output", "incomplete_output: the output ends"),
         (1, BROKEN, "agent_crashed", "agent_crashed: the output ends (exit code 1)"),
@@ -112,12 +109,13 @@ def test_standard_error_tells_why_where_the_agent_does_not(
 
 
 def test_the_end_of_a_limit() -> None:
-    limit = AgentResult(ok=False, reason_class="usage_limit", reason="limit", words="try again in 2 hours")
+    told = Problem("usage_limit", "limit", "try again in 2 hours")
+    limit = AgentResult(told)
     assert judge(256, limit).resets_at == NOW + 7200
     assert judge(256, replace(limit, resets_at=NOW + 60)).resets_at == NOW + 60, "what the stream states"
     assert judge(256, replace(limit, resets_at=NOW - 60)).resets_at == NOW + 7200, "but not what is past"
-    assert judge(256, replace(limit, reason_class="auth")).resets_at is None, "no limit, no end"
-    assert judge(256, replace(limit, words="limit"), stderr="try again in 5 s").resets_at is None
+    assert judge(256, AgentResult(told._replace(reason_class="auth"))).resets_at is None, "no limit, no end"
+    assert judge(256, AgentResult(told._replace(words="limit")), stderr="try again in 5 s").resets_at is None
     assert judge(256, None, stderr="usage limit reached, try again in 5 s").resets_at == NOW + 5
     assert judge(256, None, stderr="rate_limit_error. Retrying in 5 s\nrate_limit_error").resets_at is None
 
@@ -161,7 +159,7 @@ def test_what_the_agent_said_is_kept_whatever_the_verdict() -> None:
 
 
 def test_the_exit_code_survives_a_long_reason() -> None:
-    talker = AgentResult(ok=False, reason_class="api_error", reason="x" * 5000)
+    talker = AgentResult(Problem("api_error", "x" * 5000))
     assert (judge(256, talker).reason or "").endswith("x (exit code 1)")
 
 
@@ -173,18 +171,21 @@ def test_a_reason_is_one_clean_line() -> None:
 
 results = st.none() | st.builds(
     AgentResult,
-    ok=st.booleans(),
-    reason_class=st.none() | st.sampled_from(["auth", "denied", "bad_output", "incomplete_output"]),
-    reason=st.none() | st.text(st.characters(), max_size=400),
+    st.none()
+    | st.builds(
+        Problem,
+        st.sampled_from(["auth", "denied", "bad_output", "incomplete_output"]),
+        st.text(st.characters(), max_size=400),
+    ),
 )
 
 
 @given(st.integers(0, 0xFFFF), results, st.text() | st.sampled_from([HEAP, TRACE, "429 too many requests"]))
-@example(0, AgentResult(False, reason_class="bad_output", reason="\n"), "")
+@example(0, AgentResult(Problem("bad_output", "\n")), "")
 def test_every_status_gets_a_verdict(status: int, result: AgentResult | None, stderr: str) -> None:
     finished = judge(status, result, stderr=stderr)
     # The core dump bit without a signal: no system says so, and os.WIFEXITED takes it for exit code 0.
-    assert (finished.verdict == "passed") is (status in (0, 0x80) and (result is None or result.ok))
+    assert (finished.verdict == "passed") is (status in (0, 0x80) and (result is None or result.problem is None))
     assert (finished.reason is None) is (finished.reason_class is None) is (finished.verdict == "passed")
     assert finished.wait_status == status
     orjson.dumps(to_record(Entry(1, 0.0, 0.0, finished)))

@@ -91,10 +91,10 @@ def talker(agent: str) -> str:
 def test_a_conversation_goes_on(talker: str, stage: Stage, tmp_path: Path) -> None:
     spec = table.BUILTIN[talker]
     first = _run(talker, stage, tmp_path, "Remember alpha answer[[the first answer]]", None)
-    assert (first.ok, first.text) == (True, "the first answer"), first.reason
+    assert (first.problem, first.text) == (None, "the first answer")
     before = len(stage.server.requests)
     second = _run(talker, stage, tmp_path, "And now beta answer[[the second answer]]", first.conversation)
-    assert (second.ok, second.text) == (True, "the second answer"), second.reason
+    assert (second.problem, second.text) == (None, "the second answer")
     assert second.conversation == first.conversation
     assert first.usage and second.usage
     is_total = spec.output in table.COUNTS_ALL
@@ -109,7 +109,7 @@ def test_a_conversation_that_is_not_there(talker: str, stage: Stage, tmp_path: P
     lost = _run(talker, stage, tmp_path, "Go on answer[[somehow]]", name)
     said = lost.reason_class if lost.reason_class not in WITHOUT_RESULT else None
     found = find_in_errors(table.read_errors(tmp_path / "stderr"))
-    assert (said or (found and found[0])) == "no_conversation", lost.reason
+    assert (said or (found and found[0])) == "no_conversation", lost.problem
     assert not stage.server.told("Go on")
 
 

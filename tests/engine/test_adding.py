@@ -33,7 +33,7 @@ from sessionrun.model.landings import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
-from sessionrun.session.limits import Limit, LimitSharing, find_files, write_limit
+from sessionrun.session.limits import LimitSharing, find_files, write_limit
 from sessionrun.store.records import read_entry
 from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
@@ -340,7 +340,7 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     shared = LimitSharing(state.spec, os.environ, said.append)
     one = AgentSpec("one", ("one",))
     late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": one})
-    limit = Limit(1, "one", "limit", "no more", until_at=100.0, met_at=1.0, session="other", strikes=1)
+    limit = LimitHeard("one", "limit", "no more", until_at=100.0, met_at=1.0, session="other", strikes=1)
     (path,) = find_files(replace(state.spec, agents={"one": one}), os.environ).values()
     write_limit(path, limit, 1.0)
     assert shared.hear(state, 2.0, 2.0) == []

@@ -334,7 +334,7 @@ def draw_rumours(rng: Random) -> list[Planned]:
     for _ in range(rng.choice((0, 0, 3, 8))):
         provider, time = rng.choice(("provider:first", "provider:three")), rng.uniform(0.0, 700.0)
         until_at = EPOCH_S + time + rng.choice((-50.0, 5.0, 300.0))
-        told.append((time, LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, session="z")))
+        told.append((time, LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, 1, "z")))
     return told
 
 

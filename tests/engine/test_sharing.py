@@ -30,7 +30,6 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.session.limits import (
     MAX_BYTES,
-    Limit,
     LimitSharing,
     find_files,
     load_limit,
@@ -283,9 +282,9 @@ def _ask_anything(world: World, rng: Random) -> int:
 
 
 NOW = 1_800_000_000.0
-LIMIT = Limit(1, "claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", 1)
+LIMIT = LimitHeard("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, 1, "s1")
 LATER = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW - 1.0, session="s2")
-GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
+GOOD = json.loads('{"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
 GOOD |= {"until_at": NOW + 5.0, "met_at": NOW}
 
 
@@ -295,7 +294,7 @@ def place(own_place: Path) -> Path:
     return limits_path() / "claude-0.json"
 
 
-def write(path: Path, limit: Limit) -> None:
+def write(path: Path, limit: LimitHeard) -> None:
     write_limit(path, limit, NOW)
 
 
@@ -314,18 +313,14 @@ def test_what_is_written_is_read_and_the_limit_that_was_met_last_counts(place: P
         *(
             json.dumps({**GOOD, **change}).encode()
             for change in (
-                {"version": 2},
                 {"provider": 7},
-                {"provider": "x\0"},
                 {"effect": "none"},
-                {"reason": "r" * 1000},
                 {"until_at": "soon"},
                 {"until_at": True},
                 {"until_at": -1},
                 {"until_at": NOW + LONGEST_S + 100.0},
                 {"met_at": NOW + 1000.0},
                 {"strikes": 0},
-                {"strikes": 10**6},
             )
         ),
         *(json.dumps({key: GOOD[key] for key in GOOD if key != name}).encode() for name in GOOD),

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from conftest import Command
 from simulated import Fate
-from test_supervisor import Observed, make_session, replay, simulate_clock
+from test_supervisor import make_session, replay, run
 from test_workspace_limits import project, slow
 from test_workspaces import Project
 
@@ -24,12 +24,8 @@ from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
 from sessionrun.session.executor import Exit
-from sessionrun.session.history import begin
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Partners
-from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER
-from sessionrun.store.logs import AppendLog
 from sessionrun.store.session import SessionDir
 
 __all__ = ["project", "slow"]
@@ -126,13 +122,11 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
         (session.path / "jobs" / "b").touch()
     fate = Fate(wait_status=0 if where else 256)
     comes_to_an_end = partial(next, iter([None] * 1000))
-    executor = Observed(lambda job: fate if job.key.task == "b" else Fate(), comes_to_an_end)
     jobs = Faulty(session, spec)
     jobs.fault = (where, "b", error)
-    state = begin(spec)
-    journal = AppendLog(session.journal_path)
-    Supervisor(session, state, journal, Partners(executor), jobs, simulate_clock(executor)).run()
-    journal.close()
+    state, _ = run(
+        session, spec, lambda job: fate if job.key.task == "b" else Fate(), on_wait=comes_to_an_end, jobs=jobs
+    )
     return state, session
 
 

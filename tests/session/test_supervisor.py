@@ -95,11 +95,12 @@ def run(
     on_wait: Callable[[], None] = lambda: None,
     refusals: int = 0,
     state: State | None = None,
+    jobs: JobMaker | None = None,
 ) -> tuple[State, Observed]:
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    clock, jobs = simulate_clock(executor), JobMaker(session, spec)
+    jobs, clock = jobs or JobMaker(session, spec), simulate_clock(executor)
     Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor

@@ -48,7 +48,8 @@ def test_a_wrong_byte_in_a_later_part_is_told() -> None:
         with pytest.raises(ValueError):
             records.parse_spec(content.replace(name, name[:-1]))
         with pytest.raises(
-            ValueError, match=rf"tasks\[{number}\]\.id has a value that does not belong there: 'a/b'"
+            ValueError,
+            match=rf"tasks\[{number}\]\.id has a value that does not belong there: expected `str` matching",
         ):
             records.parse_spec(content.replace(name, b'"a/b"'))
 

@@ -13,13 +13,14 @@ import pytest
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.model.checks import Brief, Checked, Counts
 from sessionrun.model.errors import JobFileError
+from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.reports import CheckReport
 from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_request, read_tail
 from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
-DIFF_STAT = {"files": 1, "insertions": 1, "deletions": 0}
+DIFF_STAT: DiffStat = {"files": 1, "insertions": 1, "deletions": 0}
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat=DIFF_STAT, seat=1)
 CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a", seat=1)
 ASKED = WorkspaceRequest(

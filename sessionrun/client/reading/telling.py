@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.terse import cut_bytes, measure_lines
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import SAID, Group, Task, group_tasks, needs_look
 from sessionrun.model.words import BAD
-from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_answer, load_worktree, read_tail
+from sessionrun.store.jobfiles import ANSWER, list_outputs, load_usable, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
 
 STEPS: Final[Mapping[str, str]] = {"setup": "setup", "check": "check", "proof": "prove"}
@@ -89,7 +88,7 @@ def tell(session: SessionDir, task: Task) -> Section | None:
     step = find_failed_step(session, task)
     if step is None or task["reason_class"] in _HIDDEN:
         return None
-    worktree = load_worktree(session.path, task["id"], task["attempt"])
+    worktree = load_worktree(session, task["id"], task["attempt"])
     return read_section(step, list_step(session, task, step), worktree)
 
 
@@ -129,7 +128,7 @@ def list_step(
         output = Path((task.get("landing") or {}).get("output") or "")
         # by its names below the session's directory, which may have been moved since
         return [session.path / LANDING_FOLDER / output.parent.name / output.name] if output.name else []
-    folder = find_job_folder(session.path, task["id"], STEPS[step], task["attempt"], round_number)
+    folder = next(session.find_jobs(task["id"], task["attempt"], STEPS[step], round_number), None)
     return [] if folder is None else list_outputs(folder, whole=whole)
 
 
@@ -149,11 +148,8 @@ def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int]
         return None
     from sessionrun.model.reports import ProveReport
 
-    folder = find_job_folder(session.path, task["id"], "prove", task["attempt"])
-    try:
-        report = None if folder is None else load_answer(folder, ProveReport)
-    except JobFileError:
-        return None
+    folder = next(session.find_jobs(task["id"], task["attempt"], "prove"), None)
+    report = None if folder is None else load_usable(folder / ANSWER, ProveReport)
     if report is None or report.tests is None:
         return None
     tests = report.tests

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.house import HOUSE, load
-from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.keys import is_node_id
 from sessionrun.model.shown import Seen
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.files import read_regular

@@ -311,7 +311,8 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
     repo("queue", "edit", "g", "--depends", "task-1")
     done = repo("dispatch", "--import", "list.md", "--group", "g", "--dry-run")
     assert "0 of 2 open tasks are ready; 1 would be imported from list.md" in done.stderr, "its group waits"
-    for words, is_cut in (((), True), (("--verbose",), False)):
+    cases: list[tuple[tuple[str, ...], bool]] = [((), True), (("--verbose",), False)]
+    for words, is_cut in cases:
         assert ("lines more (--verbose shows all)" in repo("dispatch", "--dry-run", *words).stdout) is is_cut
     (repo.cwd / "list.md").write_text("nothing")
     assert "list.md: has no list entry" in refuse(repo, "--import", "list.md", "--dry-run")

@@ -21,6 +21,7 @@ from simulation import Drive, make_session
 from stages import begin_repository, git
 
 from sessionrun.client.planning.inputs import list_items
+from sessionrun.client.planning.joining import refuse_session_options, settle_addition
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
@@ -142,10 +143,6 @@ def outcomes(view: dict[str, Any]) -> dict[str, Any]:
     return {task["id"]: task["outcome"] for task in view["tasks"]}
 
 
-def requests_of(sessionrun: Command, session_id: str) -> list[Path]:
-    return list((sessionrun.directory(session_id) / "requests").iterdir())
-
-
 def count_added(session: SessionDir) -> int:
     return sum(isinstance(entry.event, TasksAdded) for entry in session.load_journal()[0])
 
@@ -171,6 +168,9 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
         (6, "cat"),
     ]
     assert outcomes(view)["b"] is None
+    assert add(sessionrun, session_id, ["true"], "--dry-run").returncode == 0
+    refused = add(sessionrun, session_id, [{"id": "B", "prompt": "true"}])
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused
     let_go(sessionrun)
     view = sessionrun.wait(session_id)
     assert (view["total"], view["successful"], view["outcome"]) == (6, 6, "succeeded")
@@ -178,7 +178,7 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     folder = sessionrun.directory(session_id)
     assert (folder / "task-c.txt").read_text() == f"{sessionrun.cwd}\n"
     assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
-    assert requests_of(sessionrun, session_id) == []
+    assert [*(folder / "requests").iterdir()] == []
     spec, now = SessionDir(folder).load_spec(), load_spec_now(SessionDir(folder))
     assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == (
         ["a"],
@@ -192,35 +192,6 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     for verb in ("logs", "results", "explain"):
         assert sessionrun(verb, session_id, "f").returncode == 0, verb
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
-
-
-@pytest.mark.slow
-def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
-    one = {"prompts": ["true"]}
-    refused: tuple[tuple[object, tuple[str, ...], str], ...] = (
-        ({"prompts": [{"id": "A", "prompt": "true"}]}, (), "the session has a task 'A' already ('a'; ids differ"),
-        ({"prompts": [{"prompt": "true", "needs": ["x"]}]}, (), '"x" is not a task of this input'),
-        ({"prompts": [{"prompt": "true", "uses": {"db": 1}}]}, (), "uses 'db': add it to"),
-        ({"prompts": ["true"], "limits": {"budget_usd": 3}}, (), "budget_usd holds for a whole session"),
-        (one, ("--max-parallel", "2"), f"(sessionrun set {session_id} --max-parallel N)"),
-        (one, ("--name", "x"), "--name holds for a whole session"),
-        (one, ("--no-yolo",), "--no-yolo holds for a whole session"),
-        (one, ("--land", "--worktree"), "--land holds for a whole session"),
-        ({"prompts": ["true"], "land": True}, (), "land holds for a whole session"),
-        (one, ("--worktree",), "was started without a repository"),
-    )
-    for plan, words, why in refused:
-        done = add(sessionrun, session_id, plan, *words)
-        assert (done.returncode, done.stdout) == (2, ""), (why, done)
-        assert why in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert count_added(SessionDir(sessionrun.directory(session_id))) == 0
-    assert requests_of(sessionrun, session_id) == []
-    done = add(sessionrun, session_id, one, "--dry-run", "--json")
-    assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 1), done
-    let_go(sessionrun)
-    assert sessionrun.wait(session_id)["total"] == 1
 
 
 # --- refusals, and the end of the session ---
@@ -383,23 +354,40 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
 
 
+WHOLE = "holds for a whole session, and --into adds to one that runs"
+
+
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("given", "asked", "why"),
     [
-        ({"land": True}, "land"),
-        ({"worktrees": "sibling"}, "worktrees"),
-        ({"feed": True}, "feed"),
-        *(({"limits": {name: value}}, name) for name, value in {"halt": "now", "max_failures": 1}.items()),
-        ({"limits": {"stagger": "1s"}}, "stagger_s"),
+        (["x"], {"name": "x"}, f"--name {WHOLE}"),
+        (["x"], {"approve": False}, f"--no-yolo {WHOLE}"),
+        (["x"], {"land": True}, f"--land {WHOLE}"),
+        (["x"], {"max_parallel": 2}, " --max-parallel N)"),
+        (["x"], {"worktree": True}, "was started without a repository"),
+        ({"feed": True}, {}, f"feed {WHOLE}"),
+        ({"prompts": ["x"], "land": True}, {}, f"land {WHOLE}"),
+        ({"prompts": ["x"], "worktrees": "sibling"}, {}, f"worktrees {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"halt": "now"}}, {}, f"halt {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"max_failures": 1}}, {}, f"max_failures {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"budget_usd": 3}}, {}, f"budget_usd {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"stagger": "1s"}}, {}, f"stagger_s {WHOLE}"),
+        ([{"prompt": "x", "needs": ["x"]}], {}, '"x" is not a task of this input'),
+        ([{"prompt": "x", "uses": {"db": 1}}], {}, "uses 'db': add it to"),
+        ([{"id": "A", "prompt": "x"}], {}, "the session has a task 'A' already ('a'; ids differ"),
     ],
 )
-def test_what_an_input_says_of_a_whole_session_is_refused(own_place: Path, said: Any, named: str) -> None:
+def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dict[str, Any], why: str) -> None:
     make_repository(own_place)
-    into = plan_input({"prompts": ["x"]}, {"agent": "shell", "worktree": True})
-    assert isinstance(into, Planned)
-    given = said if "feed" in said else {"prompts": ["x"], **said}
-    with pytest.raises(InputError, match=f"^{named} holds for a whole session, and --into adds to one that runs"):
-        plan_input(given, {"agent": "shell"}, into=into.spec)
+    begun = plan_input([{"id": "a", "prompt": "x"}], {"agent": "shell", "worktree": True})
+    assert isinstance(begun, Planned)
+    into = replace(begun.spec, repository=None) if "repository" in why else begun.spec
+    with pytest.raises(InputError) as refused:
+        refuse_session_options(asked, into)
+        made = plan_input(given, {"agent": "shell", **asked}, into=into)
+        assert isinstance(made, Planned)
+        settle_addition(made.spec, into)
+    assert why in str(refused.value)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
-from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
+from sessionrun.engine.requests import find_addition_fault, widen_spec
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
@@ -260,35 +260,33 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
     assert drive.outcomes == dict.fromkeys("abc", "succeeded")
 
 
+ADDED = TaskSpec("b", ("x",), agent="one")
+TAKEN = "counts from a session's launch on"
+
+
 @pytest.mark.parametrize(
-    ("task", "why"),
+    ("has", "changes", "resources", "why"),
     [
-        (TaskSpec("b", ("x",), agent="one", workspace=Workspace("worktree")), "wants a worktree"),
-        (TaskSpec("b", ("x",), agent="one", sandbox=Sandbox("strict")), "has walls, which need a worktree"),
-        (TaskSpec("b", ("x",), agent="nonesuch"), "has the agent 'nonesuch', which the session does not know"),
-        (TaskSpec("b", ("x",), agent="one", needs=("x",)), "needs 'x', which is not a task of this session"),
-        (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),
-        (TaskSpec("b", ("x",), agent="one", uses={"slot": 2}), "uses 2 of 'slot', but there are 1"),
-        (TaskSpec("b", ("x",), agent="one", mend=Mend("a", 1, "a", "conflict", "x")), "has a mend"),
+        ({"slot": 1}, {"workspace": Workspace("worktree")}, {}, "wants a worktree"),
+        ({"slot": 1}, {"sandbox": Sandbox("strict")}, {}, "has walls, which need a worktree"),
+        ({"slot": 1}, {"agent": "nonesuch"}, {}, "has the agent 'nonesuch', which the session does not know"),
+        ({"slot": 1}, {"needs": ("x",)}, {}, "needs 'x', which is not a task of this session"),
+        ({"slot": 1}, {"id": "a"}, {}, "has a task 'a' already"),
+        ({"slot": 1}, {"uses": {"slot": 2}}, {}, "uses 2 of 'slot', but there are 1"),
+        ({"slot": 1}, {"mend": Mend("a", 1, "a", "conflict", "x")}, {}, "has a mend"),
+        ({}, {}, {"slot": 1}, TAKEN),  # jobs would hold some of it already
+        ({}, {}, {"provider:first": 1}, TAKEN),
+        ({}, {}, {"budget": 1}, TAKEN),
+        ({"slot": 1}, {}, {"slot": 2}, "the session has 1 of the resource 'slot', not 2"),
     ],
 )
-def test_what_does_not_fit_is_named(task: TaskSpec, why: str) -> None:
-    spec = make_session([TaskSpec("a", ("x",))], resources={"slot": 1})
-    assert why in (find_clash(spec, TasksAdded("r", (task,))) or "")
-
-
-@pytest.mark.parametrize("name", ["slot", "budget", "provider:first"])
-def test_a_resource_that_jobs_hold_already_cannot_be_added(name: str) -> None:
-    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), resources={name: 1})
-    spec = make_session([TaskSpec("a", ("x",))])
-    assert "counts from a session's launch on" in (find_clash(spec, event) or "")
-    assert name == "budget" or find_clash(replace(spec, resources={name: 1}), event) is None
-
-
-def test_a_session_that_is_cancelled_takes_no_more() -> None:
-    state = fold([])
-    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),))
-    assert find_addition_fault(state, event) is None
+def test_what_does_not_fit_is_named(
+    has: dict[str, int], changes: Any, resources: dict[str, int], why: str
+) -> None:
+    state = begin(make_session([TaskSpec("a", ("x",))], resources=has))
+    event = TasksAdded("r", (replace(ADDED, **changes),), resources=resources)
+    assert find_addition_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
+    assert why in (find_addition_fault(state, event) or "")
     state.cancelled = True
     assert find_addition_fault(state, event) == "the session is being cancelled"
 

@@ -21,11 +21,12 @@ from simulation import Drive, make_session
 from stages import begin_repository, git
 
 from sessionrun.client.planning.inputs import list_items
+from sessionrun.client.planning.joining import refuse_session_options, settle_addition
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
-from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
+from sessionrun.engine.requests import find_addition_fault, widen_spec
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
@@ -142,10 +143,6 @@ def outcomes(view: dict[str, Any]) -> dict[str, Any]:
     return {task["id"]: task["outcome"] for task in view["tasks"]}
 
 
-def requests_of(sessionrun: Command, session_id: str) -> list[Path]:
-    return list((sessionrun.directory(session_id) / "requests").iterdir())
-
-
 def count_added(session: SessionDir) -> int:
     return sum(isinstance(entry.event, TasksAdded) for entry in session.load_journal()[0])
 
@@ -171,6 +168,9 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
         (6, "cat"),
     ]
     assert outcomes(view)["b"] is None
+    assert add(sessionrun, session_id, ["true"], "--dry-run").returncode == 0
+    refused = add(sessionrun, session_id, [{"id": "B", "prompt": "true"}])
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused
     let_go(sessionrun)
     view = sessionrun.wait(session_id)
     assert (view["total"], view["successful"], view["outcome"]) == (6, 6, "succeeded")
@@ -178,7 +178,7 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     folder = sessionrun.directory(session_id)
     assert (folder / "task-c.txt").read_text() == f"{sessionrun.cwd}\n"
     assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
-    assert requests_of(sessionrun, session_id) == []
+    assert [*(folder / "requests").iterdir()] == []
     spec, now = SessionDir(folder).load_spec(), load_spec_now(SessionDir(folder))
     assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == (
         ["a"],
@@ -192,35 +192,6 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     for verb in ("logs", "results", "explain"):
         assert sessionrun(verb, session_id, "f").returncode == 0, verb
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
-
-
-@pytest.mark.slow
-def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
-    one = {"prompts": ["true"]}
-    refused: tuple[tuple[object, tuple[str, ...], str], ...] = (
-        ({"prompts": [{"id": "A", "prompt": "true"}]}, (), "the session has a task 'A' already ('a'; ids differ"),
-        ({"prompts": [{"prompt": "true", "needs": ["x"]}]}, (), '"x" is not a task of this input'),
-        ({"prompts": [{"prompt": "true", "uses": {"db": 1}}]}, (), "uses 'db': add it to"),
-        ({"prompts": ["true"], "limits": {"budget_usd": 3}}, (), "budget_usd holds for a whole session"),
-        (one, ("--max-parallel", "2"), f"(sessionrun set {session_id} --max-parallel N)"),
-        (one, ("--name", "x"), "--name holds for a whole session"),
-        (one, ("--no-yolo",), "--no-yolo holds for a whole session"),
-        (one, ("--land", "--worktree"), "--land holds for a whole session"),
-        ({"prompts": ["true"], "land": True}, (), "land holds for a whole session"),
-        (one, ("--worktree",), "was started without a repository"),
-    )
-    for plan, words, why in refused:
-        done = add(sessionrun, session_id, plan, *words)
-        assert (done.returncode, done.stdout) == (2, ""), (why, done)
-        assert why in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert count_added(SessionDir(sessionrun.directory(session_id))) == 0
-    assert requests_of(sessionrun, session_id) == []
-    done = add(sessionrun, session_id, one, "--dry-run", "--json")
-    assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 1), done
-    let_go(sessionrun)
-    assert sessionrun.wait(session_id)["total"] == 1
 
 
 # --- refusals, and the end of the session ---
@@ -289,35 +260,33 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
     assert drive.outcomes == dict.fromkeys("abc", "succeeded")
 
 
+ADDED = TaskSpec("b", ("x",), agent="one")
+TAKEN = "counts from a session's launch on"
+
+
 @pytest.mark.parametrize(
-    ("task", "why"),
+    ("has", "changes", "resources", "why"),
     [
-        (TaskSpec("b", ("x",), agent="one", workspace=Workspace("worktree")), "wants a worktree"),
-        (TaskSpec("b", ("x",), agent="one", sandbox=Sandbox("strict")), "has walls, which need a worktree"),
-        (TaskSpec("b", ("x",), agent="nonesuch"), "has the agent 'nonesuch', which the session does not know"),
-        (TaskSpec("b", ("x",), agent="one", needs=("x",)), "needs 'x', which is not a task of this session"),
-        (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),
-        (TaskSpec("b", ("x",), agent="one", uses={"slot": 2}), "uses 2 of 'slot', but there are 1"),
-        (TaskSpec("b", ("x",), agent="one", mend=Mend("a", 1, "a", "conflict", "x")), "has a mend"),
+        ({"slot": 1}, {"workspace": Workspace("worktree")}, {}, "wants a worktree"),
+        ({"slot": 1}, {"sandbox": Sandbox("strict")}, {}, "has walls, which need a worktree"),
+        ({"slot": 1}, {"agent": "nonesuch"}, {}, "has the agent 'nonesuch', which the session does not know"),
+        ({"slot": 1}, {"needs": ("x",)}, {}, "needs 'x', which is not a task of this session"),
+        ({"slot": 1}, {"id": "a"}, {}, "has a task 'a' already"),
+        ({"slot": 1}, {"uses": {"slot": 2}}, {}, "uses 2 of 'slot', but there are 1"),
+        ({"slot": 1}, {"mend": Mend("a", 1, "a", "conflict", "x")}, {}, "has a mend"),
+        ({}, {}, {"slot": 1}, TAKEN),  # jobs would hold some of it already
+        ({}, {}, {"provider:first": 1}, TAKEN),
+        ({}, {}, {"budget": 1}, TAKEN),
+        ({"slot": 1}, {}, {"slot": 2}, "the session has 1 of the resource 'slot', not 2"),
     ],
 )
-def test_what_does_not_fit_is_named(task: TaskSpec, why: str) -> None:
-    spec = make_session([TaskSpec("a", ("x",))], resources={"slot": 1})
-    assert why in (find_clash(spec, TasksAdded("r", (task,))) or "")
-
-
-@pytest.mark.parametrize("name", ["slot", "budget", "provider:first"])
-def test_a_resource_that_jobs_hold_already_cannot_be_added(name: str) -> None:
-    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), resources={name: 1})
-    spec = make_session([TaskSpec("a", ("x",))])
-    assert "counts from a session's launch on" in (find_clash(spec, event) or "")
-    assert name == "budget" or find_clash(replace(spec, resources={name: 1}), event) is None
-
-
-def test_a_session_that_is_cancelled_takes_no_more() -> None:
-    state = fold([])
-    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),))
-    assert find_addition_fault(state, event) is None
+def test_what_does_not_fit_is_named(
+    has: dict[str, int], changes: Any, resources: dict[str, int], why: str
+) -> None:
+    state = begin(make_session([TaskSpec("a", ("x",))], resources=has))
+    event = TasksAdded("r", (replace(ADDED, **changes),), resources=resources)
+    assert find_addition_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
+    assert why in (find_addition_fault(state, event) or "")
     state.cancelled = True
     assert find_addition_fault(state, event) == "the session is being cancelled"
 
@@ -383,23 +352,40 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
 
 
+WHOLE = "holds for a whole session, and --into adds to one that runs"
+
+
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("given", "asked", "why"),
     [
-        ({"land": True}, "land"),
-        ({"worktrees": "sibling"}, "worktrees"),
-        ({"feed": True}, "feed"),
-        *(({"limits": {name: value}}, name) for name, value in {"halt": "now", "max_failures": 1}.items()),
-        ({"limits": {"stagger": "1s"}}, "stagger_s"),
+        (["x"], {"name": "x"}, f"--name {WHOLE}"),
+        (["x"], {"approve": False}, f"--no-yolo {WHOLE}"),
+        (["x"], {"land": True}, f"--land {WHOLE}"),
+        (["x"], {"max_parallel": 2}, " --max-parallel N)"),
+        (["x"], {"worktree": True}, "was started without a repository"),
+        ({"feed": True}, {}, f"feed {WHOLE}"),
+        ({"prompts": ["x"], "land": True}, {}, f"land {WHOLE}"),
+        ({"prompts": ["x"], "worktrees": "sibling"}, {}, f"worktrees {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"halt": "now"}}, {}, f"halt {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"max_failures": 1}}, {}, f"max_failures {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"budget_usd": 3}}, {}, f"budget_usd {WHOLE}"),
+        ({"prompts": ["x"], "limits": {"stagger": "1s"}}, {}, f"stagger_s {WHOLE}"),
+        ([{"prompt": "x", "needs": ["x"]}], {}, '"x" is not a task of this input'),
+        ([{"prompt": "x", "uses": {"db": 1}}], {}, "uses 'db': add it to"),
+        ([{"id": "A", "prompt": "x"}], {}, "the session has a task 'A' already ('a'; ids differ"),
     ],
 )
-def test_what_an_input_says_of_a_whole_session_is_refused(own_place: Path, said: Any, named: str) -> None:
+def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dict[str, Any], why: str) -> None:
     make_repository(own_place)
-    into = plan_input({"prompts": ["x"]}, {"agent": "shell", "worktree": True})
-    assert isinstance(into, Planned)
-    given = said if "feed" in said else {"prompts": ["x"], **said}
-    with pytest.raises(InputError, match=f"^{named} holds for a whole session, and --into adds to one that runs"):
-        plan_input(given, {"agent": "shell"}, into=into.spec)
+    begun = plan_input([{"id": "a", "prompt": "x"}], {"agent": "shell", "worktree": True})
+    assert isinstance(begun, Planned)
+    into = replace(begun.spec, repository=None) if "repository" in why else begun.spec
+    with pytest.raises(InputError) as refused:
+        refuse_session_options(asked, into)
+        made = plan_input(given, {"agent": "shell", **asked}, into=into)
+        assert isinstance(made, Planned)
+        settle_addition(made.spec, into)
+    assert why in str(refused.value)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import (
+    BudgetRefused,
     Entry,
     Event,
     HoldPlaced,
@@ -166,6 +167,27 @@ def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
     assert drive.state.tasks["t5"].reason == "budget: $3 spent of $3; a job is taken to cost $1"
 
 
+def test_of_what_waits_for_a_slot_nothing_is_decided() -> None:
+    spec = make(task("a"), task("long", "shell"), task("b"), slots=1, budget_usd=1.0)
+    drive = Paid(spec, {}, {"long/work": Fate(duration_s=9.0)}).run()
+    assert [entry.mono for entry in drive.entries if isinstance(entry.event, BudgetRefused)] == [10.0]
+
+
+def test_a_job_is_taken_to_cost_what_those_of_its_agent_and_model_do_on_average_else_all() -> None:
+    costs = {"t0": 1.0, "t1": 0.5, "t2": 0.25, "t3": 1.0}
+    tasks = [task("t0"), task("t1"), task("t2", "other"), task("t3"), task("t4", model="m"), task("t5")]
+    drive = Paid(
+        make(*tasks, task("long", "shell", priority=1), slots=2, budget_usd=3.4),
+        costs,
+        {"long/work": Fate(duration_s=9.0)},
+    )
+    drive.run()
+    assert [drive.state.tasks[name].reason for name in ("t4", "t5")] == [
+        "budget: $2.75 spent of $3.4; a job is taken to cost $0.6875",
+        "budget: $2.75 spent of $3.4; a job is taken to cost $0.833333",
+    ]
+
+
 def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None:
     spec = make(*(task(f"t{num}") for num in range(4)), budget_usd=4.0, task_budget_usd=2.0)
     drive = Paid(spec, dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5)).run()
@@ -177,11 +199,6 @@ def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None
     ]  # two at once; then three may still cost 2 beside what was spent
     assert set(drive.ends.values()) == {("succeeded", None)}
     assert drive.most <= to_nano(4)
-
-
-def test_scripts_need_no_money() -> None:
-    drive = Paid(make(task("ai"), task("more"), task("sh", "shell"), slots=1, budget_usd=1.0), {}).run()
-    assert drive.ends == {"ai": ("succeeded", None), "more": ("skipped", BUDGET), "sh": ("succeeded", None)}
 
 
 def test_a_job_of_unknown_cost_counts_as_its_reservation() -> None:

@@ -183,20 +183,7 @@ def test_a_trial_that_meets_the_limit_again_tells_all_the_new_end(own_place: Pat
     assert heard(other)
 
 
-def test_a_release_is_for_the_session_that_asked(own_place: Path) -> None:
-    world = World(1000.0)
-    world.add("a", 1)
-    world.run(10.0)
-    world.add("b", 1)
-    world.run(20.0)
-    world.limited_until = 0.0
-    world.ask("b", RequestReceived("r", "release"))
-    world.run()
-    assert [(run.session, run.began) for run in world.runs[:2]] == [("a", 0.0), ("b", 20.0)]
-    assert world.runs[2].began == pytest.approx(1000.0 + MARGIN_S)
-
-
-def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(own_place: Path) -> None:
+def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request_of_the_session(own_place: Path) -> None:
     world = World(100.0)
     first = world.add("a", 1, auto_release=False)
     world.run(10.0)
@@ -207,7 +194,8 @@ def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(own_p
         world.run(world.now + 10.0)
     assert [run.session for run in world.runs] == ["a", "b"]
     assert (first.state.ended, third.state.ended) == (None, None)
-    for name in "ac":
+    for name, drive in (("a", first), ("c", third)):
+        assert drive.state.holds["provider:first"].until is None, "the release was not its own"
         world.ask(name, RequestReceived("r", "release"))
     world.run()
 

@@ -528,7 +528,7 @@ class Fed:
         self.queue = FileFeed(find_place(place), now=lambda: 0.0)
         feed = FeedSpec(str(place), "file", **{"take_back_s": 0.0, "watch": True, **asked})
         self.state = begin(replace(make_session([*tasks], open_feed=True), feed=feed, template=TEMPLATE))
-        self.feeder = QueueFeeder(SessionDir(place / "session-us"), self.state.spec, print)
+        self.feeder = QueueFeeder(SessionDir(place / "session-us"), self.state.spec)
 
     def apply(self, event: Event) -> None:
         apply(self.state, Entry(self.state.seq + 1, 0.0, 0.0, event))

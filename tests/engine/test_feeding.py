@@ -46,7 +46,6 @@ from sessionrun.queue.sync import (
     Step,
     choose_id,
     choose_next,
-    fill_frame,
     find_changes,
     find_news,
     find_standing,
@@ -110,7 +109,6 @@ def test_what_a_task_of_the_session_is_made_of() -> None:
     assert (made.id, made.title, made.priority, made.retries) == ("q-1", "Title", 3, 1)
     assert made.prompts == ("Do it: Title\n\nIn full {task}\nand commit.",)  # what a task says is no place
     assert made.labels == {"kind": "bead", QUEUE_LABEL: "q/1"}
-    assert fill_frame("Rules.\n", QueueTask("q", "Title")) == "Rules.\n\nTitle\n"
 
 
 # --- how a task stands ---

@@ -167,18 +167,6 @@ def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
     assert [task.status for task in feed.load()] == ["closed"] * 4
 
 
-def test_what_cannot_be_a_group(feed: FileFeed) -> None:
-    task = create(feed, "task")
-    feed.claim(task.id, ANN)
-    with pytest.raises(InputError, match=f"{task.id}: it is claimed, so it cannot become a group"):
-        create(feed, "part", group=task.id)
-    with pytest.raises(InputError, match="the name of a group, 'a b', must be"):
-        create(feed, "part", group="a b")
-    with pytest.raises(InputError, match="a task needs a title"):
-        create(feed, " \n")
-    assert len(feed.load()) == 1
-
-
 def test_a_dependency_that_was_removed_by_hand_blocks(feed: FileFeed) -> None:
     write(feed, {"tasks": [{"id": "a", "title": "A", "depends_on": ["gone", "gone"]}]})
     assert (find_ready(feed), feed.show("a").blocked_by) == ([], ("gone",))

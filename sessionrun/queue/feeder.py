@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from sessionrun.session.partners import Partners
 
 
-RETRY_S: Final = 5.0
-"""After a visit that failed."""
-
 DROPPED: Final = "its task of the queue is not there for it any more: closed, removed, or of another worker"
 """Why a task is cancelled that has lost its claim."""
 
@@ -318,21 +315,18 @@ class QueueFeeder:
                 worker.tell(Trouble(why))
 
     def _await(self, worker: Worker[Visit, News]) -> Visit | None:
-        """Wait until there is something to do: a new snapshot, a change of the queue; None: it is to stop."""
-        patience = RETRY_S if self._fails else self._patience
-        until = time.monotonic() + patience
+        """Wait until there is something to do: a new snapshot, a change of the queue, a visit that failed.
+
+        None: it is to stop.
+        """
         while True:
-            asked = worker.wait(max(0.0, until - time.monotonic()))
+            asked = worker.wait(self._patience)
             if asked:
                 self._visit = asked[-1]
             elif worker.is_stopping:
                 return None
-            snapshot, leaves = self._visit
-            if self._fails and not leaves and time.monotonic() < until:
-                continue
-            if asked or self._fails or self._visitor is None or self._visitor.is_due(snapshot):
+            if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit[0]):
                 return self._visit
-            until = time.monotonic() + patience
 
 
 def _describe(error: Exception) -> str:

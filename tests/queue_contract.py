@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessionrun.model.errors import InputError
+from sessionrun.queue.beads import ASKED_AGAIN
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.open import load_tasks
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
@@ -66,6 +67,10 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     assert feed.reopen(plain.id, worker=BOB) is None
     assert feed.show(plain.id).status == "claimed"
     assert feed.claim(blocked.id, BOB) is None  # what it depends on is only claimed
+    free = feed.edit(blocked.id, Changes(depends=()))
+    with pytest.raises(InputError, match=f"{plain.id}: it is claimed; close or reopen it first"):
+        feed.remove(plain.id)
+    assert feed.edit(free.id, Changes(depends=(plain.id,))).blocked_by == (plain.id,)
 
     back = feed.reopen(plain.id, reason="its worker w1 is gone", worker=ANN)
     assert back is not None
@@ -77,7 +82,9 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     closed = feed.close(plain.id, reason="merged", worker=BOB)
     assert closed is not None
     assert (closed.status, closed.reason, closed.claim) == ("closed", "merged", None)
-    assert feed.reopen(plain.id) is not None
+    opened = feed.reopen(plain.id)
+    assert opened is not None
+    assert opened.reason in (None, ASKED_AGAIN)  # not that of an earlier time
     assert feed.claim(plain.id, ANN) is not None
     assert feed.close(plain.id, worker=ANN) is not None
     assert ready(feed)[0] == "blocked"
@@ -95,6 +102,8 @@ def check_groups(feed: Feed, group: QueueTask, parts: list[QueueTask]) -> None:
     assert feed.claim(group.id, ANN) is None
     with pytest.raises(InputError, match=f"{group.id}: it is a group.*{parts[0].id}, {parts[1].id}"):
         feed.close(group.id)
+    with pytest.raises(InputError, match=f"{group.id}: it is the group of {parts[0].id}, {parts[1].id}"):
+        feed.remove(group.id)
     feed.close(parts[0].id)
     assert feed.show(group.id).status == "open"
     feed.close(parts[1].id)

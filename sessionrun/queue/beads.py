@@ -116,13 +116,6 @@ class Program:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
 
-def find_program(top: Path, path: str | None) -> Program | None:
-    """Return the program for a directory; None if it is not on `path`."""
-    found = (shutil.which(name, path=path) for name in PROGRAMS)
-    program = next((one for one in found if one is not None), None)
-    return None if program is None else Program(os.path.abspath(program), top)
-
-
 def _read_message(out: str, err: str) -> str:
     for text in (err, out):
         start = text.find("{")
@@ -166,8 +159,8 @@ _PARENT: Final = "parent-child"
 
 def find(place: QueuePlace) -> BeadsFeed | None:
     """Return the beads of a place; None if there are none, or no program for them is on `PATH`."""
-    program = find_program(place.top, os.environ.get("PATH")) if (place.top / PLACE).is_dir() else None
-    return None if program is None else BeadsFeed(place, program)
+    path = next(filter(None, map(shutil.which, PROGRAMS)), None) if (place.top / PLACE).is_dir() else None
+    return None if path is None else BeadsFeed(place, Program(os.path.abspath(path), place.top))
 
 
 class BeadsFeed(Feed):

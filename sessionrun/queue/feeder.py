@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sessionrun.engine.state import State
 from sessionrun.git.git import Git
-from sessionrun.keeper.wire import say
 from sessionrun.model.asked import TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
@@ -47,9 +46,6 @@ from sessionrun.store.session import SessionDir
 if TYPE_CHECKING:
     from sessionrun.session.partners import Partners
 
-
-RETRY_S: Final = 5.0
-"""After a visit that failed."""
 
 DROPPED: Final = "its task of the queue is not there for it any more: closed, removed, or of another worker"
 """Why a task is cancelled that has lost its claim."""
@@ -240,9 +236,9 @@ class QueueFeeder:
 
     look_at: float | None = None
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
+    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
         assert spec.feed is not None and spec.template is not None
-        self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
+        self._session, self._asked, self._template = session, spec.feed, spec.template
         self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
         self._snapshots = Snapshots()
         self._snapshot = Snapshot(0, {}, 0, False, False)
@@ -314,32 +310,23 @@ class QueueFeeder:
             except Exception as error:  # whatever it is, the session goes on
                 why = _describe(error)
                 self._fails = True
-            self._complain(why)
+            if why != self._trouble:
+                self._trouble = why
+                worker.tell(Trouble(why))
 
     def _await(self, worker: Worker[Visit, News]) -> Visit | None:
-        """Wait until there is something to do: a new snapshot, a change of the queue; None: it is to stop."""
-        patience = RETRY_S if self._fails else self._patience
-        until = time.monotonic() + patience
+        """Wait until there is something to do: a new snapshot, a change of the queue, a visit that failed.
+
+        None: it is to stop.
+        """
         while True:
-            asked = worker.wait(max(0.0, until - time.monotonic()))
+            asked = worker.wait(self._patience)
             if asked:
                 self._visit = asked[-1]
             elif worker.is_stopping:
                 return None
-            snapshot, leaves = self._visit
-            if self._fails and not leaves and time.monotonic() < until:
-                continue
-            if asked or self._fails or self._visitor is None or self._visitor.is_due(snapshot):
+            if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit[0]):
                 return self._visit
-            until = time.monotonic() + patience
-
-    def _complain(self, why: str | None) -> None:
-        """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""
-        if why != self._trouble:
-            if why is not None:
-                self._log(why)
-            self._trouble = why
-            self._worker.tell(Trouble(why))
 
 
 def _describe(error: Exception) -> str:
@@ -360,4 +347,4 @@ def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
 
 def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
     """The partners, with a feeder if the session is fed."""
-    return partners if state.spec.feed is None else partners._replace(feeder=QueueFeeder(session, state.spec, say))
+    return partners if state.spec.feed is None else partners._replace(feeder=QueueFeeder(session, state.spec))

@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import Final
 
 from sessionrun.queue.ingest import MAX_TITLE, fold, strip_mark
-from sessionrun.queue.task import Draft
+from sessionrun.queue.task import Draft, name_apart
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ENTRY: Final = re.compile(
@@ -199,9 +199,4 @@ def _drop_known(parts: Iterable[str]) -> list[str]:
 def name_group(goal: str, taken: Iterable[str]) -> str:
     """Return an id for the group of a goal that no task has as its id or title."""
     stem = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:30].rstrip("-") or "goal"
-    known = {name.casefold() for name in taken}
-    number, name = 1, stem
-    while name in known:
-        number += 1
-        name = f"{stem}-{number}"
-    return name
+    return name_apart(stem, {name.casefold() for name in taken})

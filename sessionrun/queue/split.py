@@ -71,8 +71,6 @@ def split(
     text = " ".join((goal or "").split()) if task is None else task.title
     if (goal is None) == (task_id is None) or not text:
         raise InputError("split: give a goal, or --id with the id of a task")
-    if maximum < 2:
-        raise InputError("split: --max-subtasks is 2 or more")
     whole = (goal or "").strip() if task is None else f"{task.title}\n\n{task.body}".strip()
     found = Split(None, [], [], "rule", [])
     if not by_rule:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from sessionrun.engine.state import State
@@ -22,7 +22,7 @@ from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
-from sessionrun.queue.task import QueueTask, Tasks, choose_ready, show_line
+from sessionrun.queue.task import QueueTask, Tasks, choose_ready, name_apart, show_line
 
 UNDONE: Final = "not done by session "
 """What the reason begins with for which a task of the queue was opened again."""
@@ -349,5 +349,4 @@ def choose_id(queue_id: str, taken: Collection[str]) -> str:
     """
     stem = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.)", "-", queue_id)[:_LONGEST]
     stem = stem if describe_id_problem(stem) is None else f"task-{stem.strip('.-_') or 'x'}".removesuffix(".lock")
-    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
-    return next(name for name in names if name.casefold() not in taken)
+    return name_apart(stem, taken)

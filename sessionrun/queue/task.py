@@ -9,8 +9,9 @@ A task waits for what it depends on, and for what its groups depend on.  A group
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -108,6 +109,12 @@ def show_line(title: str) -> str:
     'Fix [31mit'
     """
     return fold_spaces("".join(char if char.isprintable() else " " for char in title))
+
+
+def name_apart(stem: str, taken: Collection[str]) -> str:
+    """Return a name that is not `taken` (in lower case): the stem, perhaps with a number behind it."""
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    return next(name for name in names if name.casefold() not in taken)
 
 
 LOCK_NAME: Final = "sessionrun-queue.lock"

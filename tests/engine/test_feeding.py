@@ -46,7 +46,6 @@ from sessionrun.queue.sync import (
     Step,
     choose_id,
     choose_next,
-    fill_frame,
     find_changes,
     find_news,
     find_standing,
@@ -110,7 +109,6 @@ def test_what_a_task_of_the_session_is_made_of() -> None:
     assert (made.id, made.title, made.priority, made.retries) == ("q-1", "Title", 3, 1)
     assert made.prompts == ("Do it: Title\n\nIn full {task}\nand commit.",)  # what a task says is no place
     assert made.labels == {"kind": "bead", QUEUE_LABEL: "q/1"}
-    assert fill_frame("Rules.\n", QueueTask("q", "Title")) == "Rules.\n\nTitle\n"
 
 
 # --- how a task stands ---
@@ -167,8 +165,12 @@ def test_how_a_task_stands(
     assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
 
 
-@pytest.mark.parametrize(("ended_s", "kind"), [(-0.001, "done"), (0.001, "held")])
-def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, ended_s: float, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("ended_s", "status", "kind"), [(-0.001, "held", "done"), (-0.001, "ready", "done"), (0.001, "held", "held")]
+)
+def test_a_landing_counts_for_the_very_work_that_landed(
+    tmp_path: Path, ended_s: float, status: Any, kind: str
+) -> None:
     """Of a session that died, whose journal is behind; what landed before the task ended was other work."""
     spec = make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})])
     made = Project(tmp_path)
@@ -178,7 +180,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, ended_s:
         log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": "c1"}))
         landed_at = datetime.fromisoformat(log.history.ends["t"].at).timestamp()
     task.outcome, task.place, task.ended_at = "succeeded", AT, landed_at + ended_s
-    task.landing = LandEntry("held", "dirty", "a file is in the way")
+    task.landing = LandEntry(status, "dirty", "a file is in the way")
     found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 
@@ -528,7 +530,7 @@ class Fed:
         self.queue = FileFeed(find_place(place), now=lambda: 0.0)
         feed = FeedSpec(str(place), "file", **{"take_back_s": 0.0, "watch": True, **asked})
         self.state = begin(replace(make_session([*tasks], open_feed=True), feed=feed, template=TEMPLATE))
-        self.feeder = QueueFeeder(SessionDir(place / "session-us"), self.state.spec, print)
+        self.feeder = QueueFeeder(SessionDir(place / "session-us"), self.state.spec)
 
     def apply(self, event: Event) -> None:
         apply(self.state, Entry(self.state.seq + 1, 0.0, 0.0, event))
@@ -572,6 +574,24 @@ def test_what_the_queue_refuses_is_shown_to_the_end_and_stops_nothing(tmp_path: 
     eventually(lambda: TROUBLE in fed.hear().holds and "m" in fed.state.tasks)
     fed.feeder.finish(fed.hear())
     assert "task-1: it is a group" in fed.hear().holds[TROUBLE].reason
+
+
+def test_a_visit_that_failed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing has changed in the files of the queue."""
+    load, fails = FileFeed.load, [True]
+
+    def load_or_fail(feed: FileFeed) -> list[QueueTask]:
+        if fails:
+            raise InputError("not now")
+        return load(feed)
+
+    monkeypatch.setattr(FileFeed, "load", load_or_fail)
+    fed = Fed(tmp_path, poll_s=0.05)
+    fed.queue.create([Draft("a")])
+    eventually(lambda: TROUBLE in fed.hear().holds)
+    fails.clear()
+    eventually(lambda: "task-1" in fed.hear().tasks and TROUBLE not in fed.state.holds)
+    fed.feeder.finish(fed.state)
 
 
 def test_what_the_queue_refuses_is_tried_once_in_each_visit(

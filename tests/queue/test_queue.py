@@ -141,11 +141,13 @@ def test_a_damaged_file_is_one_line_and_stays(feed: FileFeed, content: bytes, pr
     assert feed.place.read_bytes() == content
 
 
-def test_no_claim_without_its_parts(feed: FileFeed) -> None:
-    write(feed, {"tasks": [{"id": "a", "title": "A", "status": "in_progress", "claim": {"worker": 1}}]})
+def test_no_claim_without_its_parts_and_the_word_of_an_open_task_stays(feed: FileFeed) -> None:
+    b = {"id": "b", "title": "B", "status": "open"}
+    write(feed, {"tasks": [{"id": "a", "title": "A", "status": "in_progress", "claim": {"worker": 1}}, b]})
     assert feed.show("a").claim is None
     feed.reopen("a")
-    assert load(feed)["tasks"] == [{"id": "a", "title": "A", "status": "pending"}]
+    feed.reopen("b", reason="why")
+    assert load(feed)["tasks"] == [{"id": "a", "title": "A", "status": "pending"}, {**b, "reason": "why"}]
 
 
 def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
@@ -165,18 +167,6 @@ def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
     assert ready(feed, "outside") == ["inner"]
     feed.close(inner.id)
     assert [task.status for task in feed.load()] == ["closed"] * 4
-
-
-def test_what_cannot_be_a_group(feed: FileFeed) -> None:
-    task = create(feed, "task")
-    feed.claim(task.id, ANN)
-    with pytest.raises(InputError, match=f"{task.id}: it is claimed, so it cannot become a group"):
-        create(feed, "part", group=task.id)
-    with pytest.raises(InputError, match="the name of a group, 'a b', must be"):
-        create(feed, "part", group="a b")
-    with pytest.raises(InputError, match="a task needs a title"):
-        create(feed, " \n")
-    assert len(feed.load()) == 1
 
 
 def test_a_dependency_that_was_removed_by_hand_blocks(feed: FileFeed) -> None:
@@ -371,11 +361,12 @@ def test_a_bead_that_was_found_ready_and_is_not_any_more(
     bd: BeadsFeed, program: StandIn, late: tuple[str, ...], stand: tuple[str, tuple[str, ...]]
 ) -> None:
     first, _ = create(bd, "first"), create(bd, "second")
+    bd.reopen(first.id, reason="why")
     program.late = late
     assert bd.claim(first.id, ANN) is None
     task = bd.show(first.id)
     assert ((task.status, task.blocked_by), task.claim) == (stand, None), "it is given back, or another's"
-    assert task.reason is None, "a claim that was none leaves no trace"
+    assert task.reason == "why", "a claim that was none leaves no trace"
 
 
 def test_a_claim_that_fails_is_no_bead_that_is_taken(bd: BeadsFeed, program: StandIn) -> None:

@@ -178,7 +178,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(tmp_path: Path, tip: str
     task.landing = LandEntry("held", "dirty", "a file is in the way")
     session = SessionDir(made.root / "session-s")
     with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
-        log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": tip}))
+        log.note_moved(SlotRecord("", "refs/heads/main", "c8", "c9", {"t": tip}))
     found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
 

@@ -112,11 +112,11 @@ class Yard:
         return land(self.request(*gates, **more))
 
     def land_apart(
-        self, *gates: str, environ: Mapping[str, str] = MappingProxyType({}), path: Path | None = None, **more: Any
+        self, *gates: str, environ: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
-        """Land in a process of its own, which reads its request from `path`."""
-        path = path or self.top.parent / "request.json"
-        save_request(path, self.request(*gates, **more))
+        """Land in a process of its own."""
+        path = self.top.parent / "request.json"
+        save_request(path, self.request(*gates))
         return run_program(PROGRAM, str(path), str(Path(__file__).parent), environ=environ)
 
     def land_killed(self, *gates: str, rule: str) -> None:

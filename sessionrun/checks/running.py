@@ -35,7 +35,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.model.spec import Check
-from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.files import read_end, replace_file
 from sessionrun.store.jobfiles import KNOWN, load_record, load_usable
 from sessionrun.store.trees import remove_entry
 from sessionrun.walls.argv import TMP, Walls
@@ -254,11 +254,9 @@ def _size(path: Path) -> int:
 
 def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
     """The end of what a command printed, and how much it printed; other files than a regular one hold nothing."""
+    size = max(0, _size(path) - begun)
     try:
-        with os.fdopen(open_regular(path), "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            stream.seek(max(begun, size - MAX_BYTES))
-            return stream.read(MAX_BYTES), max(0, size - begun)
+        return read_end(path, min(size, MAX_BYTES)), size
     except OSError:
         return b"", 0
 

@@ -23,7 +23,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
-from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
@@ -211,9 +211,8 @@ def _date_reports(directory: Path) -> dict[Path, tuple[int, int]]:
 
 def _read_from(path: Path, begin: int) -> str:
     """What was printed from there on, without the beginning of what is very long."""
-    with path.open("rb") as stream:
-        stream.seek(max(begin, path.stat().st_size - MAX_OUTPUT))
-        return stream.read().decode("utf-8", "replace")
+    printed = max(0, path.stat().st_size - begin)
+    return read_end(path, min(printed, MAX_OUTPUT)).decode("utf-8", "replace")
 
 
 def _name(runner: str, report: Tests, directory: Path) -> RanTests:

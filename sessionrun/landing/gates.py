@@ -27,6 +27,7 @@ from sessionrun.git.private import Fence
 from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
 from sessionrun.model.frozen import frozen
 from sessionrun.session.launch import CALLER_S_REPOSITORY
+from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
@@ -76,7 +77,7 @@ class GateRoom:
         output = self.folder / f"gate-{number}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
-        with open(output, "wb", opener=_open_private) as stream:
+        with open(output, "wb", opener=open_regular) as stream:
             for overlaid in [True, False] if changed else [False]:
                 git = self._make_room(commit)
                 if overlaid:
@@ -186,10 +187,6 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
             yield
     finally:
         text.detach()
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 class Taken(NamedTuple):

@@ -173,7 +173,6 @@ class SlotRecord:
     of the request.  Its file ends with a line feed from before the first file of a work tree changes.
     """
 
-    session_id: str
     folder: str
     target: str
     old: str

@@ -228,23 +228,19 @@ def _find_stage(state: State, task: TaskState) -> LandWord | None:
     return "landing" if lands else task.landing.status
 
 
-def _show(state: State, task: TaskState) -> Mapping[str, Landing] | None:
+def _show(state: State, task: TaskState) -> Mapping[str, object] | None:
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None
-    shown: Landing = {
+    known = {
+        **landing._asdict(),
         "status": _find_stage(state, task) or landing.status,
         "target": asked.target.removeprefix("refs/heads/"),
-        "commit": landing.commit,
-        "reason_class": landing.reason_class,
-        "reason": landing.reason,
-        "mend": landing.mend,
         "files": list(landing.files),
         "against": list(landing.against),
-        "output": landing.output,
         "at": format_time(landing.at),
     }
-    return {"landing": shown}
+    return {"landing": {key: known[key] for key in Landing.__annotations__}}
 
 
 RULES: Final = Rules(

@@ -309,9 +309,7 @@ class Turn:
             self._pinned = pinned
 
     def _record(self, old: str, new: str, entries: Mapping[str, str] | None = None) -> SlotRecord:
-        return SlotRecord(
-            self._request.session_id, self._request.folder, self._slot.target, old, new, entries or {}
-        )
+        return SlotRecord(self._request.folder, self._slot.target, old, new, entries or {})
 
     @property
     def _short(self) -> str:

@@ -71,66 +71,53 @@ def test_what_is_not_clear_is_not_guessed(answer: str, problem: str) -> None:
 
 
 TEXT = "one\n  two\nthree\n  two\n"
+ONE_EDIT = "FIND:\n{}\nREPLACE:\n{}\nEND"
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("answer", "text", "edited"),
     [
-        ("FIND:\none\nREPLACE:\nONE\nEND", "ONE\n  two\nthree\n  two\n"),
-        ("FILE: a.py\nFIND:\nthree\n  two\nREPLACE:\nEND\n", "one\n  two\n"),
-        ("FIND (near line 4):\n  two\nREPLACE:\n2\nEND", "one\n  two\nthree\n2\n"),
-        ("FIND:\none\nREPLACE:\ntwo\nEND\nFIND:\ntwo\nREPLACE:\nx\nEND", "x\n  two\nthree\n  two\n"),
-        ("<<<<<<< SEARCH\nthree\n=======\nTHREE\n>>>>>>> REPLACE", "one\n  two\nTHREE\n  two\n"),
+        ("FIND:\none\nREPLACE:\nONE\nEND", TEXT, "ONE\n  two\nthree\n  two\n"),
+        ("FILE: a.py\nFIND:\nthree\n  two\nREPLACE:\nEND\n", TEXT, "one\n  two\n"),
+        ("FIND (near line 4):\n  two\nREPLACE:\n2\nEND", TEXT, "one\n  two\nthree\n2\n"),
+        ("FIND:\none\nREPLACE:\ntwo\nEND\nFIND:\ntwo\nREPLACE:\nx\nEND", TEXT, "x\n  two\nthree\n  two\n"),
+        ("<<<<<<< SEARCH\nthree\n=======\nTHREE\n>>>>>>> REPLACE", TEXT, "one\n  two\nTHREE\n  two\n"),
+        # a heading is no divider
+        ("<<<<<<< SEARCH\nT\n=====\n=======\nU\n=====\n>>>>>>> REPLACE", "T\n=====\n", "U\n=====\n"),
+        # line ends and a byte order mark stay
+        (ONE_EDIT.format("x", "y"), "a\nx", "a\ny"),
+        (ONE_EDIT.format("b\nc", "1\n2\n3"), "a\r\nb\r\nc\r\nd\r\n", "a\r\n1\r\n2\r\n3\r\nd\r\n"),
+        (ONE_EDIT.format("b", "1\n2"), "a\r\nb", "a\r\n1\r\n2"),
+        (ONE_EDIT.format("b", "1\n2"), "a\r\nb\nc\r\n", "a\r\n1\n2\nc\r\n"),
+        (ONE_EDIT.format("a", "A"), "\ufeffa\nb\n", "\ufeffA\nb\n"),
     ],
 )
-def test_edits(answer: str, text: str) -> None:
-    assert apply_edits(read_edits(answer, ONE), {"a.py": TEXT}) == {"a.py": text}
+def test_edits(answer: str, text: str, edited: str) -> None:
+    assert apply_edits(read_edits(answer, ONE), {"a.py": text}) == {"a.py": edited}
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    ("answer", "text", "problem"),
     [
-        ("Sure, done.", "has no edits"),
-        ("FIND:\none\nREPLACE:\nx\n", "no line END"),
-        ("FIND:\n  two\nREPLACE:\nx\nEND", "is 2 times in a.py"),
-        ("FIND:\ntwo\nREPLACE:\nx\nEND", "is not in a.py; it begins 'two'"),
-        ("FIND:\nREPLACE:\nx\nEND", "nothing stands below FIND"),
-        ("FIND (near line 3):\n  two\nREPLACE:\nx\nEND", "is 2 times in a.py"),
-        ("FIND:\none\nREPLACE:\nx\nFIND:\nthree\nREPLACE:\ny\nEND", "a line 'FIND:' is where none belongs"),
-        ("FIND:\none\nREPLACE:\nBEGIN\nEND\nEND", "a line 'END' is where none belongs"),
-        ("<<<<<<< SEARCH\none\n=======\n1\n=======\n2\n>>>>>>> REPLACE", "a line '=======' is where"),
+        ("Sure, done.", TEXT, "has no edits"),
+        ("FIND:\none\nREPLACE:\nx\n", TEXT, "no line END"),
+        ("FIND:\n  two\nREPLACE:\nx\nEND", TEXT, "is 2 times in a.py"),
+        ("FIND:\ntwo\nREPLACE:\nx\nEND", TEXT, "is not in a.py; it begins 'two'"),
+        ("FIND:\nREPLACE:\nx\nEND", TEXT, "nothing stands below FIND"),
+        ("FIND (near line 3):\n  two\nREPLACE:\nx\nEND", TEXT, "is 2 times in a.py"),
+        ("FIND:\none\nREPLACE:\nx\nFIND:\nthree\nREPLACE:\ny\nEND", TEXT, "a line 'FIND:' is where none belongs"),
+        ("FIND:\none\nREPLACE:\nBEGIN\nEND\nEND", TEXT, "a line 'END' is where none belongs"),
+        ("<<<<<<< SEARCH\none\n=======\n1\n=======\n2\n>>>>>>> REPLACE", TEXT, "a line '=======' is where"),
+        # whole lines alone are found, and all of them
+        (ONE_EDIT.format("x", "y"), "a\nax", "is not in"),
+        (ONE_EDIT.format("x", "y"), "x\nx", "is 2 times"),
+        (ONE_EDIT.format("x", "y"), "x\r\nx", "is 2 times"),
+        (ONE_EDIT.format("x\nx", "y"), "x\nx\nx\n", "is 2 times"),
     ],
 )
-def test_edits_that_cannot_be_made(answer: str, problem: str) -> None:
+def test_edits_that_cannot_be_made(answer: str, text: str, problem: str) -> None:
     with pytest.raises(Unclear, match=problem):
-        apply_edits(read_edits(answer, ONE), {"a.py": TEXT})
-
-
-def edit(find: str, replace: str, text: str) -> str:
-    return apply_edits(read_edits(f"FIND:\n{find}\nREPLACE:\n{replace}\nEND", ONE), {"a.py": text})["a.py"]
-
-
-def test_only_whole_lines_are_found_and_all_of_them() -> None:
-    assert edit("x", "y", "a\nx") == "a\ny"
-    with pytest.raises(Unclear, match="is not in"):
-        edit("x", "y", "a\nax")
-    for text in ("x\nx", "x\r\nx"):
-        with pytest.raises(Unclear, match="is 2 times"):
-            edit("x", "y", text)
-    with pytest.raises(Unclear, match="is 2 times"):
-        edit("x\nx", "y", "x\nx\nx\n")
-
-
-def test_line_ends_and_a_byte_order_mark_stay() -> None:
-    assert edit("b\nc", "1\n2\n3", "a\r\nb\r\nc\r\nd\r\n") == "a\r\n1\r\n2\r\n3\r\nd\r\n"
-    assert edit("b", "1\n2", "a\r\nb") == "a\r\n1\r\n2"
-    assert edit("b", "1\n2", "a\r\nb\nc\r\n") == "a\r\n1\n2\nc\r\n"
-    assert edit("a", "A", "\ufeffa\nb\n") == "\ufeffA\nb\n"
-
-
-def test_a_heading_is_no_divider() -> None:
-    found = read_edits("<<<<<<< SEARCH\nT\n=====\n=======\nU\n=====\n>>>>>>> REPLACE", ONE)
-    assert [(one.find, one.replace) for one in found] == [("T\n=====\n", "U\n=====\n")]
+        apply_edits(read_edits(answer, ONE), {"a.py": text})
 
 
 def test_an_edit_without_a_file_is_refused_where_there_are_several() -> None:

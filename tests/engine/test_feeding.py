@@ -177,7 +177,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(
     state = begin(replace(spec, repository=made.repository(), landing=Landing("refs/heads/main")))
     session, task = SessionDir(made.root / "session-s"), state.tasks["t"]
     with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
-        log.note_moved(SlotRecord("s", "", "refs/heads/main", "c8", "c9", {"t": "c1"}))
+        log.note_moved(SlotRecord("", "refs/heads/main", "c8", "c9", {"t": "c1"}))
         landed_at = datetime.fromisoformat(log.history.ends["t"].at).timestamp()
     task.outcome, task.place, task.ended_at = "succeeded", AT, landed_at + ended_s
     task.landing = LandEntry(status, "dirty", "a file is in the way")

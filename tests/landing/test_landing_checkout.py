@@ -165,7 +165,7 @@ def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> N
         yard.git("checkout", "-q", "main")
     slot = Slot(request.repository, MAIN)
     with open_fence(request.repository) as fence:
-        assert look_after(slot, fence, SlotRecord("s", request.folder, MAIN, old, new), 0.0) == []
+        assert look_after(slot, fence, SlotRecord(request.folder, MAIN, old, new), 0.0) == []
         slot.clear_record()
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
     assert yard.examine() == []
@@ -243,7 +243,7 @@ def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_the
     old = yard.git("rev-parse", "main")
     yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
     request, new = yard.request(), yard.entries[0].tip
-    Slot(request.repository, MAIN).write_record(SlotRecord("s", request.folder, MAIN, old, new))
+    Slot(request.repository, MAIN).write_record(SlotRecord(request.folder, MAIN, old, new))
     yard.git("update-ref", MAIN, new)
     (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
     if staged:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -237,22 +236,6 @@ def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
     assert any(str(lock) in line for line in report.remarks)
     lock.unlink()
     assert yard.statuses(yard.land()) == {"one": "landed"} and not index.exists()
-
-
-@pytest.mark.slow
-def test_two_sessions_on_one_target(own_place: Path) -> None:
-    yard = make_yard(own_place)
-    yards = [Yard(yard.top), Yard(yard.top)]
-    for number in range(8):
-        yards[number % 2].add(f"t{number}", {f"t{number}.txt": "x\n"})
-    with ThreadPoolExecutor(2) as pool:
-        ended = [
-            pool.submit(one.land_apart, CHECK, path=own_place / f"request-{number}.json")
-            for number, one in enumerate(yards)
-        ]
-    assert [run.result().returncode for run in ended] == [0, 0]
-    assert yard.examine([f"t{number}" for number in range(8)]) == []
-    assert yard.git("status", "--porcelain") == ""
 
 
 # --- a person beside landings of which a quarter is killed ---

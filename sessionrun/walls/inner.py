@@ -6,8 +6,8 @@ REPORT is the descriptor of the report, or ``-``.  PROCESSES is the most process
 set here, because it then counts those inside.  STDIN is the file that the program reads; ``-``: it reads nothing;
 ``=``: our standard input.  PROXY is a Unix socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
 
-The report has lines: ``started``; then ``ended STATUS CPU MEMORY``, the raw status of wait(2), seconds and bytes;
-or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
+The report has lines: ``started``; then ``ended STATUS CPU``, the raw status of wait(2) and seconds; or ``failed
+ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
 
 First it closes the kernel's keys (keyrings(7)): a namespace of users would leave the keyring of the caller's login
 open.
@@ -67,7 +67,7 @@ def main(words: list[str]) -> int:
         return 127
     _, status, usage = os.wait4(pid, 0)
     if fd is not None:
-        os.write(fd, b"ended %d %.6f %d\n" % (status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+        os.write(fd, b"ended %d %.6f\n" % (status, usage.ru_utime + usage.ru_stime))
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

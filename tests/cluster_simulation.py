@@ -25,7 +25,7 @@ from typing import Any
 
 from sessionrun.cluster.dask_scheduler import CLOCK_S
 from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
-from sessionrun.cluster.messages import ABANDON, TERM, Message
+from sessionrun.cluster.messages import ABANDON, OUTDATED, TERM, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
 
@@ -160,8 +160,7 @@ class Scheduler:
         if not permits.take_tick(self.world.now, tick):
             return
         if node in self._ticks:
-            seq, earlier = self._ticks.pop(node)
-            earlier(permits.answer_empty(seq))
+            self._ticks.pop(node)[1](OUTDATED)
         self._ticks[node] = tick["seq"], answer
         self._look(permits)
         if node in self._ticks and (not tick["wait"] or permits.node_has_news(node)):

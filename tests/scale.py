@@ -144,8 +144,6 @@ class ScaleCarrier:
         self.has_heard = False
         self._keep = keep
         self._flying: str | None = None
-
-    def start(self) -> None:
         self._call()
 
     def ask(self, *deeds: Callable[[Head], None]) -> None:

@@ -50,9 +50,6 @@ class Carrier:
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
-
-    def start(self) -> None:
-        """Begin to call."""
         self.worker.start()
 
     def ask(self, *deeds: Deed) -> None:

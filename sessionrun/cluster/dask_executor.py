@@ -78,10 +78,8 @@ class DaskExecutor:
         self._epoch = ""
         self._nodes: dict[str, Message] = {}
         self._opened = {self._name(key): at for key, at in opened.items()}
-        self._deeds: list[Deed] = []
         head = Head(session.session_id, gen, self._opened)
         self._carrier = connect(spec.cluster, head, Contact(session, log), Arrivals(session, head, log).keep)
-        self._carrier.start()
 
     def _name(self, key: JobKey) -> str:
         return f"{self._session.session_id}/{key.text()}"
@@ -105,7 +103,7 @@ class DaskExecutor:
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`."""
-        notices: list[Notice] = []
+        notices, deeds = list[Notice](), list[Deed]()
         here = [job for job in jobs if job.key.phase == "land"]
         if here:
             notices += self._local.start(here)
@@ -123,12 +121,17 @@ class DaskExecutor:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._used[at.node] -= 1
                 continue
-            notices += self._submit(job.key, at, order, waits=asked is not None and job.key.phase != "prepare")
+            waits = asked is not None and job.key.phase != "prepare"
+            name = self._name(job.key)
+            self._opened[name] = at
+            deeds.append(methodcaller("submit", name, at, order, waits=waits))
+            if waits:  # it is for this node alone; while the node is gone its time runs
+                self._waiting[name] = job.key, at.node
         for at, _ in self._claimed.values():  # what could not be built
             self._used[at.node] -= 1
         self._claimed.clear()
-        self._carry()
-        return notices
+        self._carrier.ask(*deeds)  # at once, so that it tells them in one call
+        return [*notices, *self._begin_where_gone()]
 
     def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
         """What is known of the replicas of a repository; a mirror is not removed as long as the session lives."""
@@ -139,21 +142,6 @@ class DaskExecutor:
                 self._mirrors.enter_context(hold_mirror(asked.upstream))
             found = self._replicas[asked.repository.top] = Replicas(self._session, asked, self._brings)
         return found
-
-    def _submit(self, key: JobKey, at: Opened, order: Message, *, waits: bool) -> list[Notice]:
-        """Send an order.  One that `waits` is for this node alone; while the node is gone its time runs."""
-        name = self._name(key)
-        self._opened[name] = at
-        self._deeds.append(methodcaller("submit", name, at, order, waits=waits))
-        if waits:
-            self._waiting[name] = key, at.node
-            return self._begin_where_gone()
-        return []
-
-    def _carry(self) -> None:
-        """Have the carrier do what came together, so that it tells it in one call."""
-        self._carrier.ask(*self._deeds)
-        self._deeds.clear()
 
     def _begin_where_gone(self) -> list[Notice]:
         """The time runs of jobs that wait for a node that is gone: as if they had their turn, which they print."""
@@ -176,8 +164,7 @@ class DaskExecutor:
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
-        self._deeds.append(methodcaller("stop", self._name(key), KILL if now else TERM))
-        self._carry()
+        self._carrier.ask(methodcaller("stop", self._name(key), KILL if now else TERM))
 
     def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`.
@@ -196,7 +183,7 @@ class DaskExecutor:
             else:
                 notices += self._hear(kind, about)
         if heard_all:
-            notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
+            notices += [*self._begin_where_gone(), *self._offer()]
         if self._carrier.worker.fault is not None:
             raise StoreError(self._carrier.worker.fault)
         return notices
@@ -278,14 +265,12 @@ class DaskExecutor:
 
     def settle(self) -> None:
         """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
-        if not self._told:
-            return
-        for job in self._told:
+        told, self._told = self._told, []
+        for job in told:
             if (at := self._opened.pop(job, None)) is not None:
                 self._used[at.node] -= 1
-            self._deeds.append(methodcaller("drop", job))
-        self._told.clear()
-        self._carry()
+        if told:
+            self._carrier.ask(*(methodcaller("drop", job) for job in told))
 
     def close(self) -> None:
         """See `Executor.close`."""

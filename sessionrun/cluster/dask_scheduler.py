@@ -16,7 +16,7 @@ from uuid import uuid4
 import orjson
 
 from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
-from sessionrun.cluster.messages import PROTOCOL, Message
+from sessionrun.cluster.messages import OUTDATED, PROTOCOL, Message
 from sessionrun.cluster.permits import Permits, stop_nodes
 from sessionrun.store import processes
 
@@ -101,7 +101,7 @@ class WaitingRoom:
             self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
         ):
             return permits.answer_node(time.monotonic(), node)
-        return permits.answer_empty(tick["seq"])
+        return OUTDATED
 
     async def take_call(self, call: Message) -> Message:
         """A session's call."""

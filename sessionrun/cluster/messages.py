@@ -86,6 +86,10 @@ QUIET_S: Final = 2.0
 State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
 
+OUTDATED: Final[Message] = {"seq": -1}
+"""The answer to a tick after which another one came: it counts for nothing."""
+
+
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
@@ -204,7 +208,7 @@ class Session:
         self.seq = -1
         self.attached = False
         self.known = False
-        self.called_at = float("-inf")
+        self.fetches_until = float("-inf")
         self.closed_at: float | None = None
         self.permits: dict[str, Permit] = {}
         self.news: dict[str, Permit] = {}

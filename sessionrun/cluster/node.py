@@ -23,7 +23,7 @@ from sessionrun.cluster.dask_carrier import keep_calling, open_rpc, word_fault
 from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, NodeSite, find_settings, load_site
-from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
+from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, make_rescues
 from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
 from sessionrun.model.errors import StoreError
@@ -74,7 +74,6 @@ class LinkProcess:
         problems = list_problems(str(site.path / TRIAL))
         self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
         self._folders = JobFolders(site.path / JOBS)
-        self._rescues = Rescues(site.rescue_s)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
         self._find_jobs(site.path / "ledger", offset)
@@ -105,16 +104,18 @@ class LinkProcess:
         """Go on until the keeper is gone."""
         for fd in (self._keeper.fileno(), *self._disks.fds):
             asyncio.get_running_loop().add_reader(fd, self._woken.set)
-        ticks = asyncio.create_task(keep_calling(self._tick, lambda: self._has_news, self._poked))
-        ticks.add_done_callback(lambda _: self._woken.set())
-        while not ticks.done():
+        ticks = keep_calling(self._tick, lambda: self._has_news, self._poked)
+        rescues = make_rescues(self._jobs, lambda: self._site.rescue_s)
+        beside = asyncio.gather(ticks, rescues)
+        beside.add_done_callback(lambda _: self._woken.set())
+        while not beside.done():
             self._keeper.flush()
             await self._wait()
             self._hear_keeper()
             self._end_full()
             if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
-        ticks.result()
+        beside.result()
 
     def _end_full(self) -> None:
         """End the jobs that have filled more of the disk than they may; the file says to their session why."""
@@ -193,7 +194,6 @@ class LinkProcess:
             say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
         self._scheduler = self._contact = None
         self._link.set_slots(self._site.slots)
-        self._rescues.interval_s = self._site.rescue_s
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
@@ -213,7 +213,6 @@ class LinkProcess:
         now = time.monotonic()
         times = [
             *self._find_end(),
-            *self._rescues.look(self._jobs.values()),
             *([] if self._disks.look_at is None else [self._disks.look_at]),
             *([now] if self._early else []),
         ]

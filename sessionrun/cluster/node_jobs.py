@@ -9,13 +9,14 @@ starts.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import os
 import stat
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,8 +45,8 @@ SCRATCH: Final = ".rescue"
 LOOK_S: Final = 0.1
 """How often to look at the outputs of a job that runs."""
 
-RESCUE_LOOK_S: Final = 0.2
-"""How often to look whether a pack of work in progress is made."""
+RESCUE_LOOK_S: Final = 1.0
+"""How often to look whether it is time for a pack of work in progress."""
 
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
@@ -281,39 +282,26 @@ class JobFolders:
             self._removal.ask(aside)
 
 
-class Rescues:
-    """Makes packs of the work in progress of a node's jobs: of each every `interval_s` seconds (0: never).
+async def make_rescues(jobs: Mapping[str, NodeJob], find_interval: Callable[[], float]) -> None:
+    """Make packs of the work in progress of jobs: of each every so many seconds (0: never), one after the other.
 
     Git may take long, and the link must answer the cluster; so a process of its own makes each pack.
     """
-
-    def __init__(self, interval_s: float) -> None:
-        self.interval_s = interval_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._job: NodeJob | None = None
-
-    def look(self, jobs: Iterable[NodeJob]) -> list[float]:
-        """Take a pack that is made, and begin the next one that is due; when to look again (monotonic)."""
-        now = time.monotonic()
-        if self.interval_s > 0 and self._process is not None and self._process.poll() is not None:
-            if self._job is not None:
-                self._job.take_rescues()
-            self._process, self._job = None, None
-        running = [job for job in jobs if self.interval_s > 0 and job.rescue is not None and job.end is None]
-        due = [job for job in running if now - job.packed_at >= self.interval_s and not job.has_rescue_to_send]
-        if due and self._process is None:
-            self._start(min(due, key=lambda job: job.packed_at), now)
-        if self._process is not None:
-            return [now + RESCUE_LOOK_S]
-        return [max(job.packed_at + self.interval_s, now + RESCUE_LOOK_S) for job in running]
-
-    def _start(self, job: NodeJob, now: float) -> None:
-        self._job, job.packed_at = job, now
+    while True:
+        now, interval_s = time.monotonic(), find_interval()
+        running = [job for job in jobs.values() if interval_s > 0 and job.rescue is not None and job.end is None]
+        due = [job for job in running if now - job.packed_at >= interval_s and not job.has_rescue_to_send]
+        if not due:
+            await asyncio.sleep(min(RESCUE_LOOK_S, interval_s or RESCUE_LOOK_S))
+            continue
+        job = min(due, key=lambda job: job.packed_at)
+        job.packed_at = now
         argv = module_command("sessionrun.cluster.rescues", str(job.folder / str(job.rescue)), str(job.scratch))
         try:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+            await (await asyncio.create_subprocess_exec(*argv, stdin=subprocess.DEVNULL)).wait()
         except OSError as error:
             say(f"{job.job}: its work cannot be packed: {error.strerror}")
+        job.take_rescues()
 
 
 def _settle_walls(folder: Path) -> None:

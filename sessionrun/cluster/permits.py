@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from sessionrun.cluster.ends import Timers, lease_of
+from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
 from sessionrun.cluster.messages import (
     ABANDON,
     LEASE_OVER,
@@ -130,7 +130,7 @@ class Permits:
         """Hand on output; what a session does not fetch now, its node sends again."""
         for chunk in chunks:
             session = self.sessions.get(session_of(chunk["job"]))
-            if session is None or now - session.called_at > self.timers.call_timeout:
+            if session is None or now > session.fetches_until:
                 continue
             if (permit := node.permits.get(chunk["job"])) is not None:
                 permit.chunks[chunk["name"]] = chunk
@@ -163,13 +163,9 @@ class Permits:
             stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        return {**self.answer_empty(node.sent[1]), "renew": renews, "leave": node.may_leave(now), **lists}
-
-    def answer_empty(self, seq: int) -> Message:
-        """The answer to a tick after which another one came: it counts for nothing."""
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
-        lists: Message = {"orders": {}, **{name: [] for name in ("stop", "void", "ack", "wrote")}}
-        return {"seq": seq, "epoch": self.epoch, "renew": False, "times": times, "leave": False, **lists}
+        about = {"seq": node.sent[1], "epoch": self.epoch, "renew": renews, "times": times}
+        return {**about, "leave": node.may_leave(now), **lists}
 
     @property
     def _renews(self) -> bool:
@@ -210,7 +206,7 @@ class Permits:
             session.gen, session.seq, session.attached, session.closed_at = call["gen"], -1, False, None
         if call["seq"] <= session.seq:
             return "stale"
-        session.seq, session.called_at = call["seq"], now
+        session.seq, session.fetches_until = call["seq"], now + call["wait"] + CALL_SLACK_S
         if call["open"] is not None and call["epoch"] == self.epoch:
             self._attach(now, session, call["open"])
         elif not session.attached:

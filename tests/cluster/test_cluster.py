@@ -318,20 +318,6 @@ def test_a_session_waits_for_a_node_of_its_version_and_says_so(sessionrun: Comma
 
 
 @pytest.mark.slow
-def test_two_sessions_share_the_slots_of_a_node(sessionrun: Command) -> None:
-    with real_cluster(sessionrun, nodes=1, slots=2) as cluster:
-        on = sessionrun.cwd / "on"
-        on.mkdir()
-        script = (
-            f"mkdir {on}/$SESSIONRUN_TASK; ls {on} | wc -l >> {on}-seen; sleep 0.4; rmdir {on}/$SESSIONRUN_TASK"
-        )
-        ids = [start(cluster, [{"prompt": script} for _ in range(5)], "--name", str(i)) for i in range(2)]
-        for session_id in ids:
-            assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-        assert max(int(line) for line in (sessionrun.cwd / "on-seen").read_text().split()) <= 2
-
-
-@pytest.mark.slow
 def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
     names = ("a", "b", "c", "d")
     with real_cluster(sessionrun, nodes=1, slots=2) as cluster:

@@ -15,7 +15,7 @@ from conftest import slow, slow_seed
 
 from sessionrun.cluster.arrivals import ALL, Arrivals
 from sessionrun.cluster.dask_executor import choose_node
-from sessionrun.cluster.ends import Head, Link, Opened, Timers, find_fault, name_epoch, parse_timers
+from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, find_fault, name_epoch, parse_timers
 from sessionrun.cluster.messages import (
     LEASE_OVER,
     NEVER_DELIVERED,
@@ -45,7 +45,7 @@ TIMES = {
     "silence": TIMERS.silence,
     "lease": TIMERS.lease,
     "margin": TIMERS.margin,
-    "call": TIMERS.call_timeout,
+    "call": CALL_SLACK_S,
     "closed": CLOSED_S,
     "quiet": QUIET_S,
     "away": AWAY_S,
@@ -287,7 +287,7 @@ STORIES = {
         wait closed 1; tick; sessions""",
     "output goes through, and is not kept where no session fetches it": """
         submit t; tick -> order t; tick t out; call -> out t; call; wrote t out 1;
-        tick t -> wrote t 1; wait call 0.1; tick t out; call""",
+        tick t -> wrote t 1; wait call -0.1; tick t out; call -> out t; wait call 0.1; tick t out; call""",
     "a node without jobs goes when it has been quiet, and stays if a person starts it again": """
         end -> leaving; show -> gone; wait quiet; tick; wait 0.1; tick -> leave; wait away 0.1; end -> left;
         anew; tick; show -> lives""",

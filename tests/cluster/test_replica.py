@@ -63,7 +63,6 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import Handed, Place, Repository
-from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
@@ -250,24 +249,19 @@ def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Pa
 # --- What tasks on a node have beside their commits: included files, links, and secrets that are given by ---
 
 
-def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:
-    env = {"KEY": "{env:TEAM_KEY}", "TEXT": "a {env:TEAM_KEY}", "BRACES": "{env:}"}
-    assert look_up(env, {"TEAM_KEY": "s3cret"}) == {**env, "KEY": "s3cret"}
-    with pytest.raises(NotSet, match="the variable TEAM_KEY, which KEY is to be, is not set"):
-        look_up(env, {})
-
-
 def test_a_secret_by_name_on_this_machine_is_in_no_file(
     sessionrun: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEAM_KEY", "s3cret-value")
+    env = {"KEY": "{env:TEAM_KEY}", "TEXT": "a {env:TEAM_KEY}", "BRACES": "{env:}"}
+    has = "test ${#KEY} = 12 -a \"$TEXT$BRACES\" = 'a {env:TEAM_KEY}{env:}'"
     plan = [
-        {"id": "has", "prompt": "test ${#KEY} = 12", "env": {"KEY": "{env:TEAM_KEY}"}},
+        {"id": "has", "prompt": has, "env": env},
         {"id": "lacks", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
     ]
     session_id = sessionrun.start(plan)
-    has, lacks = sessionrun.wait(session_id)["tasks"]
-    assert has["outcome"] == "succeeded" and lacks["reason_class"] == "start_failed"
+    ended, lacks = sessionrun.wait(session_id)["tasks"]
+    assert ended["outcome"] == "succeeded" and lacks["reason_class"] == "start_failed"
     assert "the variable OTHER_KEY, which KEY is to be, is not set" in lacks["reason"]
     directory = sessionrun.directory(session_id)
     eventually(lambda: not SessionDir(directory).is_alive())  # until then a file may go while it is looked at

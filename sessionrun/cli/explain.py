@@ -73,14 +73,11 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
-    from sessionrun.client.explain import describe_rest
-
     supervisor = (explanation["processes"] or {}).get("supervisor")
-    if explanation["resume"]:
-        yield f"No process runs it.  To go on with it: {explanation['resume']}"
-    elif explanation["damage"] and explanation["status"] == "interrupted":
-        yield escape_line(f"No process runs it, and it cannot go on: {explanation['damage']}")
-        yield f"What is left: {describe_rest(explanation['session_id'])}"
+    if explanation["status"] == "interrupted":
+        from sessionrun.client.reading.waiting import gone_words
+
+        yield escape_line(gone_words(explanation))
     elif supervisor and explanation["ended_at"] is None:
         yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
     for name in explanation["stopped"]:

@@ -177,16 +177,12 @@ class Evidence:
 
     def tell_gone(self) -> tuple[str, str]:
         """Why no process runs the session, which has not ended; and what helps."""
-        session_id = self.session.session_id
+        session_id, gone = self.session.session_id, "no process runs the session"
         if not self.can_resume:
-            why = f"it cannot go on: {self.damage or 'its logs cannot be used'}"
-            return f"no process runs it, and {why}", describe_rest(session_id)
+            why = self.damage or "its logs cannot be used"
+            return f"{gone}, and it cannot go on: {why}", describe_rest(session_id)
         failure = describe_failure(self.session, self.ledger)
-        why = f": {failure}" if failure else ""
-        return (
-            f"it has not ended, and no process runs it{why}",
-            f"to go on with it: sessionrun resume {session_id}",
-        )
+        return f"{gone}: {failure}" if failure else gone, f"to go on with it: sessionrun resume {session_id}"
 
     @property
     def ended(self) -> bool:

@@ -25,11 +25,9 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import format_time
-from sessionrun.session.history import describe_failure
 from sessionrun.store import processes
 from sessionrun.store.jobfiles import read_denials
 from sessionrun.store.logs import Ledger
-from sessionrun.store.logs import describe_rest as describe_rest
 from sessionrun.store.session import SessionDir
 
 CAUSES: Final = (
@@ -59,17 +57,13 @@ class Grounds(NamedTuple):
     state: State
     evidence: Evidence
     holders: Mapping[str, list[str]]
-    failure: str | None = None
-    """Why no supervisor leads the session."""
 
 
 def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead."""
     view, evidence = load_history(session)
     state = evidence.require()
-    holders = find_holders(state)
-    failure = describe_failure(session, evidence.ledger)
-    grounds = Grounds(view, state, evidence, holders, failure)
+    grounds = Grounds(view, state, evidence, find_holders(state))
     facts = explain_session(grounds)
     if wanted:
         tasks = choose_tasks(view, wanted)
@@ -160,10 +154,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         return facts["word"], _tell_end(grounds.state, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
-        return (
-            "no_process",
-            f"{alive}no process runs the session{f': {grounds.failure}' if grounds.failure else ''}",
-        )
+        return "no_process", f"{alive}{grounds.evidence.tell_gone()[0]}"
     if task.job is not None:
         return _tell_job(task.job)
     if task.decided is not None and not task.prepared:

@@ -19,7 +19,6 @@ from terminal import Terminal
 from sessionrun.store.session import SessionDir
 
 MIXED = {"prompts": [{"id": "good", "prompt": "echo fine"}, {"id": "bad", "prompt": "exit 7"}]}
-READERS = ("status", "results", "list", "wait", "logs", "cancel")
 
 
 def shell(*prompts: str, **fields: Any) -> str:
@@ -66,19 +65,6 @@ def test_status_says_what_became_of_each_task(sessionrun: Command) -> None:
         "no_contact": [],
     } == view
     assert [task["id"] for task in sessionrun.load("status", session_id, "2", "good")["tasks"]] == ["bad", "good"]
-
-
-def test_every_verb_takes_a_results_directory_and_json(sessionrun: Command) -> None:
-    elsewhere = str(sessionrun.cwd / "else where")
-    done = sessionrun("-q", "--agent", "shell", stdin=shell("echo hi"), env={"SESSIONRUN_RESULTS_DIR": elsewhere})
-    session_id = done.stdout.strip()
-    sessionrun("wait", session_id, "--results-dir", elsewhere)
-    for verb in READERS:
-        named = [] if verb == "list" else [session_id]
-        done = sessionrun(verb, *named, "--results-dir", elsewhere, "--json")
-        assert (done.returncode, done.stderr) == (0, ""), verb
-        assert json.loads(done.stdout)
-    assert not sessionrun.results.exists()
 
 
 def test_quiet_prints_the_id_alone(sessionrun: Command) -> None:

@@ -160,7 +160,8 @@ def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
     assert told["causes"] == {"lost": 1, "no_process": 2}
     assert causes(told) == {"lives": "no_process", "waits": "no_process"}
     block = sessionrun("explain", session_id).stdout
-    assert f"\nNo process runs it.  To go on with it: sessionrun resume {session_id}\n" in block
+    gone = "no process runs the session; to go on with it: sessionrun resume"
+    assert f"\nsession {session_id}: {gone} {session_id}\n" in block
     assert f"process group {lives}; to stop it: kill -TERM -{lives}" in block
     told = explain(sessionrun, session_id, "lives", "dies")
     for task, pid, word in zip(told["tasks"], (lives, dies), ("still alive", "gone"), strict=True):

@@ -80,6 +80,7 @@ STEPS = {
             "rounds": 2,
         },
         {"id": "set", "prompt": "true", "setup": "echo begins; echo no such package >&2; exit 3"},
+        {"id": "unrun", "prompt": "echo done >&2", "check": "echo no such program; exit 127"},
         {"id": "worked", "prompt": "echo the server is gone >&2; exit 7"},
         {"id": "fine", "prompt": "true", "check": "echo all is well"},
     ]
@@ -87,6 +88,7 @@ STEPS = {
 TOLD = {
     "checked": ("check", ["round", "round", "FAILED test_a: 3 is not 42", "Error 1"]),
     "set": ("setup", ["begins", "no such package"]),
+    "unrun": ("check", ["no such program"]),
     "worked": ("work", ["the server is gone"]),
 }
 
@@ -102,7 +104,7 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
         assert words_of(json.loads(sessionrun(verb, session_id, *words, "--json").stdout)) == TOLD, verb
     tools = Tools(sessionrun.results)
     assert words_of(tools.status(session_id)) == TOLD
-    assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set")}
+    assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set", "unrun")}
     sessionrun("report", session_id, "-o", str(tmp_path / "page"))
     assert "Check, last lines" in (tmp_path / "page").read_text()
 

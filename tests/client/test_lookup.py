@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -33,18 +34,23 @@ def start(command: Command, *words: str) -> str:
     return session_id
 
 
-def test_a_results_directory_that_is_not_there(sessionrun: Command) -> None:
-    session_id = start(sessionrun)
+def test_a_results_directory_is_named_and_has_to_be_there(sessionrun: Command) -> None:
+    elsewhere, plan = str(sessionrun.cwd / "else where"), '{"prompts": ["true"]}'
+    done = sessionrun("-q", "--agent", "shell", stdin=plan, env={"SESSIONRUN_RESULTS_DIR": elsewhere})
+    session_id = done.stdout.strip()
+    assert sessionrun("wait", session_id, "--results-dir", elsewhere).returncode == 0
     named = {"list", "overview", "doctor", "clean"}
     for verb in (*READERS, "list", "overview", "doctor", "cancel", "retry", "hold", "release", "resume"):
         words = [] if verb in named else [session_id]
         done = sessionrun(verb, *words, "--results-dir", "nosuch")
         assert (done.returncode, done.stdout) == (2, ""), verb
         assert done.stderr == "sessionrun: error: --results-dir: there is no directory nosuch\n"
+        if verb not in ("logs", "diff"):  # the one prints a line for each line, the other has nothing to show
+            done = sessionrun(verb, *words, "--results-dir", elsewhere, "--json")
+            assert (done.returncode, done.stderr, json.loads(done.stdout)["schema_version"]) == (0, "", 2), verb
     assert sessionrun("clean", "--worktrees", "--results-dir", "nosuch").returncode == 2
-    assert not (sessionrun.cwd / "nosuch").exists()
-    words = ["-q", "--agent", "shell", "--results-dir", "new"]
-    assert sessionrun(*words, stdin='{"prompts": ["true"]}').returncode == 0
+    assert not (sessionrun.cwd / "nosuch").exists() and not sessionrun.results.exists()
+    assert sessionrun("-q", "--agent", "shell", "--results-dir", "new", stdin=plan).returncode == 0
     assert sessionrun("wait", "--results-dir", "new").returncode == 0
 
 

@@ -23,11 +23,6 @@ from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-NETWORK: Final = (
-    *("nfs", "cifs", "smb", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "davfs"),
-)
-"""How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
-
 _ANOTHER: Final = "choose another one: --results-dir"
 
 
@@ -74,15 +69,6 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
         yield error(place, what, f"chmod o-w {quoted}, or chmod +t {quoted}")
 
 
-def check_file_system(results_dir: Path) -> Iterator[Finding]:
-    """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
-    place = _find_existing(results_dir)
-    kind = find_file_system(place)
-    if kind is not None and kind.startswith(NETWORK):
-        what = f"it is on a network file system ({kind}): locks and syncs may not hold"
-        yield warning(place, what, "choose a local disk: --results-dir")
-
-
 def check_space(results_dir: Path) -> Iterator[Finding]:
     """Whether the disk has room left."""
     from sessionrun.store import space
@@ -97,18 +83,6 @@ def _find_existing(path: Path) -> Path:
     """The path, or else the nearest directory above it that exists."""
     path = path.absolute()
     return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
-
-
-def find_file_system(path: Path) -> str | None:
-    """Return the name of its type, such as ``ext4``; None where that cannot be known."""
-    import psutil
-
-    real = Path(os.path.realpath(path))
-    try:
-        mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    except (psutil.Error, OSError):
-        return None
-    return next((mounts[str(place)] for place in (real, *real.parents) if str(place) in mounts), None)
 
 
 # --- what sessions share ---
@@ -145,7 +119,6 @@ OWN: Final = Findings(
         "git": check_git,
         "configuration": check_configuration,
         "results": check_results_dir,
-        "network": check_file_system,
         "space": check_space,
         "trash": check_trash,
     },

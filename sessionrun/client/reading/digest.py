@@ -1,17 +1,16 @@
 """The answers of a session within a given size: a fair share for each task, and nothing that failed goes unnamed.
 
 Tasks that are not fine come first.  One that has no room for its answer is named, by id or by number; the others
-are counted.  Of an answer that is too long, the beginning is shown, lines that look like errors, and the end.
+are counted.  Of an answer that is too long, the beginning is shown, and the end.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
-import re
 import shlex
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -35,18 +34,13 @@ LEAST_BYTES: Final = 500
 """The names of many tasks by number have room in this."""
 
 SHORT_BYTES: Final = 4096
-SCAN_BYTES: Final = 1024 * 1024
-"""How much of an output is searched for errors: its last part."""
-
 REASON_LENGTH: Final = 160
 CUT: Final = "\n[...]\n"
 
 _HEAD_KEYS: Final = (*Verdict.__annotations__, "total", "completed", "successful", "failed", "results_dir")
 _TASK_KEYS: Final = ("num", "id", "word")
 _SIZES: Final = {"text": "text_bytes", "stderr_text": "stderr_bytes"}
-_ERROR: Final = re.compile(rb"error|exception|fail|fatal|panic|traceback|assert|denied", re.IGNORECASE)
 _INSIDE_CHARACTER: Final = bytes(range(0x80, 0xC0))
-_LINE_LENGTH: Final = 200
 
 Task = Mapping[str, Any]
 Measure = Callable[[str], int]
@@ -222,37 +216,18 @@ class Excerpt(NamedTuple):
 
 
 def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
-    """What of a file fits: all of it, or its beginning, lines that look like errors, and its end."""
+    """What of a file fits: all of it, or its beginning and its end."""
     size = find_tail(path, 0)
     if size <= max(room, SHORT_BYTES):
         whole = read_text(path)
         if measure(whole) <= room:
             return Excerpt(whole, size, False)
-    left = room - 2 * measure(CUT)
+    left = room - measure(CUT)
     if left <= LEAST_TEXT:
-        return Excerpt(_fit_end(_read(path, size - room, size), room - measure(CUT), measure), size, True)
+        return Excerpt(_fit_end(_read(path, size - room, size), left, measure), size, True)
     head = _fit_beginning(_read(path, 0, left // 4), left // 4, measure)
-    errors = "\n".join(_find_errors(path, size, left // 4, measure))
-    end = _fit_end(_read(path, size - left, size), left - measure(head) - measure(errors), measure)
-    return Excerpt(CUT.join(part for part in (head, errors, end) if part), size, True)
-
-
-def _find_errors(path: Path, size: int, room: int, measure: Measure) -> Iterator[str]:
-    """The first different lines that look like errors, each cut to a bearable length."""
-    content, end = _read_bytes(path, size - SCAN_BYTES, size), 0
-    seen: set[str] = set()
-    for found in _ERROR.finditer(content):
-        if found.start() < end:
-            continue  # in a line that was looked at
-        begin, end = content.rfind(b"\n", 0, found.start()) + 1, content.find(b"\n", found.start())
-        end = len(content) if end < 0 else end
-        text = content[begin:end].strip().decode("utf-8", "backslashreplace")[:_LINE_LENGTH]
-        room -= measure(text) + measure("\n")
-        if room < 0:
-            return
-        if text not in seen:
-            seen.add(text)
-            yield text
+    end = _fit_end(_read(path, size - left, size), left - measure(head), measure)
+    return Excerpt(CUT.join(part for part in (head, end) if part), size, True)
 
 
 def _fit_beginning(text: str, room: int, measure: Measure) -> str:
@@ -277,16 +252,12 @@ def find_most(limit: int, fits: Callable[[int], bool]) -> int:
 
 def _read(path: Path, begin: int, end: int) -> str:
     """The characters between two places of a file; half a character at either place is left out."""
-    content = _read_bytes(path, begin, end)
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    return decoder.decode(content.lstrip(_INSIDE_CHARACTER) if begin > 0 else content)
-
-
-def _read_bytes(path: Path, begin: int, end: int) -> bytes:
     fd = open_output(path)
     if fd is None:
-        return b""
+        return ""
     try:
-        return os.pread(fd, end - max(0, begin), max(0, begin))
+        content = os.pread(fd, end - max(0, begin), max(0, begin))
     finally:
         os.close(fd)
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    return decoder.decode(content.lstrip(_INSIDE_CHARACTER) if begin > 0 else content)

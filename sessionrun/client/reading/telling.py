@@ -31,7 +31,7 @@ LEAST_BYTES: Final = 40
 
 _HIDDEN: Final = ("unresolved", "tests_not_run", "no_tests")
 _STEP_OF: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("check_failed", "check_timeout", "no_patch", "bad_patch"), "check"),
+    **dict.fromkeys(("check_failed", "check_not_run", "check_timeout", "no_patch", "bad_patch"), "check"),
     **dict.fromkeys(("setup_failed", "setup_timeout"), "setup"),
     **dict.fromkeys(("not_red", "weakened", "flaky", "unproved", *_HIDDEN), "proof"),
     **dict.fromkeys(("cancelled", "workspace_failed", "repository_failed", "environment_failed"), ""),

@@ -98,23 +98,10 @@ def _check_turns(num: int, task: TaskSpec, known: Mapping[str, AgentSpec]) -> No
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
     """Find one circle in a graph of needs, as the path round it (first = last), else None."""
-    done: set[str] = set()
-    for root in needs:
-        if root in done:
-            continue
-        path: list[str] = [root]
-        on_path = {root}
-        branches = [iter(needs[root])]
-        while branches:
-            need = next(branches[-1], None)
-            if need is None:
-                branches.pop()
-                done.add(path[-1])
-                on_path.discard(path.pop())
-            elif need in on_path:
-                return [*path[path.index(need) :], need]
-            elif need in needs and need not in done:
-                path.append(need)
-                on_path.add(need)
-                branches.append(iter(needs[need]))
+    from graphlib import CycleError, TopologicalSorter  # most inputs have no needs
+
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return [*reversed(error.args[1])]
     return None

@@ -318,7 +318,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
         assert f"`{word}`" in written
     policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))
     assert policies
-    assert re.findall(r"`([\w-]+)`", policies[1]) == list(places.KEEP_POLICIES)
+    assert re.findall(r"`([\w-]+)`", policies[1]) == list(get_args(places.KeepPolicy))
     manual_page = part("sessionrun.1", "WORKTREES").text
     for word in (
         request.RESCUE_SUFFIX,

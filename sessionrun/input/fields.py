@@ -37,6 +37,7 @@ from sessionrun.input.kinds import (
     as_size,
     as_sole_prompt,
     as_whole,
+    as_word,
     describe,
     several,
     takes,
@@ -44,7 +45,7 @@ from sessionrun.input.kinds import (
 from sessionrun.input.plan import LandingWish, SeatsWish
 from sessionrun.input.reading import Field, of_business, record, table
 from sessionrun.model.asked import NETWORKS, POLICIES, Network, Sandbox
-from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
+from sessionrun.model.checks import AnswerKind, AnswerMode, Brief, ReportUse, Reset
 from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.spec import (
     BeginsAt,
@@ -86,8 +87,8 @@ as_check: Final = record(
         commands=as_commands,
         timeout_s=as_duration,
         rounds=as_whole(1),
-        reset=as_choice(RESETS),
-        report=as_choice(REPORT_USES),
+        reset=as_word(Reset),
+        report=as_word(ReportUse),
         prove=as_prove,
         uses=as_amounts,
         verify=as_prompt,
@@ -101,7 +102,7 @@ as_brief: Final = record(
     "brief",
     Brief,
     table(
-        mode=as_choice(ANSWER_MODES),
+        mode=as_word(AnswerMode),
         system=as_prompt,
         context=as_project_paths,
         targets=as_project_paths,
@@ -118,16 +119,16 @@ as_brief: Final = record(
 as_environment_wish: Final = record(
     "environment",
     Environment,
-    table(kind=as_choice(get_args(EnvironmentKind)), python=as_line),
-    as_choice(get_args(EnvironmentKind)).then(Environment),
+    table(kind=as_word(EnvironmentKind), python=as_line),
+    as_word(EnvironmentKind).then(Environment),
 )
 """A kind of environment, or an object; other languages have `setup`."""
 
 as_workspace: Final = record(
     "workspace",
     Workspace,
-    table(kind=as_choice(get_args(WorkspaceKind))),
-    as_choice(get_args(WorkspaceKind)).then(Workspace),
+    table(kind=as_word(WorkspaceKind)),
+    as_word(WorkspaceKind).then(Workspace),
     needs=f": {' or '.join(get_args(WorkspaceKind))}",
 )
 as_seats: Final = record(
@@ -145,7 +146,7 @@ LIMIT_FIELDS: Final = table(
     soft_budget_usd=as_budget,
     task_budget_usd=as_budget,
     workspace_timeout_s=as_duration,
-    halt=as_choice(get_args(Halt)),
+    halt=as_word(Halt),
     max_load=as_load,
     min_free_memory=as_size,
     stagger_s=as_duration,
@@ -285,7 +286,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = table(
     workspace=as_workspace,
     repo=as_repo,
     ref=as_ref,
-    base=as_choice(get_args(BeginsAt)),
+    base=as_word(BeginsAt),
     environment=as_environment_wish,
     setup=as_commands,
     setup_timeout_s=as_duration,
@@ -295,14 +296,14 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = table(
     check=of_business("checks", as_check),
     brief=of_business("checks", as_brief),
     prove=of_business("checks", as_prove),
-    answer=of_business("checks", as_choice(ANSWER_KINDS)),
+    answer=of_business("checks", as_word(AnswerKind)),
     rounds=as_whole(1),
     timeout_s=as_duration,
     round_timeout_s=as_duration,
     idle_timeout_s=as_duration,
-    leftovers=as_choice(get_args(LeftoversPolicy)),
+    leftovers=as_word(LeftoversPolicy),
     linger_s=as_duration,
-    prompt_mode=as_choice(get_args(PromptMode)),
+    prompt_mode=as_word(PromptMode),
     retries=as_whole(0),
     priority=as_whole(-MAX_PRIORITY),
     fallback=as_alternatives,

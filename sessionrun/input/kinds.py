@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, get_args
 
 from sessionrun.input.limits import quote
 from sessionrun.model.keys import describe_id_problem
@@ -407,6 +407,11 @@ def as_choice(choices: Sequence[str]) -> Kind[Any]:
         return str(value)
 
     return read
+
+
+def as_word(words: Any) -> Kind[Any]:
+    """One of the words of a literal type."""
+    return as_choice(get_args(words))
 
 
 as_reason_classes: Final = several(as_choice(OF_WORK))

@@ -19,7 +19,6 @@ from sessionrun.input.kinds import (
     TEXT,
     Kind,
     Misfit,
-    as_choice,
     as_commands,
     as_flag,
     as_labels,
@@ -30,12 +29,13 @@ from sessionrun.input.kinds import (
     as_prompts,
     as_record,
     as_whole,
+    as_word,
     takes,
 )
 from sessionrun.input.plan_fields import as_feed
 from sessionrun.input.reading import Field, of_business, read_fields
 from sessionrun.input.settings import Setting, Topic
-from sessionrun.model.places import KEEP_POLICIES
+from sessionrun.model.places import KeepPolicy
 
 
 @takes({"type": "object"})
@@ -120,7 +120,7 @@ _ROWS: Final[tuple[Setting, ...]] = (
     Setting("worktree_dir", as_line,
             "Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]", "DIR",
             "worktrees", config=True, business="worktrees"),
-    Setting("keep", as_choice(KEEP_POLICIES),
+    Setting("keep", as_word(KeepPolicy),
             "Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]", "WHEN",
             "worktrees", option="--keep-worktree", business="worktrees"),
     _task("setup", "Runs in the task's directory before the agent; repeat it.", "COMMAND", "worktrees",

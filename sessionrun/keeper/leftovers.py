@@ -27,6 +27,9 @@ WALLS: Final = b"bwrap"
 AROUND_S: Final = 1.0
 """So long before an agent's end, or after it, a death counts as its doing."""
 
+EXPECTED_S: Final = 60.0
+"""So long the death of a process that we have told to end is our doing: it may take its grace."""
+
 
 class _Death(NamedTuple):
     at: float
@@ -39,6 +42,13 @@ class Deaths:
 
     def __init__(self) -> None:
         self._recent: list[_Death] = []
+        self._expected: dict[int, float] = {}
+
+    def expect(self, pids: Iterable[int]) -> None:
+        """We tell these to end."""
+        now = time.monotonic()
+        expected = {pid: at for pid, at in self._expected.items() if at > now - EXPECTED_S}
+        self._expected = expected | dict.fromkeys(pids, now)
 
     def note(self, pid: int, status: int) -> None:
         """A process that is no job has ended, and was not reaped yet."""
@@ -46,7 +56,7 @@ class Deaths:
             session, command = processes.session_and_name(pid)
             now = time.monotonic()
             self._recent = [death for death in self._recent if death.at > now - 4 * AROUND_S]
-            if session != os.getsid(0):  # the supervisor is of our own
+            if session != os.getsid(0) and pid not in self._expected:  # the supervisor is of our own
                 self._recent.append(_Death(now, session, command))
 
     def of_job(self, leader: int, ended_at: float | None, leaders: Collection[int]) -> list[Left]:

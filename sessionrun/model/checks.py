@@ -9,16 +9,13 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, DiffStat, Seconds
 
 Reset = Literal["keep", "hard"]
-RESETS: Final[tuple[Reset, ...]] = ("keep", "hard")
 """What a further round begins with: the files as they are, or those with which WORK began."""
 
 AnswerKind = Literal["patch", "text"]
-ANSWER_KINDS: Final[tuple[AnswerKind, ...]] = ("patch", "text")
 """What the answer of an agent is without a brief: a diff that CHECK applies, or a text."""
 
 
 ReportUse = Literal["read", "ignore"]
-REPORT_USES: Final[tuple[ReportUse, ...]] = ("read", "ignore")
 """Whether a test that failed by a runner's report fails the check, though its commands exit 0."""
 
 
@@ -70,7 +67,6 @@ class Checked:
 
 
 AnswerMode = Literal["replace", "edit", "split"]
-ANSWER_MODES: Final[tuple[AnswerMode, ...]] = ("replace", "edit", "split")
 """How the answer of an agent that does not edit becomes files: whole files; changes of places that it quotes;
 whole files, every one of `outputs`."""
 

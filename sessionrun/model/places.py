@@ -13,7 +13,6 @@ from sessionrun.model.kinds import DiffStat, PathText, Seconds
 from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
-KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
 
 
 @frozen

@@ -126,7 +126,6 @@ class Check:
 
 
 ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]
-PROOF_VERDICTS: Final[tuple[ProofVerdict, ...]] = get_args(ProofVerdict)
 """What a PROVE finds; see `checks.prove`."""
 
 

@@ -1,4 +1,4 @@
-"""What makes tasks impossible, found before anything runs: bad ids, unknown needs, circles, too few tokens.
+"""What makes tasks impossible, found before anything runs: unknown needs, circles, too few tokens.
 
 Pure, like the records it looks at; the first problem found is the one that is told.
 """
@@ -8,27 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, is_task_span
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
-    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles; they may need `others`, too."""
-    by_id: dict[str, TaskSpec] = {}
-    folded: dict[str, str] = {}
+    """Check what only shows between tasks: duplicates, unknown needs, cycles; they may need `others`, too."""
+    known: dict[str, TaskSpec] = {}
     for task in tasks:
-        problem = describe_id_problem(task.id)
-        if problem:
-            raise InputError(f"task id {task.id!r:.140} {problem}")
-        twin = folded.setdefault(task.id.casefold(), task.id)
-        if task.id in by_id or twin != task.id:
+        if known.setdefault(task.id.casefold(), task) is not task:
             raise InputError(f"task id {task.id!r:.140} is used twice (ids differ in more than case)")
-        by_id[task.id] = task
-    for task in by_id.values():
+    ids = {task.id for task in known.values()} | others
+    for task in known.values():
         for need in task.needs:
-            if need not in by_id and need not in others:
+            if need not in ids:
                 raise InputError(f"task {task.id!r:.140} needs {need!r:.140}, which is not a task of this session")
-    cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
+    cycle = find_cycle({task.id: task.needs for task in known.values() if task.needs})
     if cycle:
         raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle):.200}")
 
@@ -98,23 +92,10 @@ def _check_turns(num: int, task: TaskSpec, known: Mapping[str, AgentSpec]) -> No
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
     """Find one circle in a graph of needs, as the path round it (first = last), else None."""
-    done: set[str] = set()
-    for root in needs:
-        if root in done:
-            continue
-        path: list[str] = [root]
-        on_path = {root}
-        branches = [iter(needs[root])]
-        while branches:
-            need = next(branches[-1], None)
-            if need is None:
-                branches.pop()
-                done.add(path[-1])
-                on_path.discard(path.pop())
-            elif need in on_path:
-                return [*path[path.index(need) :], need]
-            elif need in needs and need not in done:
-                path.append(need)
-                on_path.add(need)
-                branches.append(iter(needs[need]))
+    from graphlib import CycleError, TopologicalSorter  # most inputs have no needs
+
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return [*reversed(error.args[1])]
     return None

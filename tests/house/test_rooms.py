@@ -125,6 +125,7 @@ HARMLESS = {
     "difflib",  # only where a message is made
     "datetime",
     "functools",
+    "graphlib",
     "heapq",
     "itertools",
     "msgspec",  # its limits, which only annotations name

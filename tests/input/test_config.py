@@ -147,24 +147,12 @@ def test_current_directory_before_the_repositorys_top(places: Places) -> None:
 
 
 def test_outside_a_repository_no_parent_is_searched(places: Places) -> None:
+    """Its top has a directory of git's, or that of a worktree a file."""
     places.project("max_parallel = 3")
     (places.top / ".git").rmdir()
     assert places.load().values == {}
-
-
-def test_a_worktrees_git_file_marks_the_top_too(places: Places) -> None:
-    (places.top / ".git").rmdir()
     (places.top / ".git").write_text("gitdir: elsewhere\n")
-    places.project("max_parallel = 3")
     assert places.load().values == {"max_parallel": 3}
-
-
-def test_variables_over_project_over_user_key_by_key(places: Places) -> None:
-    user = places.user('max_parallel = 1\ntimeout = 1\nresults_dir = "u"\napprove = true')
-    places.project("max_parallel = 2\ntimeout = 2")
-    config = places.load(SESSIONRUN_MAX_PARALLEL="3", SESSIONRUN_YOLO="0")
-    said = {"max_parallel": 3, "timeout_s": 2.0, "approve": False, "results_dir": user.parent / "u"}
-    assert config.values == said
 
 
 def test_every_variable(places: Places) -> None:
@@ -336,10 +324,12 @@ def test_where_each_setting_is_written(
     project.write_text('agent = "shell"\nnotify = "true"\nresults_dir = "out"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SESSIONRUN_MAX_PARALLEL", "3")
+    monkeypatch.setenv("SESSIONRUN_YOLO", "0")
     told = {one["name"]: one for one in sessionrun.load("config", "--origin")["settings"]}
     assert (told["agent"]["value"], told["agent"]["origin"]) == ("shell", str(project))
     assert (told["model"]["value"], told["model"]["origin"]) == (None, "default")  # it belonged to another agent
     assert (told["max_parallel"]["value"], told["max_parallel"]["origin"]) == (3, "SESSIONRUN_MAX_PARALLEL")
+    assert (told["approve"]["value"], told["approve"]["origin"]) == (False, "SESSIONRUN_YOLO")
     assert told["results_dir"]["value"] == str(sessionrun.cwd / "out") and told["notify"]["value"] == ["true"]
     assert told["agents.mine"]["origin"] == str(user) and told["budget_usd"]["origin"] == "default"
     table = sessionrun("config", "--origin").stdout.splitlines()

@@ -451,6 +451,15 @@ def test_what_another_job_has_left_is_not_stopped(bench: Bench) -> None:
     assert not is_gone(child)
 
 
+def test_what_we_end_of_one_job_is_not_the_doing_of_another_job_s_agent(bench: Bench) -> None:
+    stopped = bench.job(TREES["a daemon"], "b")
+    bench.start(stopped)
+    bench.pid_in("child")
+    bench.executor.stop(stopped.key, now=True)
+    assert bench.wait()["b"].left == ()
+    assert bench.run("exit 0").left == ()
+
+
 def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_path: Path) -> None:
     """A supervisor waits for its lock; what another one did meanwhile must not be news to it, nor unknown."""
     directory = tmp_path / f"session-{SESSION}"

@@ -32,7 +32,7 @@ from sessionrun.model.reasons import (
     WORKSPACE_REASONS,
     effect_of,
 )
-from sessionrun.model.spec import PROOF_VERDICTS, Check, Limits, TaskSpec
+from sessionrun.model.spec import Check, Limits, ProofVerdict, TaskSpec
 
 CALLS = {
     "format_reason": 0,
@@ -112,7 +112,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
     computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", "round_timeout", EXIT_UNSEEN}
     computed |= {
         *WORKSPACE_REASONS.values(),
-        *PROOF_VERDICTS,
+        *get_args(ProofVerdict),
         MEND_REFUSED,
         CHECK_NOT_RUN,
         LEFT_RUNNING,

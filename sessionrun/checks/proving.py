@@ -56,7 +56,7 @@ def _wish_environment(
     if task.environment is None:
         return None
     inside, git = str(room / directory), str(room / ".git")
-    return wish_environment(site, task, key, place, top=str(room), directory=inside, in_room=True, git=git)
+    return wish_environment(site, task, key, place, top=str(room), directory=inside, git=git)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

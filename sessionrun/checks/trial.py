@@ -29,7 +29,7 @@ from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_make import provide_environment
-from sessionrun.worktrees.env_request import clear
+from sessionrun.worktrees.env_request import drop_environment
 from sessionrun.worktrees.testing import TEST_FILES, compile_patterns
 
 _TOLD_BYTES: Final = 4096
@@ -126,7 +126,7 @@ class Trials:
                     open_clean_room(self.fence, self.request.workspace.owner, commit, self.objects)
                 )
             if self.request.environment is not None:
-                stack.callback(clear, Path(self.request.environment.target))
+                stack.callback(drop_environment, Path(self.request.environment.top))
             yield room
 
     @contextmanager

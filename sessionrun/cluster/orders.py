@@ -197,11 +197,12 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
 def _place_wish(record: Message, here: Repository, there: Repository) -> Message:
     """What changes in what walls a job is to have: they hide the books of the node, too."""
     room, moved = (f"{here.worktree_dir}/", f"{there.worktree_dir}/"), {here.top: there.top}
+    of_room = ("room", "begins_in", "git", "environment")
     return {
         "folder": _place_walls(record["folder"], record["session_id"], there),
         "hidden": [*record["hidden"], f"{NODE_TOKEN}/.."],
         "env": {name: moved.get(value, value) for name, value in record["env"].items()},
-        **{name: record[name] and record[name].replace(*room) for name in ("room", "begins_in", "git")},
+        **{name: record[name] and record[name].replace(*room) for name in of_room},
     }
 
 

@@ -46,6 +46,7 @@ def sweep_rooms(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftov
 def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
     from sessionrun.landing.records import find_prefix
     from sessionrun.store.trees import remove_tree
+    from sessionrun.worktrees.env_request import drop_environment
 
     for path in sorted(Path(repository.worktree_dir).glob(f"{find_prefix(repository)}*")):
         if path.is_symlink() or not path.is_dir():
@@ -54,6 +55,7 @@ def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> I
         try:
             with _hold_room(repository, path):
                 if not dry_run:
+                    drop_environment(path)  # of a landing that was killed
                     remove_tree(path)
         except SessionrunError:
             yield Leftover("room", str(path), False, "a landing uses it", *about)

@@ -32,7 +32,7 @@ from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.env_make import provide_environment
-from sessionrun.worktrees.env_request import EnvironmentProblem, clear
+from sessionrun.worktrees.env_request import EnvironmentProblem, drop_environment
 from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"
@@ -104,10 +104,9 @@ class GateRoom:
         wish = self.gates.environment
         if wish is None:
             return self._run_commands({}, stream)
-        work, target = self.folder / WORK, Path(wish.target)
+        work = self.folder / WORK
         work.mkdir(exist_ok=True)
         try:
-            clear(target)  # of a landing that was killed
             with _print_into(stream):
                 variables = provide_environment(replace(wish, commit=commit), work, self.build_walls)
                 return self._run_commands(variables, stream)
@@ -115,7 +114,7 @@ class GateRoom:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
             return f"its environment: {error}"[:200]
         finally:
-            clear(target)
+            drop_environment(self.path)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         walls = self.walls

@@ -18,7 +18,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache, find_target
+from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -225,11 +225,11 @@ def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], targe
     wanted = {task.environment for task in own if task.environment is not None}
     if len(wanted) != 1 or not gates.commands or spec.repository is None:
         return gates
-    cache, room = find_cache(spec.cache), room_path(spec.repository, target)
+    room = str(room_path(spec.repository, target))
     environment = EnvironmentRequest(
-        top=str(room),
-        directory=str(room),
-        target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
+        top=room,
+        directory=room,
+        cache=find_cache(spec.cache),
         python=wanted.pop().python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
     )

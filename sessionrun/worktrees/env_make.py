@@ -274,7 +274,7 @@ class Making:
     @property
     def entry(self) -> Path:
         """The place in the cache."""
-        return self.request.cache / self.digest
+        return Path(self.request.cache, self.digest)
 
     def make(self) -> EnvironmentReport:
         """Look, build if that is needed, and copy."""
@@ -304,7 +304,7 @@ class Making:
         self.top = Path(os.path.realpath(request.top))
         self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
-        self.environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
+        self.environ = clean_environ(variables, without=f"{request.target}/bin")
         with self.time("interpreter"):
             cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
             self.programs = find_programs(request.python, self.environ, cwd)

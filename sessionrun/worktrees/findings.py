@@ -108,7 +108,7 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
     for each in claimed:
         home, path = each.request.repository, each.claim.worktree
         try:
-            if os.path.exists(home.common_dir) or each.request.upstream is not None:
+            if os.path.exists(home.common_dir):
                 yield from clean_claimed(each, dry_run=dry_run)
             elif os.path.exists(path):  # all its branches went with its repository
                 yield each.describe("worktree", path, f"{home.top} is gone", removed=False)
@@ -124,7 +124,6 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
 def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], list[JobFileError]]:
     """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.worktrees.clean import Claimed
-    from sessionrun.worktrees.env_request import find_cache
     from sessionrun.worktrees.registration import find_claims
     from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -139,9 +138,8 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
         if repository is None:
             continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        cache = None if task.environment is None else find_cache(spec.cache)
         whose = repository, session.session_id, task.id, title_of(task), task.links
-        request = WorkspaceRequest(*whose, upstream=task.upstream, environments=cache)
+        request = WorkspaceRequest(*whose, upstream=task.upstream)
         began = worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked)
         claimed[name] = Claimed.of(request, claim, folder, worked=began)
     return list(claimed.values()), unreadable
@@ -184,13 +182,12 @@ def sweep_repository(repository: Repository) -> None:
 def list_kinds() -> tuple[Kind, ...]:
     """Mirrors, and environments."""
     from sessionrun.store.trees import remove_unused
-    from sessionrun.worktrees.env_request import iterate_copies, iterate_environments, remove_copy
+    from sessionrun.worktrees.env_request import iterate_environments
     from sessionrun.worktrees.mirrors import iterate_mirrors, remove_mirror
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
         Kind("environment", iterate_environments, lambda entry, **kind: remove_unused(entry.path, **kind)),
-        Kind("environment", iterate_copies, remove_copy),
     )
 
 

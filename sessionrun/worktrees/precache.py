@@ -247,7 +247,7 @@ def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Tell) -> None:
             record["digest"] = digest = find_digest(request, log, walls, environ)
             if takers.setdefault(digest, ahead) is not ahead:
                 return
-            if load_manifest(request.cache / digest) is None:
+            if load_manifest(Path(request.cache, digest)) is None:
                 tell(dict(record))
             record |= _make(request, digest, log, environ)
     except (SessionrunError, OSError) as error:
@@ -309,10 +309,10 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
         with process, under_way(process):
             code = process.wait()
     report = load_usable(log / REPORT, EnvironmentReport)
-    kept = request.cache / f"{digest}{LOG_SUFFIX}"
+    kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)
     if report is not None and report.problem is None:
-        return {"path": str(request.cache / digest), "cached": report.cached}
+        return {"path": f"{request.cache}/{digest}", "cached": report.cached}
     shutil.copytree(log, kept)  # temporary files may lie on another file system
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

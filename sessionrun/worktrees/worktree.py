@@ -29,7 +29,6 @@ from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.crossing import find_patch_fault
-from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import settle_start
 from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
@@ -250,9 +249,6 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     check_on_branch(site.outer, earlier)
     claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
-    for job, other in list_claims(folder):
-        if other.worktree == claim.worktree and job != folder:
-            drop_environments(request.environments, request.owner, job)
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
         site.settle_index(parked.commit)

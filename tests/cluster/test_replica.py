@@ -324,6 +324,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
         cache=f"{CACHE_TOKEN}/environments",
         env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
         room=f"{repository.worktree_dir}/.room-1",
+        environment=f"{repository.worktree_dir}/.env-room-1",
     )
     request = {"walls": wish, "workspace": {"walls": wish.folder, "session_id": "s"}}
     placed = orjson.loads(place_request(orjson.dumps(request), repository))
@@ -331,7 +332,10 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
     base = there["repository"]["top"].removesuffix("/replica")
     assert base.startswith(NODE_TOKEN)
     assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
-    assert there["room"] == f"{base}/worktrees/.room-1" and there["worktree"] == wish.worktree
+    assert [there["room"], there["environment"]] == [
+        f"{base}/worktrees/.{name}-1" for name in ("room", "env-room")
+    ]
+    assert there["worktree"] == wish.worktree
     assert there["env"] == {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"}
     assert there["hidden"] == [f"{NODE_TOKEN}/.."], "the books of the node"
     assert there["record"] == wish.record, "that the node makes a path of its own"
@@ -340,7 +344,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
 def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
     wish = WallsWish("s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/", "/c")
-    request = EnvironmentRequest(str(own_place), str(own_place), "/c/tasks/t", walls=wish)
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
         make_environment(request, own_place)
 

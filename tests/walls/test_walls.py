@@ -42,7 +42,7 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, agree, parse_report
-from sessionrun.worktrees.env_request import FOLDER, find_target
+from sessionrun.worktrees.env_request import find_environment
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
@@ -415,12 +415,11 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     site, jobs = Site(session, lambda: spec), session.path / "jobs" / "t"
     place, key = Place(worktree=str(worktree), branch="t"), JobKey("t", 1, 1, "work", 1)
     session.path.mkdir()
-    environments = str(own_place / "cache" / FOLDER)
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
     env = site.environment_of(task, key, place)
     work = wish_walls(site, task, key, place, env)
     assert work is not None
-    assert set(list_writable(work)) == {*all_phases, find_target(environments, "s", "t", 1)}
+    assert set(list_writable(work)) == {*all_phases, find_environment(worktree)}
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 
 

@@ -38,13 +38,12 @@ class Place(PythonPlace):
         return str(self.root / name)
 
     def entries(self) -> list[str]:
-        return sorted(path.name for path in self.environments.iterdir() if path.is_dir() and path.name != "tasks")
+        return sorted(path.name for path in self.environments.iterdir() if path.is_dir())
 
     def left(self) -> list[str]:
         """What is in the cache beside mirrors, entries and locks."""
-        folders = [self.environments, self.environments / "tasks"]
-        names = [path.name for folder in folders if folder.exists() for path in folder.iterdir()]
-        return sorted(name for name in names if len(name) != 40 and not name.endswith(".lock") and name != "tasks")
+        names = [path.name for path in self.environments.iterdir()] if self.environments.exists() else []
+        return sorted(name for name in names if len(name) != 40 and not name.endswith(".lock"))
 
     def require(self, plan: str, *words: str) -> dict[str, Any]:
         """Run a plan of which all has to be in the cache; its status."""

@@ -20,6 +20,7 @@ from typing import Final
 from sessionrun.client.findings import Leftover
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
+from sessionrun.git.mirrors import HEADS
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -29,7 +30,6 @@ from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
 from sessionrun.worktrees.env_request import drop_environment, find_environment
 from sessionrun.worktrees.mirrored import bring_home
-from sessionrun.worktrees.mirrors import HEADS
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
 from sessionrun.worktrees.registration import (
     drop_empty_books,

@@ -26,6 +26,8 @@ import orjson
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.git.clone import make_excerpt, open_clean_room
+from sessionrun.git.merging import apply_to_tree, commit_repeatably
+from sessionrun.git.mirrors import hold_mirror, use_mirror
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
@@ -41,11 +43,9 @@ from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.crossing import add_tests
 from sessionrun.worktrees.env_copying import load_manifest
 from sessionrun.worktrees.env_make import find_digest
 from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
-from sessionrun.worktrees.mirrored import hold_mirror, use_mirror
 from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -277,7 +277,8 @@ def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
             make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=limit_s)
         with open_fence(repository, folder, limit_s=limit_s) as fence:
             main = fence.main().on_trial(objects, common_dir)
-            whole = add_tests(main, commit, commit, patch.encode("utf-8", "surrogateescape"), folder)
+            tree = apply_to_tree(main, commit, patch.encode("utf-8", "surrogateescape"), folder / "index")
+            whole = commit_repeatably(main, tree, [commit], "What is built\n") if patch else commit
             with open_clean_room(fence, request.owner, whole, objects) as top:
                 if not patch:  # a clean room for tests gets nothing beside them
                     bring_files(fence.main(), request, top, in_room=True)

@@ -14,6 +14,7 @@ import orjson
 
 from sessionrun.git.clone import drop_excerpt, remove_clean_room, room_path
 from sessionrun.git.git import Git
+from sessionrun.git.mirrors import hold_mirror
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -23,7 +24,7 @@ from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
 from sessionrun.worktrees.env_request import drop_environment
-from sessionrun.worktrees.mirrored import bring_home, hold_mirror
+from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
 from sessionrun.worktrees.registration import (
     find_admin,

@@ -105,7 +105,7 @@ def _check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
 
 def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
     from sessionrun.git.git import Git, GitError
-    from sessionrun.worktrees.crossing import find_patch_fault
+    from sessionrun.git.merging import find_patch_fault
 
     num, task = judged
     assert task.upstream is not None and task.prove is not None and task.prove.hidden is not None
@@ -118,7 +118,8 @@ def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
         commit = git.commit_of(ref or "HEAD")
         if commit is None:
             return f"base_commit: {repo} has no commit {ref}" if place == repo else None
-        why = find_patch_fault(git, commit, task.prove.hidden.patch, folder / f"index-{num}")
+        patch = task.prove.hidden.patch.encode("utf-8", "surrogateescape")
+        why = find_patch_fault(git, commit, patch, folder / f"index-{num}")
     except GitError:
         return None  # a history that is only partly here, a mirror that is just removed
     return None if why is None else f"test_patch does not apply to its base {commit[:12]}: {why}"
@@ -159,8 +160,8 @@ def _settle_task(num: int, task: TaskSpec, draft: Draft, cache_dir: Path) -> Tas
     if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise refuse_task(num, task, "links lead to the checkout where the session begins, and a mirror has none")
     from sessionrun.git.git import Git
+    from sessionrun.git.mirrors import locate_mirror
     from sessionrun.git.repository import locate
-    from sessionrun.worktrees.mirrors import locate_mirror
 
     upstream = upstream or Upstream("")
     directory = draft.source.folder.project if draft.source.folder else draft.source.directory

@@ -21,6 +21,7 @@ import orjson
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
+from sessionrun.git.merging import find_patch_fault
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -28,7 +29,6 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.crossing import find_patch_fault
 from sessionrun.worktrees.mirrored import settle_start
 from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
@@ -86,7 +86,8 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
 def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
     """Try the patch with the hidden tests before any agent is paid for work that it could not judge."""
     base = request.repository.base_commit
-    fault = find_patch_fault(git, base, request.tests, folder / "tests-index") if request.tests else None
+    patch = request.tests.encode("utf-8", "surrogateescape")
+    fault = find_patch_fault(git, base, patch, folder / "tests-index")
     if fault is not None:
         raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
 

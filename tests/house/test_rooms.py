@@ -67,7 +67,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "doors", "model", "house", "store.session", "input.kinds", "input.rows", "input.settings"),
-        *("walls.steps", "worktrees.diff", "worktrees.mirrors", "worktrees.precache", "landing.merge"),
+        *("walls.steps", "worktrees.diff", "worktrees.precache", "landing.merge"),
         *(
             "queue.dispatch",
             "queue.open",

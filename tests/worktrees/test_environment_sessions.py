@@ -167,10 +167,10 @@ def test_clean_takes_an_environment_with_its_worktree(place: Place) -> None:
     again = place.command.sessions[0]
     for env, session in ((left, session_id), (kept, again), (kept, again)):
         shown = place.command("clean", "--worktrees", "--dry-run", session)
-        assert "would remove: worktree" in shown.stdout and env.exists()
+        assert "would remove worktree" in shown.stdout and env.exists()
         done = place.command("clean", "--worktrees", session)
         assert done.returncode == 0 and not env.exists(), done.stderr
-        kept.mkdir(exist_ok=True)
+        kept.mkdir(parents=True, exist_ok=True)  # for the last time
 
 
 @pytest.mark.slow

@@ -159,6 +159,11 @@ HOUSE: Final[tuple[Business, ...]] = (
         findings="walls.trial:FINDINGS",
     ),
     Business(
+        "environments",
+        programs=(("environment", "environments.build:make_first"),),
+        placed=("environments.request:WISH",),
+    ),
+    Business(
         "worktrees",
         phases=(
             Phase("prepare", "worktrees.phases", _WORKSPACE, "worktrees.worktree:prepare", in_turn=True),
@@ -166,7 +171,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
-        programs=(("environment", "worktrees.env_make:make_first"), ("begin", "worktrees.rounds:begin_work")),
+        programs=(("begin", "worktrees.rounds:begin_work"),),
         wraps=(
             Wrap("task.environment", variables="worktrees.phases:name_environment"),
             Wrap("task.links", variables="worktrees.phases:hide_links"),
@@ -174,7 +179,6 @@ HOUSE: Final[tuple[Business, ...]] = (
                 "task.check", build="worktrees.phases:take_back_first", problem="worktrees.phases:name_not_begun"
             ),
         ),
-        placed=("worktrees.env_request:WISH",),
         findings="worktrees.findings:FINDINGS",
         outputs="worktrees.outputs:OUTPUTS",
     ),
@@ -334,7 +338,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     "preview": (Step("worktrees", "worktrees.steps:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
-        Step("worktrees", "worktrees.steps:check_environments", of_tasks=("environment",)),
+        Step("environments", "environments.steps:check_environments", of_tasks=("environment",)),
         Step("walls", "walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.

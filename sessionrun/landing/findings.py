@@ -44,9 +44,9 @@ def sweep_rooms(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftov
 
 
 def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
+    from sessionrun.environments.request import drop_environment
     from sessionrun.landing.records import find_prefix
     from sessionrun.store.trees import remove_tree
-    from sessionrun.worktrees.env_request import drop_environment
 
     for path in sorted(Path(repository.worktree_dir).glob(f"{find_prefix(repository)}*")):
         if path.is_symlink() or not path.is_dir():

@@ -12,13 +12,13 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from sessionrun.environments.request import EnvironmentRequest, find_cache
 from sessionrun.git.git import Git
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""

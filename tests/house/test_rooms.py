@@ -49,11 +49,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "session": ("model", "engine", "store", "keeper", "agents", "house"),
     "client": ("model", "engine", "store", "agents", "input", "git", "session", "house"),
     "walls": CORE,
-    "worktrees": (*CORE, "walls"),
-    "checks": (*CORE, "walls", "worktrees"),
-    "landing": (*CORE, "walls", "worktrees"),
+    "environments": (*CORE, "walls"),
+    "worktrees": (*CORE, "walls", "environments"),
+    "checks": (*CORE, "walls", "environments", "worktrees"),
+    "landing": (*CORE, "walls", "environments", "worktrees"),
     "queue": (*CORE, "landing.history"),  # of a session that died: whether this very work landed
-    "cluster": (*CORE, "walls", "worktrees"),
+    "cluster": (*CORE, "walls", "environments", "worktrees"),
     "api": ("client", "model", "house", "store.session", "landing.merge", "worktrees.diff"),
     "doors": (
         "api",
@@ -165,7 +166,7 @@ NOT_FOR_READERS = (
 )
 _OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.git.git", "sessionrun.git.private")
 NOT_AT_START = {
-    ("sessionrun.session.main",): (*_OF_GIT, "sessionrun.worktrees.env_make", "sessionrun.landing.target"),
+    ("sessionrun.session.main",): (*_OF_GIT, "sessionrun.environments.build", "sessionrun.landing.target"),
     ("sessionrun.client.planning.plan", "sessionrun.client.launch"): (
         *_OF_GIT,
         "random",

@@ -25,6 +25,7 @@ from test_store import make_spec
 from test_workspaces import make_repository
 from walled import need_walls
 
+from sessionrun.environments.request import find_environment
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.keys import JobKey
@@ -42,7 +43,6 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, agree, parse_report
-from sessionrun.worktrees.env_request import find_environment
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",

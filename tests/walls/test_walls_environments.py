@@ -15,14 +15,14 @@ from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
 from uv import find_uv_bin
 from walled import IS_INSIDE, Walled, make_walled
 
+from sessionrun.environments import build as env_build
+from sessionrun.environments.build import Builder, find_digest, make_environment
+from sessionrun.environments.copies import ENV, LEFT, load_manifest
+from sessionrun.environments.inputs import find_programs
+from sessionrun.environments.request import EnvironmentProblem, EnvironmentRequest
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
-from sessionrun.worktrees import env_make
-from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
-from sessionrun.worktrees.env_inputs import find_programs
-from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
-from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])
@@ -255,7 +255,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
         built.append(builder.folder.name)
         raise EnvironmentProblem("not now")
 
-    monkeypatch.setattr(env_make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
+    monkeypatch.setattr(env_build, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
     monkeypatch.setattr(Builder, "build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]

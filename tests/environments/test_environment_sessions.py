@@ -15,8 +15,8 @@ from conftest import Command, eventually, kill_sessions
 from python_projects import PythonPlace
 from stages import commit_all
 
-from sessionrun.worktrees.env_copying import load_manifest
-from sessionrun.worktrees.env_request import MANIFEST
+from sessionrun.environments.copies import load_manifest
+from sessionrun.environments.request import MANIFEST
 
 
 class Place(PythonPlace):

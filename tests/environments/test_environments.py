@@ -22,12 +22,10 @@ from stages import git as git_of
 from stages import make_repository_of
 from test_excerpt import Upstream, git, upstream
 
-from sessionrun.git.clone import make_excerpt
-from sessionrun.git.repository import find_repository
-from sessionrun.store.files import replace_file
-from sessionrun.worktrees import env_make
-from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
-from sessionrun.worktrees.env_inputs import (
+from sessionrun.environments import build as env_build
+from sessionrun.environments.build import find_digest, make_environment
+from sessionrun.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
+from sessionrun.environments.inputs import (
     Way,
     collect_inputs,
     find_project,
@@ -37,8 +35,7 @@ from sessionrun.worktrees.env_inputs import (
     make_digest,
     order_ways,
 )
-from sessionrun.worktrees.env_make import find_digest, make_environment
-from sessionrun.worktrees.env_request import (
+from sessionrun.environments.request import (
     LOG,
     MANIFEST,
     WISH,
@@ -47,13 +44,16 @@ from sessionrun.worktrees.env_request import (
     drop_environment,
     load_report,
 )
+from sessionrun.git.clone import make_excerpt
+from sessionrun.git.repository import find_repository
+from sessionrun.store.files import replace_file
 
 __all__ = ["upstream"]
 
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.worktrees.env_make import make_first
+from sessionrun.environments.build import make_first
 folder = Path(sys.argv[1])
 sys.exit(make_first(folder).problem)
 """
@@ -262,7 +262,7 @@ def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.M
     digest = shop.make("one", require_cache=True).digest
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
-        monkeypatch.setattr(env_make, "LIMIT_S", 0.3)
+        monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
         report = shop.make("two")
     assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
     assert shop.builds() == 0
@@ -298,7 +298,7 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(
     (shop.log.parent / "uv").write_text(
         f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > '{mark}'\nsleep 600\n"
     )
-    monkeypatch.setattr(env_make, "LIMIT_S", 1.0)
+    monkeypatch.setattr(env_build, "LIMIT_S", 1.0)
     report = shop.make("one")
     assert report.problem == "venv: not done in time, see environment.log"
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())

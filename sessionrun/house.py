@@ -338,7 +338,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     "preview": (Step("worktrees", "worktrees.steps:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
-        Step("environments", "environments.steps:check_environments", of_tasks=("environment",)),
+        Step("worktrees", "worktrees.steps:check_environments", of_tasks=("environment",)),
         Step("walls", "walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.

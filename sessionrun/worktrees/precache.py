@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +40,7 @@ from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.programs import Programs, under_way
+from sessionrun.store.programs import Programs, run
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
@@ -299,16 +298,8 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
     """Have the entry made or checked, in a process of its own; what is new in its record."""
     replace_file(log / WISH, orjson.dumps(request), durable=False)
     with open(log / OUTPUT, "wb") as stream:
-        process = subprocess.Popen(
-            (sys.executable, PROGRAM, "environment", str(log)),
-            cwd=request.top,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-        )
-        with process, under_way(process):
-            code = process.wait()
+        argv = (sys.executable, PROGRAM, "environment", str(log))
+        code = run(argv, environ=environ, limit_s=None, cwd=request.top, stdout=stream, stderr=stream).returncode
     report = load_usable(log / REPORT, EnvironmentReport)
     kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)

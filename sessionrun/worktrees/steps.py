@@ -74,6 +74,19 @@ def check_mirrors(spec: SessionSpec) -> None:
                 raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
 
 
+def check_environments(spec: SessionSpec) -> None:
+    """Refuse tasks whose environment needs uv, which is not on this machine; nodes of a cluster have their own."""
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
+    for task in tasks:
+        if task.environment is None:
+            continue
+        from sessionrun.environments.inputs import NO_UV
+        from sessionrun.store.programs import locate_uv
+
+        if locate_uv({**os.environ, **task.env}) is None:
+            raise InputError(f"environment of task {task.id}: {NO_UV}")
+
+
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
     """The tasks with worktrees at whose ends a task begins."""
 

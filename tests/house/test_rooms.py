@@ -104,9 +104,9 @@ SEAMS = (
 )
 """The modules of the core that read the table of the house."""
 
-FLOORS = 10
+FLOORS = 11
 MOST_LINES = 6000
-LARGER = {"worktrees": 8450, "client": 8350, "cli": 6900, "cluster": 6150}
+LARGER = {"client": 8350, "cli": 6900, "cluster": 6150}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calls import Calls, needs_calls
 from conftest import Command, eventually
 from python_projects import PythonPlace, lay_out_project
 from stages import commit_all, git
@@ -185,28 +184,6 @@ def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(place: Pla
     assert process.wait(60) == 130
     program.write_text(whole)
     assert [name for name in place.entries() if len(name) == 40] == []
-    assert place.command("precache", plan).returncode == 0
-    assert (len(place.entries()), place.left()) == (1, [])
-    assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"
-
-
-ENTRY = f"*/environments/{'?' * 40}"
-
-
-@needs_calls
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rule",
-    [
-        f"environment:rename:1:kill:{ENTRY}",
-        f"environment:rename:1:after:{ENTRY}",
-    ],
-)
-def test_a_precache_that_is_killed(place: Place, rule: str) -> None:
-    """On both sides of the name of its entry."""
-    plan, calls = place.write({"id": "a", "prompt": "true"}), Calls(place.root / "calls", rule)
-    assert place.command("precache", plan, env=calls.environ()).returncode != 0
-    assert calls.has_hit() == [True]
     assert place.command("precache", plan).returncode == 0
     assert (len(place.entries()), place.left()) == (1, [])
     assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"

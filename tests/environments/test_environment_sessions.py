@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, kill_sessions
 from python_projects import PythonPlace
 from stages import commit_all
-
-from sessionrun.environments.copies import load_manifest
-from sessionrun.environments.request import MANIFEST
 
 
 class Place(PythonPlace):
@@ -233,58 +228,3 @@ def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place
     )
     assert (tasks["a"]["outcome"], tasks["a"]["proof"]) == ("succeeded", "proved")
     assert once.exists() and place.in_use() == []
-
-
-def hold_builds(place: Place) -> tuple[Path, Path]:
-    """Let builds of what the agent changed wait: a file with the pids of builder and installer; one to go on."""
-    begun, go = place.root / "begun", place.root / "go"
-    program = place.root / "bin" / "uv"
-    real = program.rename(program.with_name("real-uv"))
-    held = f'[ "$1" = pip ] && grep -q changed pyproject.toml && ! [ -e {go} ]'
-    wait = f"echo $PPID $$ > {begun}.new; mv {begun}.new {begun}; while ! [ -e {go} ]; do sleep 0.05; done"
-    program.write_text(f'#!/bin/sh\nif {held}; then {wait}; fi\nexec {real} "$@"\n')
-    program.chmod(0o755)
-    return begun, go
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["prove", "supervisor", "both", "all"])
-def test_killed_while_the_environment_of_a_room_is_built(place: Place, victim: str) -> None:
-    """The verdict is the right one afterwards; nothing half made is trusted, and nothing of a room is left."""
-    begun, go = hold_builds(place)
-    place.command.cwd = place.top
-    task = {
-        "id": "a",
-        "prompt": "echo good > answer; echo '# changed' >> pyproject.toml",
-        "check": "grep -q good answer && pytest",
-        "prove": True,
-    }
-    session_id = place.command.start({"prompts": [task], "defaults": {"environment": "python"}}, "--worktree")
-    eventually(begun.exists, timeout_s=60)
-    builder, installer = map(int, begun.read_text().split())
-    (half,) = place.cache.glob(".new-*")
-    assert list(half.rglob(MANIFEST)) == []
-    if victim == "all":
-        place.command.kill_chain(session_id)
-        kill_sessions(place.command.results)
-    else:
-        pids = {"supervisor": place.command.supervisor(session_id), "prove": builder}
-        for name in ("supervisor", "prove") if victim == "both" else (victim,):
-            os.kill(pids[name], signal.SIGKILL)
-    if victim != "supervisor":
-        eventually(lambda: not psutil.pid_exists(installer))  # the keeper ends what a job leaves
-    go.touch()
-    if victim == "all":
-        done = place.command("resume", session_id)
-        assert done.returncode == 0, done.stderr
-    (shown,) = place.command.wait(session_id)["tasks"]
-    assert (shown["outcome"], shown["proof"]) == ("succeeded", "proved"), shown["reason"]
-    assert place.in_use() == []
-    assert list(place.top.with_name("repo-worktrees").glob(".room-*")) == []
-    entries = [path for path in place.cache.iterdir() if len(path.name) == 40]
-    assert len(entries) == 2
-    for entry in entries:
-        manifest = load_manifest(entry)
-        assert manifest is not None
-        assert "pytest==1.0" in manifest.packages
-    assert not half.exists(), "the next one that builds it clears away"

@@ -15,6 +15,8 @@ import pytest
 from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
+from sessionrun.environments.request import find_environment
+from sessionrun.git.clone import room_path
 from sessionrun.git.git import Git, version
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
@@ -293,6 +295,16 @@ def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(pro
     assert again == first and first.rescue == "main-task-t-rescue"
     (path / "new").write_text("changed")
     assert release(replace(request, place=place), project.folder()).rescue == "main-task-t-rescue-2"
+
+
+def test_environments_go_with_the_worktree_and_so_does_what_a_killed_proof_left(project: Project) -> None:
+    request, place = project.prepare()
+    room = room_path(request.repository, request.owner)
+    left = [room, *(Path(find_environment(top)) for top in (room, place.worktree or ""))]
+    for path in left:
+        (path / "bin").mkdir(parents=True)
+    assert release(replace(request, place=place), project.folder()).worktree is None
+    assert [path for path in left if path.exists()] == []
 
 
 @pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])

@@ -63,8 +63,8 @@ class Project:
 
     def folder(self) -> Path:
         self._jobs += 1
-        folder = self.root / f"job-{self._jobs}"
-        folder.mkdir()
+        folder = self.root / f"jobs-{self._jobs}" / "a1-1-prepare"
+        folder.mkdir(parents=True)
         return folder
 
     def prepare(self, task: str = "t", **changes: object) -> tuple[WorkspaceRequest, Place]:

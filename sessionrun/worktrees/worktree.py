@@ -35,8 +35,8 @@ from sessionrun.worktrees.registration import (
     LOCKED,
     drop_unused,
     find_checkout,
+    find_claims,
     find_lost_admins,
-    list_claims,
     load_owner,
     need_admin,
     register,
@@ -278,7 +278,8 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     earlier = request.earlier
     assert earlier is not None and earlier.branch is not None
     branch = earlier.branch
-    before = [claim.worktree for _, claim in list_claims(folder) if claim.branch == branch]
+    claims = [claim for *_, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
+    before = [claim.worktree for claim in reversed(claims) if claim.branch == branch]
     stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
     for path in itertools.chain(dict.fromkeys(before), more):

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +40,6 @@ from sessionrun.environments.request import (
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
-    drop_environment,
     load_report,
 )
 from sessionrun.git.clone import make_excerpt
@@ -302,22 +300,6 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(
     report = shop.make("one")
     assert report.problem == "venv: not done in time, see environment.log"
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
-
-
-@pytest.mark.parametrize("made", ["a link", "a file", pytest.param("a venv", marks=pytest.mark.slow)])
-def test_an_environment_goes_with_its_worktree_whatever_its_agent_made_of_it(ready: Shop, made: str) -> None:
-    """And of no other, nor what lies elsewhere."""
-    env, other = ready.good(made), ready.good("stays")
-    shutil.rmtree(env)
-    if made == "a link":
-        env.symlink_to(ready.project)
-    elif made == "a file":
-        env.write_text("")
-    else:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    drop_environment(Path(ready.request(made).top))
-    assert not os.path.lexists(env)
-    assert other.is_dir() and (ready.project / "pyproject.toml").exists()
 
 
 def test_the_digest_is_of_what_an_install_reads(shop: Shop) -> None:

@@ -298,13 +298,15 @@ def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(pro
 
 
 def test_environments_go_with_the_worktree_and_so_does_what_a_killed_proof_left(project: Project) -> None:
+    """Whatever its agent made of it; and nothing elsewhere."""
     request, place = project.prepare()
     room = room_path(request.repository, request.owner)
     left = [room, *(Path(find_environment(top)) for top in (room, place.worktree or ""))]
-    for path in left:
-        (path / "bin").mkdir(parents=True)
+    (left[0] / "bin").mkdir(parents=True)
+    left[1].symlink_to(project.top)
+    left[2].write_text("no directory")
     assert release(replace(request, place=place), project.folder()).worktree is None
-    assert [path for path in left if path.exists()] == []
+    assert [path for path in left if os.path.lexists(path)] == [] and (project.top / "a.txt").exists()
 
 
 @pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])

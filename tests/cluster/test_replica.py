@@ -229,7 +229,8 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
     assert replica.path == node.home and replica.size > 0
     assert remove_replica(replica) == "the node n has jobs"
     shutil.rmtree(node.jobs / "release")  # the session has its end
-    (node.home / "worktrees" / "w").mkdir(parents=True)
+    for name in ("w", ".env-w"):
+        (node.home / "worktrees" / name).mkdir(parents=True)
     (finding,) = check_replicas(node.nodes)
     assert finding.where == str(node.home / "worktrees" / "w")
     assert "there are worktrees in it" in str(remove_replica(replica))

@@ -162,6 +162,11 @@ HOUSE: Final[tuple[Business, ...]] = (
         machine="walls.trial:examine_walls",
     ),
     Business(
+        "environments",
+        programs=(("environment", "environments.build:make_first"),),
+        placed=("environments.request:WISH",),
+    ),
+    Business(
         "worktrees",
         phases=(
             Phase("prepare", "worktrees.phases", _WORKSPACE, "worktrees.worktree:prepare", in_turn=True),
@@ -169,7 +174,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
-        programs=(("environment", "worktrees.env_make:make_first"), ("begin", "worktrees.rounds:begin_work")),
+        programs=(("begin", "worktrees.rounds:begin_work"),),
         wraps=(
             Wrap("task.environment", variables="worktrees.phases:name_environment"),
             Wrap("task.links", variables="worktrees.phases:hide_links"),
@@ -177,7 +182,6 @@ HOUSE: Final[tuple[Business, ...]] = (
                 "task.check", build="worktrees.phases:take_back_first", problem="worktrees.phases:name_not_begun"
             ),
         ),
-        placed=("worktrees.env_request:WISH",),
         findings="worktrees.findings:FINDINGS",
         outputs="worktrees.outputs:OUTPUTS",
     ),

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.model.checks import Note, NoteLevel
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import read_regular
-from sessionrun.worktrees.testing import SET_UP, TEST_FILES, compile_patterns
 
 MOST_NOTES: Final = 20
 MOST_FILES: Final = 50

@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from sessionrun.agents import table
 from sessionrun.checks.answers import Unclear, find_odd, find_patch, has_prefixes, list_spellings, strip_thoughts
+from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
 from sessionrun.checks.writing import apply_answer, finish_answer
@@ -31,7 +32,6 @@ from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import word_end
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.applying import DoesNotApply, apply_patch
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.rounds import keep_round, list_changes
 from sessionrun.worktrees.site import open_site

@@ -28,10 +28,13 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from sessionrun.checks.audit import CHANCE, find_notes
+from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import REPORTING, Case, Word, find_missing, list_test_files, match_ids, merge
 from sessionrun.checks.running import ALL_FILES, Shell, word_counts
+from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
+from sessionrun.environments.request import EnvironmentProblem
 from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, Note
 from sessionrun.model.errors import SessionrunError
@@ -39,13 +42,10 @@ from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.shell import Ended
-from sessionrun.worktrees.crossing import NotApplicable, Trees, add_tests, cross, take_source
-from sessionrun.worktrees.env_request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
-from sessionrun.worktrees.testing import Rules, list_files
 
 State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
-"""On which files a check is done; see `worktrees.crossing.Trees`."""
+"""On which files a check is done; see `checks.crossing.Trees`."""
 
 Check: TypeAlias = Callable[[State, int], Ran]
 """Does the check on a state, for the time of that number, from 1."""

@@ -11,6 +11,7 @@ from sessionrun.agents.verdict import split_status
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.clone import room_path
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
@@ -20,7 +21,6 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
-from sessionrun.worktrees.env_request import EnvironmentRequest
 from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 
@@ -56,7 +56,7 @@ def _wish_environment(
     if task.environment is None:
         return None
     inside, git = str(room / directory), str(room / ".git")
-    return wish_environment(site, task, key, place, top=str(room), directory=inside, in_room=True, git=git)
+    return wish_environment(site, task, key, place, top=str(room), directory=inside, git=git)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

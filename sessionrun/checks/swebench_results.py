@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.checks.requests import SOURCE_PATCH
+from sessionrun.checks.testing import keep_source
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
@@ -29,7 +30,6 @@ from sessionrun.store import outside
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import ANSWER, load_usable, read_tail
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.testing import keep_source
 
 _SUMMARY: Final = "summary.json"
 _PREDICTIONS: Final = "predictions.json"

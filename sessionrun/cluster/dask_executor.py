@@ -21,6 +21,7 @@ from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.orders import Replicas, find_prepare, find_workspace, make_order
 from sessionrun.cluster.replica import ObjectsMissing
+from sessionrun.git.mirrors import hold_mirror
 from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
@@ -30,7 +31,6 @@ from sessionrun.session.executor import Exit, Notice, read_end
 from sessionrun.session.partners import Executor
 from sessionrun.store.files import open_regular
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.mirrored import hold_mirror
 from sessionrun.worktrees.request import WorkspaceRequest
 
 NODE_RETRY_S: Final = 1.0

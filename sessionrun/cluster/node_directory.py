@@ -200,7 +200,7 @@ def find_stranded() -> Iterator[Path]:
     """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
     for replica in _list_replicas():
         if not _has_jobs(replica.parent.parent):
-            yield from (replica / "worktrees" / name for name in list_folders(replica / "worktrees"))
+            yield from _list_worktrees(replica)
 
 
 def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
@@ -212,9 +212,8 @@ def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
     node = replica.path.parent.parent
     if _has_jobs(node):
         return f"the node {node.name} has jobs"
-    worktrees = list_folders(replica.path / "worktrees")
-    if worktrees:
-        return f"there are worktrees in it: {replica.path / 'worktrees' / worktrees[0]}"
+    if worktrees := _list_worktrees(replica.path):
+        return f"there are worktrees in it: {worktrees[0]}"
     try:
         with hold_lock(replica.path / "lock", 0o600, 0.0):
             if not dry_run:
@@ -224,6 +223,12 @@ def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
             return None
     except SessionrunError:
         return "it is in use"
+
+
+def _list_worktrees(replica: Path) -> list[Path]:
+    """Those of tasks: rooms and environments, with a dot, hold no work."""
+    names = list_folders(replica / "worktrees")
+    return [replica / "worktrees" / name for name in names if not name.startswith(".")]
 
 
 def _list_replicas() -> list[Path]:

@@ -36,6 +36,7 @@ from sessionrun.cluster.replica import (
     read_shallow,
 )
 from sessionrun.cluster.rescues import FOLDER as RESCUE
+from sessionrun.environments.inputs import find_tag_behind
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.repository import read_author
@@ -50,7 +51,6 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
-from sessionrun.worktrees.env_inputs import find_tag_behind
 from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -201,7 +201,7 @@ def _place_wish(record: Message, here: Repository, there: Repository) -> Message
         "folder": _place_walls(record["folder"], record["session_id"], there),
         "hidden": [*record["hidden"], f"{NODE_TOKEN}/.."],
         "env": {name: moved.get(value, value) for name, value in record["env"].items()},
-        **{name: record[name] and record[name].replace(*room) for name in ("room", "git")},
+        **{name: record[name] and record[name].replace(*room) for name in ("room", "git", "environment")},
     }
 
 

@@ -156,3 +156,32 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
 def write_commit(git: Git, content: bytes) -> str:
     """Write a commit as it is."""
     return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()
+
+
+_APPLY: Final = ("apply", "--cached", "--whitespace=nowarn")
+
+
+def find_patch_fault(git: Git, commit: str, patch: bytes, index: Path) -> str | None:
+    """Why a patch does not apply to a commit, in git's words; None: it does.  `index` is a file of its own."""
+    if not patch.strip():
+        return None
+    own = git.with_index(index)
+    own("read-tree", commit)
+    tried = own.attempt(*_APPLY, "--check", "-", stdin=patch)
+    index.unlink(missing_ok=True)
+    return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+
+
+def apply_to_tree(git: Git, tree: str, patch: bytes, index: Path) -> str:
+    """The tree of these files and a patch; `index` is a file of its own.
+
+    Raises:
+        GitError: the patch does not apply.
+    """
+    own = git.with_index(index)
+    own("read-tree", tree)
+    if patch.strip():
+        own(*_APPLY, "-", stdin=patch)
+    made = own.line("write-tree")
+    index.unlink(missing_ok=True)
+    return made

@@ -11,13 +11,13 @@ from dataclasses import replace
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.environments.request import EnvironmentRequest, find_cache
 from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import Entry, Gates, LandRequest, digest_target, room_path
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, title_of
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.env_request import EnvironmentRequest, find_cache, find_target
 
 
 def make_request(
@@ -97,11 +97,11 @@ def _make_gates(gates: Gates, state: State, target: str) -> Gates:
     wanted = {task.environment for task in own if task.environment is not None}
     if len(wanted) != 1 or not gates.commands or spec.repository is None:
         return gates
-    cache, room = find_cache(spec.cache), room_path(spec.repository, target)
+    room = str(room_path(spec.repository, target))
     environment = EnvironmentRequest(
-        top=str(room),
-        directory=str(room),
-        target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
+        top=room,
+        directory=room,
+        cache=find_cache(spec.cache),
         python=wanted.pop().python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
     )

@@ -43,6 +43,7 @@ def sweep(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
 
 
 def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
+    from sessionrun.environments.request import drop_environment
     from sessionrun.git.private import open_fence  # `explain` comes here too, and need not wait for these
     from sessionrun.landing.records import find_prefix
     from sessionrun.landing.target import list_slots, lock_path, remove_slot
@@ -61,6 +62,7 @@ def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> I
             try:  # where there is no lock, no landing was
                 with hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext():
                     if room is not None and not dry_run:
+                        drop_environment(room)  # of a landing that was killed
                         remove_tree(room)
                     if fence is not None:
                         remove_slot(repository, digest, fence.main())

@@ -20,6 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from sessionrun.environments.build import provide_environment
+from sessionrun.environments.request import EnvironmentProblem, drop_environment
 from sessionrun.git.clone import keep_room
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
@@ -32,8 +34,6 @@ from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.env_make import provide_environment
-from sessionrun.worktrees.env_request import EnvironmentProblem, clear
 from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"
@@ -105,10 +105,9 @@ class GateRoom:
         wish = self.gates.environment
         if wish is None:
             return self._run_commands({}, stream)
-        work, target = self.folder / WORK, Path(wish.target)
+        work = self.folder / WORK
         work.mkdir(exist_ok=True)
         try:
-            clear(target)  # of a landing that was killed
             with _print_into(stream):
                 variables = provide_environment(replace(wish, commit=commit), work, self.build_walls)
                 return self._run_commands(variables, stream)
@@ -116,7 +115,7 @@ class GateRoom:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
             return f"its environment: {error}"[:200]
         finally:
-            clear(target)
+            drop_environment(self.path)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         walls = self.walls

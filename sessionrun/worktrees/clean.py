@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.client.findings import Leftover
+from sessionrun.environments.request import drop_environment, find_environment
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
+from sessionrun.git.mirrors import HEADS
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -27,9 +29,7 @@ from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
-from sessionrun.worktrees.env_request import clear, find_environments
 from sessionrun.worktrees.mirrored import bring_home
-from sessionrun.worktrees.mirrors import HEADS
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
 from sessionrun.worktrees.registration import (
     drop_empty_books,
@@ -86,9 +86,6 @@ def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
 
     A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
     """
-    if claimed.request.upstream is not None and not Path(claimed.request.repository.common_dir).exists():
-        yield from _clean_environments(claimed, dry_run=dry_run)  # its mirror is gone, and all that was in it
-        return
     yield from _clean_claim(claimed, dry_run=dry_run)
     if claimed.request.upstream is not None and claimed.request.upstream.history is not None and not dry_run:
         drop_excerpt(Path(claimed.request.repository.common_dir))
@@ -113,7 +110,6 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
             return
         if not dry_run:
             drop_rounds(main, claimed.request)
-        yield from _clean_environments(claimed, dry_run=dry_run)
         with nullcontext() if dry_run else register_lock(repository):
             if not dry_run:
                 drop_empty_books(Path(repository.common_dir))
@@ -145,13 +141,15 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
     with nullcontext() if dry_run else register_lock(claimed.request.repository):
         lost = find_lost_admins(claimed.request.repository, path)
-        if not (path.exists() or lost) or not is_untouched(request, path):
+        made = find_environment(path)  # a task may have deleted its worktree alone
+        if not (path.exists() or lost or os.path.lexists(made)) or not is_untouched(request, path):
             return None
         if claimed.worked and not path.exists():
             finding = replace(finding, why="its directory is gone")
         if not dry_run:
             if claimed.worked and not path.exists():
                 rescue_lost_head(request, main, path)
+            drop_environment(path)
             remove_tree(unregister(claimed.request.repository, path, claimed.claim.owner))
     return finding
 
@@ -178,15 +176,6 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
 
         why = "; ".join(part for part in (why, read_left(Path(walls))) if part)
     return replace(finding, why=why)
-
-
-def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
-    """An environment goes with its worktree; a RELEASE that was killed may have left it."""
-    if not dry_run and find_worktree(claimed.request) is not None:
-        return
-    for path in find_environments(claimed.request.environments, claimed.claim.owner, claimed.folder):
-        finding = claimed.describe("environment", str(path), "its worktree is gone", removed=True)
-        yield finding if dry_run else _remove(finding, clear)
 
 
 def _remove(finding: Leftover, remove: Callable[[Path], None]) -> Leftover:

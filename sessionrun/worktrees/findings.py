@@ -17,11 +17,11 @@ from sessionrun.client.evidence import Evidence, find_marked, find_recorded
 from sessionrun.client.findings import Finding, Findings, Kind, Leftover, error, warning
 from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError, SessionrunError
-from sessionrun.model.keys import parse_job_key
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import TaskSpec, title_of
 from sessionrun.store import locks
+from sessionrun.store.jobfiles import ANSWER
 
 if TYPE_CHECKING:
     from sessionrun.worktrees.clean import Claimed
@@ -108,7 +108,7 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
     for each in claimed:
         home, path = each.request.repository, each.claim.worktree
         try:
-            if os.path.exists(home.common_dir) or each.request.upstream is not None:
+            if os.path.exists(home.common_dir):
                 yield from clean_claimed(each, dry_run=dry_run)
             elif os.path.exists(path):  # all its branches went with its repository
                 yield each.describe("worktree", path, f"{home.top} is gone", removed=False)
@@ -124,14 +124,13 @@ def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterat
 def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], list[JobFileError]]:
     """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.worktrees.clean import Claimed
-    from sessionrun.worktrees.env_request import find_cache
     from sessionrun.worktrees.registration import find_claims
     from sessionrun.worktrees.request import WorkspaceRequest
 
-    session, spec, worked = evidence.session, evidence.require().spec, _find_worked(evidence)
+    session, spec = evidence.session, evidence.require().spec
     claimed: dict[tuple[str, str], Claimed] = {}
     unreadable: list[JobFileError] = []
-    for attempt, folder, claim in find_claims(session.path / "jobs" / task.id):
+    for _, folder, claim in find_claims(session.path / "jobs" / task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue
@@ -139,26 +138,12 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
         if repository is None:
             continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        cache = None if task.environment is None else find_cache(spec.cache)
         whose = repository, session.session_id, task.id, title_of(task), task.links
-        request = WorkspaceRequest(*whose, upstream=task.upstream, environments=cache)
-        began = worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked)
-        claimed[name] = Claimed.of(request, claim, folder, worked=began)
+        request = WorkspaceRequest(*whose, upstream=task.upstream)
+        # no other job of the attempt begins before that is on the disk
+        worked = os.path.lexists(folder / ANSWER) or (name in claimed and claimed[name].worked)
+        claimed[name] = Claimed.of(request, claim, folder, worked=worked)
     return list(claimed.values()), unreadable
-
-
-def _find_worked(evidence: Evidence) -> set[tuple[str, int]] | None:
-    """The attempts in which a program of the user or an agent may have been started; None = any attempt.
-
-    A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
-    """
-    if evidence.ledger_log.damage_at is not None or not evidence.ledger_log.payloads:
-        return None
-    try:
-        keys = [parse_job_key(text) for text in evidence.ledger.jobs]
-    except ValueError:  # a record is whole, but makes no sense
-        return None
-    return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}
 
 
 def sweep_repository(repository: Repository) -> None:
@@ -183,14 +168,13 @@ def sweep_repository(repository: Repository) -> None:
 
 def list_kinds() -> tuple[Kind, ...]:
     """Mirrors, and environments."""
+    from sessionrun.environments.request import iterate_environments
+    from sessionrun.git.mirrors import iterate_mirrors, remove_mirror
     from sessionrun.store.trees import remove_unused
-    from sessionrun.worktrees.env_request import iterate_copies, iterate_environments, remove_copy
-    from sessionrun.worktrees.mirrors import iterate_mirrors, remove_mirror
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
         Kind("environment", iterate_environments, lambda entry, **kind: remove_unused(entry.path, **kind)),
-        Kind("environment", iterate_copies, remove_copy),
     )
 
 

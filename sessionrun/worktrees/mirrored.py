@@ -1,4 +1,4 @@
-"""What a task asks of a mirror: where it begins, that the mirror stays meanwhile, and that its branches come home.
+"""Where tasks of a mirror begin, and how their branches come home.
 
 The branches of such tasks are in the mirror.  If the repository is one on this disk, its user looks for them
 there: they are fetched into it, too.  Neither side's settings are read for that, and none of its hooks run.
@@ -8,110 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
-
 from sessionrun.git.clone import make_excerpt, open_room
-from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError
-from sessionrun.model.places import Place, Start, Upstream, is_commit
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.trees import hold_entry, share_entry
-from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
+from sessionrun.git.mirrors import use_mirror
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.places import Place, Upstream
 from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import WorkspaceRequest
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import TaskSpec
-
-
-@contextmanager
-def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
-    """Keep a mirror from being removed; whether there is one.  RepositoryFailed: what is there is none."""
-    fd = None if upstream is None else share_entry(Path(upstream.mirror))
-    try:
-        if upstream is not None and fd is not None:
-            check_whole(Path(upstream.mirror), upstream.repo)
-        yield fd is not None
-    finally:
-        if fd is not None:
-            os.close(fd)
-
-
-@contextmanager
-def use_mirror(
-    upstream: Upstream,
-    note: Path | None,
-    folder: Path | None = None,
-    *,
-    require_cache: bool = False,
-    limit_s: float | None = None,
-) -> Iterator[Start]:
-    """Make sure that the mirror has what a task names, and say where that is; meanwhile the mirror is not removed.
-
-    A ref is looked up once for each session: all tasks that name it begin at the same commit.
-
-    Args:
-        note: the session's file for where the ref stands; None: there is no session yet.
-        folder: for temporary files; None: the system's.
-        require_cache: fetch nothing.
-        limit_s: how long each git command, and the wait for the lock, may take (seconds); None: any time.
-
-    Raises:
-        RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
-        SessionrunError: another process held the lock for too long.
-    """
-    mirror, known = Path(upstream.mirror), (upstream, note, folder, limit_s)
-    with ExitStack() as held:
-        is_there = held.enter_context(hold_mirror(upstream))
-        start = _find_known(*known, require_cache=require_cache) if is_there else None
-        if start is None and require_cache:
-            what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
-            hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
-            raise RepositoryFailed(f"{upstream.repo} {what}, and {hint}")
-        if start is None:
-            with hold_entry(mirror, limit_s):
-                # another task of the session may have fetched it meanwhile
-                start = _find_known(*known) if mirror.exists() else None
-                start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
-                _leave_note(note, start)
-                held.enter_context(hold_mirror(upstream))
-        elif require_cache:
-            _leave_note(note, start)
-        with suppress(OSError):  # of a cache that may only be read
-            os.utime(mirror / MARKER)  # its last use, for `clean --cache`
-        yield start
-
-
-def _find_known(
-    upstream: Upstream,
-    note: Path | None,
-    folder: Path | None,
-    limit_s: float | None,
-    *,
-    require_cache: bool = False,
-) -> Start | None:
-    """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
-    with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
-        start = _load_note(note) if note is not None else None
-        if start is not None and room.git.commit_of(start.commit) == start.commit:
-            return start
-        return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
-
-
-def _leave_note(note: Path | None, start: Start) -> None:
-    if note is not None:
-        replace_file(note, orjson.dumps(start), durable=False)
-
-
-def _load_note(note: Path) -> Start | None:
-    """Any task may write there: what is no commit's name is no note."""
-    start = load_usable(note, Start)
-    return start if start is not None and is_commit(start.commit) and start.name.isprintable() else None
 
 
 @contextmanager

@@ -23,6 +23,15 @@ from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
+from sessionrun.environments.request import (
+    FOLDER,
+    WISH,
+    EnvironmentRequest,
+    find_environment,
+    load_report,
+    name_variables,
+    show,
+)
 from sessionrun.git.links import HIDDEN
 from sessionrun.model.asked import PATH_TOKEN, uses_replicas
 from sessionrun.model.errors import JobFileError, RepositoryFailed
@@ -38,29 +47,15 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
-from sessionrun.worktrees.env_request import (
-    FOLDER,
-    WISH,
-    EnvironmentRequest,
-    find_target,
-    load_report,
-    name_variables,
-    show,
-)
 from sessionrun.worktrees.request import NeedsConflict, TestsUnusable, WorkRequest, WorkspaceRequest, load_place
-
-
-def find_environments(site: Site) -> str:
-    """The directory of all environments, where the jobs run."""
-    return f"{site.cache}/{FOLDER}"
 
 
 def name_environment(site: Site, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
     """The variables by which programs find the task's environment."""
-    if place is None:
+    if place is None or place.worktree is None:
         return {}
-    made = place.environment.path if place.environment else None
-    folder = made or find_target(find_environments(site), site.spec.session_id, task.id, key.attempt)
+    made = place.environment.path if place.environment else None  # a task may have moved its worktree since
+    folder = made or find_environment(place.worktree)
     if uses_replicas(site.spec.cluster):
         return name_variables(folder, task.env.get("PATH") or PATH_TOKEN, {"PYTHONHOME": "perhaps"})
     return name_variables(folder, task.env.get("PATH") or os.environ.get("PATH") or os.defpath, os.environ)
@@ -112,7 +107,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         seat=state.seat,
         round=f"a{key.attempt}-round-{key.round}",
         walls=None if task.sandbox is None else str(site.session.walls_path(key)),
-        environments=None if task.environment is None else find_environments(site),
     )
 
 
@@ -287,7 +281,6 @@ def wish_environment(
     *,
     top: str,
     directory: str,
-    in_room: bool = False,
     git: str | None = None,
 ) -> EnvironmentRequest:
     """What is asked for an environment of a task, with the walls inside of which it is built, if any.
@@ -295,22 +288,20 @@ def wish_environment(
     Args:
         place: of the task, with the commit that is checked out at `top`, or above which work lies there.
         top, directory: as of `EnvironmentRequest`.
-        in_room: as of `find_target`.
         git: the repository of the room in which the project lies; None: it is in the task's worktree.
     """
     assert task.environment is not None
     spec, upstream = site.spec, task.upstream
-    target = find_target(find_environments(site), spec.session_id, task.id, key.attempt, in_room=in_room)
     env = site.environment_of(replace(task, environment=None), key, place)
     return EnvironmentRequest(
         top=top,
         directory=directory,
-        target=target,
+        cache=f"{site.cache}/{FOLDER}",
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         commit=place.base_commit or "HEAD",
         mirror=upstream.mirror if upstream is not None and upstream.history is not None else None,
-        walls=wish_walls(site, task, key, place, env, environment=target, git=git),
+        walls=wish_walls(site, task, key, place, env, environment=find_environment(top), git=git),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,12 @@ import orjson
 
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
+from sessionrun.environments.build import find_digest
+from sessionrun.environments.copies import load_manifest
+from sessionrun.environments.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.git.clone import make_excerpt, open_clean_room
+from sessionrun.git.merging import apply_to_tree, commit_repeatably
+from sessionrun.git.mirrors import hold_mirror, use_mirror
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
@@ -36,16 +40,11 @@ from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.programs import Programs, under_way
+from sessionrun.store.programs import Programs, run
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.crossing import add_tests
-from sessionrun.worktrees.env_copying import load_manifest
-from sessionrun.worktrees.env_make import find_digest
-from sessionrun.worktrees.env_request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
-from sessionrun.worktrees.mirrored import hold_mirror, use_mirror
 from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -247,7 +246,7 @@ def _build(ahead: _Ahead, takers: dict[str | None, _Ahead], tell: Tell) -> None:
             record["digest"] = digest = find_digest(request, log, walls, environ)
             if takers.setdefault(digest, ahead) is not ahead:
                 return
-            if load_manifest(request.cache / digest) is None:
+            if load_manifest(Path(request.cache, digest)) is None:
                 tell(dict(record))
             record |= _make(request, digest, log, environ)
     except (SessionrunError, OSError) as error:
@@ -277,7 +276,8 @@ def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
             make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=limit_s)
         with open_fence(repository, folder, limit_s=limit_s) as fence:
             main = fence.main().on_trial(objects, common_dir)
-            whole = add_tests(main, commit, commit, patch.encode("utf-8", "surrogateescape"), folder)
+            tree = apply_to_tree(main, commit, patch.encode("utf-8", "surrogateescape"), folder / "index")
+            whole = commit_repeatably(main, tree, [commit], "What is built\n") if patch else commit
             with open_clean_room(fence, request.owner, whole, objects) as top:
                 if not patch:  # a clean room for tests gets nothing beside them
                     bring_files(fence.main(), request, top, in_room=True)
@@ -298,21 +298,13 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
     """Have the entry made or checked, in a process of its own; what is new in its record."""
     replace_file(log / WISH, orjson.dumps(request), durable=False)
     with open(log / OUTPUT, "wb") as stream:
-        process = subprocess.Popen(
-            (sys.executable, PROGRAM, "environment", str(log)),
-            cwd=request.top,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-        )
-        with process, under_way(process):
-            code = process.wait()
+        argv = (sys.executable, PROGRAM, "environment", str(log))
+        code = run(argv, environ=environ, limit_s=None, cwd=request.top, stdout=stream, stderr=stream).returncode
     report = load_usable(log / REPORT, EnvironmentReport)
-    kept = request.cache / f"{digest}{LOG_SUFFIX}"
+    kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)
     if report is not None and report.problem is None:
-        return {"path": str(request.cache / digest), "cached": report.cached}
+        return {"path": f"{request.cache}/{digest}", "cached": report.cached}
     shutil.copytree(log, kept)  # temporary files may lie on another file system
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

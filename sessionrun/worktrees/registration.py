@@ -345,14 +345,8 @@ def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]
             yield int(attempt), job, claim
 
 
-def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
-    """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
-    found = sorted(find_claims(folder.parent), key=lambda one: one[:2], reverse=True)
-    return [(job, claim) for _, job, claim in found if isinstance(claim, Claim)]
-
-
 def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
-    """The same of a job's attempt alone, the oldest first; raises `JobFileError` for one that cannot be read."""
+    """The claims of a job's attempt, the oldest first; raises `JobFileError` for one that cannot be read."""
     jobs = sorted(folder.parent.glob(f"{folder.name.partition('-')[0]}-*-prepare*"))
     return [(job, claim) for job in jobs if (claim := load_claim(job)) is not None]
 

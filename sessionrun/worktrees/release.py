@@ -12,8 +12,10 @@ from typing import Any
 
 import orjson
 
-from sessionrun.git.clone import drop_excerpt, remove_clean_room
+from sessionrun.environments.request import drop_environment
+from sessionrun.git.clone import drop_excerpt, remove_clean_room, room_path
 from sessionrun.git.git import Git
+from sessionrun.git.mirrors import hold_mirror
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -22,8 +24,7 @@ from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
-from sessionrun.worktrees.env_request import drop_environments
-from sessionrun.worktrees.mirrored import bring_home, hold_mirror
+from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
 from sessionrun.worktrees.registration import (
     find_admin,
@@ -70,25 +71,12 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
-        released = _drop_environment(request, released, folder)
         if request.walls is not None:
             from sessionrun.worktrees.own import leave_walls  # only walled tasks need it
 
             released = leave_walls(request, released)
     if request.upstream is not None and request.upstream.history is not None:
         drop_excerpt(Path(request.repository.common_dir))
-    return released
-
-
-def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
-    """The environment goes with its worktree; a remark names what cannot be deleted, and the job passes."""
-    if released.worktree is not None:
-        return released
-    try:
-        drop_environments(request.environments, request.owner, folder)
-    except OSError as error:
-        remark = f"its environment cannot be deleted: {error}"
-        return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
     return released
 
 
@@ -103,7 +91,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
 def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
     remove_clean_room(request.repository, request.owner)
-    drop_environments(request.environments, request.owner, folder, rooms=True)
+    drop_environment(room_path(request.repository, request.owner))
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
@@ -270,6 +258,7 @@ def _leave(request: WorkspaceRequest, site: Site, released: Place) -> Place:
     """The worktree stays, and no task has it; its work is safe."""
     assert released.branch is not None or released.rescue is not None
     assert released.commit is not None
+    drop_environment(site.git.directory)
     with register_lock(request.repository):
         leave_seat(site.outer, released.commit, request)
     return replace(released, worktree=None)
@@ -277,15 +266,17 @@ def _leave(request: WorkspaceRequest, site: Site, released: Place) -> Place:
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
     """Remove the worktree; its work is safe, so a remark names files that cannot be deleted."""
-    if is_of_another(request, path):
-        trash = trash_path(path, request.owner)
-    else:
-        with register_lock(request.repository):
-            trash = unregister(request.repository, path, request.owner)
+    left = path
     try:
-        remove_tree(trash)
+        if is_of_another(request, path):
+            left = trash_path(path, request.owner)
+        else:
+            drop_environment(path)  # before its name is free for that of another task
+            with register_lock(request.repository):
+                left = unregister(request.repository, path, request.owner)
+        remove_tree(left)
     except OSError as error:
-        return replace(released, worktree=str(trash), kept=f"its work is parked; it cannot be deleted: {error}")
+        return replace(released, worktree=str(left), kept=f"its work is parked; it cannot be deleted: {error}")
     return replace(released, worktree=None)
 
 

@@ -59,7 +59,6 @@ class WorkspaceRequest:
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
         walls: the folder of the task's walls.
         tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
-        environments: the directory of all environments, if the task wants one.
         gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
@@ -93,7 +92,6 @@ class WorkspaceRequest:
     earlier: Place | None = None
     walls: str | None = None
     tests: str = ""
-    environments: str | None = None
     gives_way: bool = False
 
     @property

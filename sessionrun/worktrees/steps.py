@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,17 +20,13 @@ from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, MirrorSite, Repository, Seats, Upstream, is_path
 from sessionrun.model.repositories import has_worktree, repository_of
-from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec, hides_tests
+from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec
 from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
     from sessionrun.engine.task import TaskState
-
-
-LOOKS: Final = 8
-"""So many test patches are tried at once."""
 
 
 def settle_mirrors(draft: Draft) -> Draft:
@@ -69,59 +64,14 @@ def find_cache_dir(wanted: str | Path | None) -> Path:
 
 
 def check_mirrors(spec: SessionSpec) -> None:
-    """Refuse tasks in mirrors that could not begin, and instances that no work could solve."""
-    if spec.mirrors is not None:
-        _check_needs(spec.tasks)
-        _check_hidden_tests(spec.tasks)
-
-
-def _check_needs(tasks: Sequence[TaskSpec]) -> None:
     """Refuse needs whose work is in another repository, or begins at another ref: there is nothing to begin at."""
-    by_id = {task.id: task for task in tasks}
-    for num, task in enumerate(tasks, 1):
+    by_id = {task.id: task for task in spec.tasks if spec.mirrors is not None}
+    for num, task in enumerate(by_id.values(), 1):
         for need in _walk_needs(task, by_id) if has_worktree(task) and task.base != "session" else ():
             if need.upstream != task.upstream:
                 where = "is in another repository, or begins at another ref"
                 mend = 'add "base": "session", so that it begins at its own'
                 raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
-
-
-def _check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
-    """Refuse a base that its repository lacks, and a patch with tests that does not apply to it.
-
-    That is as far as repositories are at hand; PREPARE asks of the others.
-    """
-    judged = [(num, task) for num, task in enumerate(tasks, 1) if task.upstream is not None and hides_tests(task)]
-    if not judged:
-        return
-    from concurrent.futures import ThreadPoolExecutor  # few inputs have instances
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix="sessionrun-") as folder, ThreadPoolExecutor(LOOKS) as pool:
-        for (num, task), fault in zip(judged, pool.map(partial(_find_fault, Path(folder)), judged), strict=True):
-            if fault is not None:
-                raise refuse_task(num, task, f"{fault}; correct it, or leave the instance out with --filter")
-
-
-def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
-    from sessionrun.git.git import Git, GitError
-    from sessionrun.worktrees.crossing import find_patch_fault
-
-    num, task = judged
-    assert task.upstream is not None and task.prove is not None and task.prove.hidden is not None
-    repo, mirror, ref = task.upstream.repo, task.upstream.mirror, task.upstream.ref
-    place = next((path for path in (repo, mirror) if is_path(path) and os.path.isdir(path)), None)
-    if place is None:
-        return None
-    try:
-        git = Git(Path(place))
-        commit = git.commit_of(ref or "HEAD")
-        if commit is None:
-            return f"base_commit: {repo} has no commit {ref}" if place == repo else None
-        why = find_patch_fault(git, commit, task.prove.hidden.patch, folder / f"index-{num}")
-    except GitError:
-        return None  # a history that is only partly here, a mirror that is just removed
-    return None if why is None else f"test_patch does not apply to its base {commit[:12]}: {why}"
 
 
 def check_environments(spec: SessionSpec) -> None:
@@ -130,8 +80,8 @@ def check_environments(spec: SessionSpec) -> None:
     for task in tasks:
         if task.environment is None:
             continue
+        from sessionrun.environments.inputs import NO_UV
         from sessionrun.store.programs import locate_uv
-        from sessionrun.worktrees.env_inputs import NO_UV
 
         if locate_uv({**os.environ, **task.env}) is None:
             raise InputError(f"environment of task {task.id}: {NO_UV}")
@@ -159,8 +109,8 @@ def _settle_task(num: int, task: TaskSpec, draft: Draft, cache_dir: Path) -> Tas
     if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise refuse_task(num, task, "links lead to the checkout where the session begins, and a mirror has none")
     from sessionrun.git.git import Git
+    from sessionrun.git.mirrors import locate_mirror
     from sessionrun.git.repository import locate
-    from sessionrun.worktrees.mirrors import locate_mirror
 
     upstream = upstream or Upstream("")
     directory = draft.source.folder.project if draft.source.folder else draft.source.directory

@@ -21,6 +21,7 @@ import orjson
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
+from sessionrun.git.merging import find_patch_fault
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -28,16 +29,14 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.crossing import find_patch_fault
-from sessionrun.worktrees.env_request import drop_environments
 from sessionrun.worktrees.mirrored import settle_start
 from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
     LOCKED,
     drop_unused,
     find_checkout,
+    find_claims,
     find_lost_admins,
-    list_claims,
     load_owner,
     need_admin,
     register,
@@ -87,7 +86,8 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
 def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
     """Try the patch with the hidden tests before any agent is paid for work that it could not judge."""
     base = request.repository.base_commit
-    fault = find_patch_fault(git, base, request.tests, folder / "tests-index") if request.tests else None
+    patch = request.tests.encode("utf-8", "surrogateescape")
+    fault = find_patch_fault(git, base, patch, folder / "tests-index")
     if fault is not None:
         raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
 
@@ -250,9 +250,6 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     check_on_branch(site.outer, earlier)
     claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
-    for job, other in list_claims(folder):
-        if other.worktree == claim.worktree and job != folder:
-            drop_environments(request.environments, request.owner, job)
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
         site.settle_index(parked.commit)
@@ -281,7 +278,8 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     earlier = request.earlier
     assert earlier is not None and earlier.branch is not None
     branch = earlier.branch
-    before = [claim.worktree for _, claim in list_claims(folder) if claim.branch == branch]
+    claims = [claim for *_, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
+    before = [claim.worktree for claim in reversed(claims) if claim.branch == branch]
     stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
     for path in itertools.chain(dict.fromkeys(before), more):

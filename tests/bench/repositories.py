@@ -20,14 +20,14 @@ from faults.place import wait_until
 from stages import git
 from uv import find_uv_bin
 
+from sessionrun.environments.build import make_environment
+from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest
 from sessionrun.landing.turn import land
 from sessionrun.model.places import Repository, Seats
 from sessionrun.walls.trial import find_problem
-from sessionrun.worktrees.env_make import make_environment
-from sessionrun.worktrees.env_request import EnvironmentRequest, find_target
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare
@@ -199,7 +199,7 @@ def measure_environments(rounds: int = 2) -> list[Row]:
         os.environ["PATH"] = os.pathsep.join((python, os.path.dirname(find_uv_bin()), os.environ["PATH"]))
         for stay in (False, True):
             _set_up(bench, top, stays=stay)
-        (env, *_) = (bench.path / "cache" / "tasks").glob("[!.]*")
+        (env,) = (bench.path / "worktrees").glob(".env-*")
         cases: dict[str, Case] = {
             cold: lambda: _install(bench, top),
             warm: lambda: _set_up(bench, top),
@@ -250,10 +250,9 @@ def _set_up(bench: Bench, top: Path, *, stays: bool = False) -> Spent:
         found, "s", f"t{number}", "do it", seats=seats, seat=1 if stays else None, prompt="x"
     )
     made = prepare(request, folders[0])
-    target = find_target(cache, "s", f"t{number}", 1)
     tree = made.worktree or ""
     report = make_environment(
-        EnvironmentRequest(tree, tree, target, repository=found, commit=found.base_commit), folders[1]
+        EnvironmentRequest(tree, tree, cache, repository=found, commit=found.base_commit), folders[1]
     )
     spent = _since(begun)
     assert report.problem is None, report.problem

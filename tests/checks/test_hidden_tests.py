@@ -11,13 +11,13 @@ import pytest
 from stages import commit_all, git, make_repository_of
 
 from sessionrun.checks.audit import find_notes
+from sessionrun.checks.crossing import NotApplicable, add_tests, take_source
 from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
 from sessionrun.checks.running import load_red, run_baseline
+from sessionrun.checks.testing import keep_source, list_files
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place, Repository
-from sessionrun.worktrees.crossing import NotApplicable, add_tests, take_source
-from sessionrun.worktrees.testing import keep_source, list_files
 
 # --- ids ---
 

@@ -18,8 +18,7 @@ from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
 from sessionrun.checks.prove import find_verdict
 from sessionrun.checks.runners import find_missing, find_runners
-from sessionrun.model.reports import Ran, RanTests
-from sessionrun.worktrees.testing import (
+from sessionrun.checks.testing import (
     SET_UP,
     TEST_FILES,
     Rules,
@@ -28,6 +27,7 @@ from sessionrun.worktrees.testing import (
     find_set_up,
     runs_doctests,
 )
+from sessionrun.model.reports import Ran, RanTests
 
 __all__ = ["finished", "stage"]
 

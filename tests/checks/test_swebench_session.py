@@ -292,16 +292,6 @@ def begin_instance(place: Path, **more: str) -> Bench:
     return Bench(place, place / "results")
 
 
-def test_what_no_work_could_solve_is_refused_at_the_launch(own_place: Path) -> None:
-    bench = begin_instance(own_place, test_patch=BROKEN)
-    done = bench.run("true", "--no-environment", "i.jsonl")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "test_patch does not apply to its base" in done.stderr and "patch failed: t.py:1" in done.stderr
-    bench = begin_instance(own_place / "other", base_commit="a" * 40)
-    done = bench.run("true", "--no-environment", "i.jsonl")
-    assert done.returncode == 2 and f"has no commit {'a' * 40}" in done.stderr
-
-
 @pytest.mark.parametrize("words", [(), ("--sandbox", "none"), ("--sandbox", "strict")])
 def test_who_has_hidden_tests_has_walls_if_they_can_be_had(own_place: Path, words: tuple[str, ...]) -> None:
     bench = begin_instance(own_place)

@@ -55,6 +55,8 @@ from sessionrun.cluster.replica import (
     take_work,
 )
 from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
+from sessionrun.environments.build import make_environment
+from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
@@ -67,8 +69,6 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.env_make import make_environment
-from sessionrun.worktrees.env_request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
 
@@ -228,7 +228,8 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
     assert replica.path == node.home and replica.size > 0
     assert remove_replica(replica) == "the node n has jobs"
     shutil.rmtree(node.jobs / "release")  # the session has its end
-    (node.home / "worktrees" / "w").mkdir(parents=True)
+    for name in ("w", ".env-w"):
+        (node.home / "worktrees" / name).mkdir(parents=True)
     (finding,) = check_replicas(node.nodes)
     assert finding.where == str(node.home / "worktrees" / "w")
     assert "there are worktrees in it" in str(remove_replica(replica))
@@ -318,6 +319,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
         cache=f"{CACHE_TOKEN}/environments",
         env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
         room=f"{repository.worktree_dir}/.room-1",
+        environment=f"{repository.worktree_dir}/.env-room-1",
     )
     request = {"walls": wish, "workspace": {"walls": wish.folder, "session_id": "s"}}
     placed = orjson.loads(place_request(orjson.dumps(request), repository))
@@ -325,7 +327,10 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
     base = there["repository"]["top"].removesuffix("/replica")
     assert base.startswith(NODE_TOKEN)
     assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
-    assert there["room"] == f"{base}/worktrees/.room-1" and there["worktree"] == wish.worktree
+    assert [there["room"], there["environment"]] == [
+        f"{base}/worktrees/.{name}-1" for name in ("room", "env-room")
+    ]
+    assert there["worktree"] == wish.worktree
     assert there["env"] == {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"}
     assert there["hidden"] == [f"{NODE_TOKEN}/.."], "the books of the node"
     assert there["record"] == wish.record, "that the node makes a path of its own"
@@ -334,7 +339,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
 def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
     wish = WallsWish("s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/", "/c")
-    request = EnvironmentRequest(str(own_place), str(own_place), "/c/tasks/t", walls=wish)
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
         make_environment(request, own_place)
 

@@ -56,12 +56,11 @@ ELSEWHERE = {
         "test_walls_view.py::test_prepare_is_killed",
         "test_walls_view.py::test_release_is_killed",
     ),
-    "mirror": (
+    "in the cache": (
         "test_mirrors.py::test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted",
         "test_mirrors.py::test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on",
+        "test_environments.py::test_killed_at_each_step_of_a_build_and_of_a_copy",
     ),
-    "environment": ("test_environments.py::test_killed_at_each_step_of_a_build_and_of_a_copy",),
-    "precache": ("test_precache.py::test_a_precache_that_is_killed",),
     "queue": ("test_feeding.py::test_a_crash_at_each_step",),
     "follow-ups": ("test_ingest.py::test_killed_before_each_call_that_changes_a_file",),
     "prove": ("test_prove.py::test_a_proof_that_is_killed",),

@@ -11,8 +11,8 @@ import pytest
 from calls import each_call, needs_calls, run_program
 
 from sessionrun.git.clone import drop_excerpt, list_alternates, make_excerpt
+from sessionrun.git.mirrors import fetch_mirror, locate_mirror
 from sessionrun.model.errors import SessionrunError
-from sessionrun.worktrees.mirrors import fetch_mirror, locate_mirror
 
 
 def git(top: Path, *argv: str, minute: int = 0) -> str:

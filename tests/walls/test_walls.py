@@ -24,6 +24,7 @@ from test_store import make_spec
 from test_workspaces import make_repository
 from walled import bare_path, need_walls
 
+from sessionrun.environments.request import find_environment
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.keys import JobKey
@@ -41,7 +42,6 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, agree, parse_report
-from sessionrun.worktrees.env_request import FOLDER, find_target
 
 PROJECT = Sandbox("project", devices=("/dev/fuse",))
 STRICT = replace(PROJECT, policy="strict")
@@ -413,12 +413,11 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     site, jobs = Site(session, lambda: spec), session.path / "jobs" / "t"
     place, key = Place(worktree=str(worktree), branch="t"), JobKey("t", 1, 1, "work", 1)
     session.path.mkdir()
-    environments = str(own_place / "cache" / FOLDER)
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
     env = site.environment_of(task, key, place)
     work = wish_walls(site, task, key, place, env)
     assert work is not None
-    assert set(list_writable(work)) == {*all_phases, find_target(environments, "s", "t", 1)}
+    assert set(list_writable(work)) == {*all_phases, find_environment(worktree)}
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 
 

@@ -15,14 +15,14 @@ from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
 from uv import find_uv_bin
 from walled import IS_INSIDE, Walled, make_walled
 
+from sessionrun.environments import build as env_build
+from sessionrun.environments.build import Builder, find_digest, make_environment
+from sessionrun.environments.copies import ENV, LEFT, load_manifest
+from sessionrun.environments.inputs import find_programs
+from sessionrun.environments.request import EnvironmentProblem, EnvironmentRequest
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Walls
-from sessionrun.worktrees import env_make
-from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
-from sessionrun.worktrees.env_inputs import find_programs
-from sessionrun.worktrees.env_make import Builder, find_digest, make_environment
-from sessionrun.worktrees.env_request import EnvironmentProblem, EnvironmentRequest, find_target
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])
@@ -82,7 +82,7 @@ def test_all_phases_work_in_an_environment_that_was_built_inside(site: Walled, p
     assert set(reasons.values()) == {("succeeded", None)}, reasons
     assert tasks["a"]["proof"] == "proved"
     copies = [site.git("show", f"main-task-{name}:new") for name in "ab"]
-    assert copies[0] != copies[1] and all("/sessionrun/environments/tasks/" in copy for copy in copies)
+    assert copies[0] != copies[1] and all("-worktrees/.env-main-task-" in copy for copy in copies)
     assert [task["landing"]["status"] for task in tasks.values()] == ["landed"] * 2
     entries = find_entries(site).values()
     manifests = [manifest for entry in entries if (manifest := load_manifest(entry)) is not None]
@@ -212,7 +212,7 @@ for name in {names!r}:
     own.sh("git commit -qam plants")
     task = {
         "id": "t",
-        "setup": "command -v git | grep -q environments/tasks; echo x > made",
+        "setup": "command -v git | grep -q /.env-main-task-t; echo x > made",
         "prompt": "echo $SESSIONRUN_ROUND >> new; git add new; git commit -qm new",
         "check": {"commands": ["git log -1; test $SESSIONRUN_ROUND = 2"], "reset": "hard"},
         "rounds": 2,
@@ -245,7 +245,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     (tmp_path / "top").mkdir()
     (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
     top = str(tmp_path / "top")
-    request = EnvironmentRequest(top, top, find_target(str(tmp_path / "cache"), "s", "t", 1))
+    request = EnvironmentRequest(top, top, str(tmp_path / "cache"))
     path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
     walls = Walls("", Sandbox("project"), as_root=False, home="", python="", tmp="", env={"PATH": path})
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
@@ -255,7 +255,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
         built.append(builder.folder.name)
         raise EnvironmentProblem("not now")
 
-    monkeypatch.setattr(env_make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
+    monkeypatch.setattr(env_build, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
     monkeypatch.setattr(Builder, "build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]

@@ -16,8 +16,8 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from stages import git, make_repository_of
 
+from sessionrun.git.mirrors import locate_mirror
 from sessionrun.store.trees import lock_path
-from sessionrun.worktrees.mirrors import locate_mirror
 
 
 class Place:

@@ -28,7 +28,7 @@ __all__ = ["project"]
 def leave(project: Project, work: Work, *, worked: bool = True) -> Claimed:
     """What a session leaves that died after `work`."""
     request, place = project.prepare()
-    folder = project.root / f"job-{project._jobs}"
+    folder = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
     claim = load_claim(folder)
     assert claim is not None
     work(Path(place.worktree or ""))

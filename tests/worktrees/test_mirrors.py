@@ -15,13 +15,12 @@ import pytest
 from calls import each_call, needs_calls, run_program
 from stages import begin_repository, git
 
+from sessionrun.git import mirrors
+from sessionrun.git.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror, use_mirror
 from sessionrun.model.errors import RepositoryFailed, SessionrunError
 from sessionrun.model.places import Start, Upstream, check_ref, name_readably, parse_repo
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import hold_entry, lock_path
-from sessionrun.worktrees import mirrored
-from sessionrun.worktrees.mirrored import use_mirror
-from sessionrun.worktrees.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror
 
 
 @dataclass
@@ -64,7 +63,7 @@ class Place:
         program = (
             "import sys; from pathlib import Path\n"
             "from sessionrun.model.places import Upstream\n"
-            "from sessionrun.worktrees.mirrored import use_mirror\n"
+            "from sessionrun.git.mirrors import use_mirror\n"
             "repo, mirror, note, *refs = sys.argv[1:]\n"
             "for ref in refs:\n"
             "    with use_mirror(Upstream(repo, ref, mirror), Path(note + ref), Path(note).parent) as start:\n"
@@ -177,7 +176,7 @@ def test_a_ref_that_another_task_fetched_meanwhile(place: Place, monkeypatch: py
     first, other = place.use("main"), place.root / "other-main"
     content = (place.root / "note-main").read_bytes()
     place.commit()
-    monkeypatch.setattr(mirrored, "hold_entry", lambda *words: other.write_bytes(content) and hold_entry(*words))
+    monkeypatch.setattr(mirrors, "hold_entry", lambda *words: other.write_bytes(content) and hold_entry(*words))
     assert place.use("main", note="other") == first
 
 

@@ -15,7 +15,7 @@ from conftest import eventually, slow
 from simulation import Scripted, make_session
 from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
-from test_workspaces import Project, project, put_first
+from test_workspaces import Project, put_first
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
@@ -25,10 +25,6 @@ from sessionrun.model.spec import TaskSpec, Workspace
 from sessionrun.worktrees.clean import clean_seats
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.worktree import prepare
-
-__all__ = ["project"]
-
 
 # --- which one the engine chooses ---
 
@@ -90,26 +86,18 @@ def test_a_prepare_that_is_done_again_goes_to_the_same_seat_and_a_retry_chooses_
 # --- what PREPARE and RELEASE make of one ---
 
 
-class Seated:
+class Seated(Project):
     """Tasks of one or more sessions in the same worktrees."""
 
-    def __init__(self, project: Project) -> None:
-        self.project, self.top = project, project.top
-        self.place = project.top / "worktrees"
-        self.jobs = 0
-
-    def folder(self) -> Path:
-        self.jobs += 1
-        folder = self.project.root / f"jobs-{self.jobs}" / "a1-1-prepare"
-        folder.mkdir(parents=True)
-        return folder
+    @property
+    def place(self) -> Path:
+        return self.top / "worktrees"
 
     def begin(self, task: str, session: str = "s1", seat: int = 1, **more: Any) -> tuple[WorkspaceRequest, Path]:
         """The request for RELEASE, and where the task works."""
         seats = Seats(str(self.place))
-        request = WorkspaceRequest(self.project.repository(), session, task, task, seats=seats, seat=seat, **more)
-        request = replace(request, prompt=f"do {task}", patch=str(self.project.root / f"{task}.patch"))
-        place = prepare(request, self.folder())
+        words = {"session_id": session, "seats": seats, "seat": seat, "prompt": f"do {task}", **more}
+        request, place = self.prepare(task, **words)
         return replace(request, place=place), Path(place.worktree or "")
 
     def end(self, request: WorkspaceRequest) -> Place:
@@ -117,8 +105,8 @@ class Seated:
 
 
 @pytest.fixture
-def seated(project: Project) -> Seated:
-    return Seated(project)
+def seated(own_place: Path) -> Seated:
+    return Seated(own_place)
 
 
 def leave_much(top: Path) -> None:
@@ -133,7 +121,7 @@ def leave_much(top: Path) -> None:
 
 @pytest.mark.slow
 def test_the_next_task_finds_what_git_ignores_and_nothing_else(seated: Seated) -> None:
-    project = seated.project
+    project = seated
     (project.top / ".gitignore").write_text("*.o\n")
     project.run("add", ".gitignore")
     project.run("commit", "-q", "-m", "ignore")
@@ -173,7 +161,7 @@ COMMIT = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine"
 def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch: str) -> None:
     request, path = seated.begin("one")
     seated.end(request)
-    seated.project.shell(touch, path)
+    seated.shell(touch, path)
     before = {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()}
     _, other = seated.begin("two")
     assert other.name == "w2"
@@ -190,7 +178,7 @@ def test_what_the_users_rules_ignore_is_no_work_in_a_free_seat(seated: Seated) -
 
 def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
     """A directory, a file, a link, a worktree of the user's, and the seat of a session that died."""
-    project = seated.project
+    project = seated
     (seated.place / "w1").mkdir(parents=True)
     (seated.place / "w1" / "mine").write_text("mine")
     (seated.place / "w2").write_text("mine")
@@ -208,7 +196,7 @@ def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
 
 def test_work_that_no_commit_holds_keeps_its_seat(seated: Seated) -> None:
     request, path = seated.begin("one")
-    seated.project.run("init", "-q", "inner", cwd=path)
+    seated.run("init", "-q", "inner", cwd=path)
     (path / "inner" / "f").write_text("x")
     done = seated.end(request)
     assert (done.worktree, done.kept) == (str(path), "inner/ is a repository of its own")
@@ -231,10 +219,10 @@ def test_two_sessions_have_different_seats_and_each_goes_back_to_a_free_one(seat
 def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> None:
     request, path = seated.begin("one")
     seated.end(request)
-    os.rename(path, seated.project.root / "away")
+    os.rename(path, seated.root / "away")
     _, again = seated.begin("two")
     assert again == path
-    assert seated.project.run("worktree", "list").count(str(path)) == 1
+    assert seated.run("worktree", "list").count(str(path)) == 1
 
 
 def test_a_seat_in_which_no_task_can_begin_is_set_aside(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,11 +230,11 @@ def test_a_seat_in_which_no_task_can_begin_is_set_aside(seated: Seated, monkeypa
     seated.end(request)
     refuses = 'case "$GIT_WORK_TREE $*" in *"/w1 "*" read-tree --reset"*) echo "fatal: no" >&2; exit 128;; esac'
     with monkeypatch.context() as patch:
-        put_first(seated.project, patch, refuses)
+        put_first(seated, patch, refuses)
         assert seated.begin("two")[1].name == "w2"
-    assert seated.project.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
+    assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
     assert seated.begin("three")[1].name == "w3"
-    folder, repository, seats = seated.folder(), seated.project.repository(), Seats(str(seated.place))
+    folder, repository, seats = seated.folder(), seated.repository(), Seats(str(seated.place))
     (folder / "jobs").mkdir()
     (finding,) = clean_seats(repository, seats, folder, "s1", dry_run=False)
     assert (finding.name, finding.removed, path.exists()) == (str(path), False, True)
@@ -262,7 +250,7 @@ def test_a_prepare_that_fails_leaves_the_seat_free(seated: Seated) -> None:
     for link in ("README", "nowhere"):
         with pytest.raises(SessionrunError, match="links"):
             seated.begin("two", links=(link,))
-    assert seated.project.run("branch", "--list", "main-task-two") == ""
+    assert seated.run("branch", "--list", "main-task-two") == ""
     third, same = seated.begin("three", links=("a-link",))
     assert same == path and (path / "cache").exists() and (path / "a-link").is_symlink()
     seated.end(third)
@@ -270,7 +258,7 @@ def test_a_prepare_that_fails_leaves_the_seat_free(seated: Seated) -> None:
 
 
 def test_a_file_of_that_name_that_the_repository_has_is_the_users(seated: Seated) -> None:
-    project = seated.project
+    project = seated
     (project.top / TASK_FILE).write_text("mine\n")
     project.run("add", "-f", TASK_FILE)
     project.run("commit", "-q", "-m", "mine")
@@ -286,13 +274,13 @@ def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
     request, path = seated.begin("one")
     os.system(f"cd {path} && {how} && echo x > work")
     assert seated.end(request).kept is None
-    assert TASK_FILE not in seated.project.files("main-task-one")
+    assert TASK_FILE not in seated.files("main-task-one")
     assert (seated.begin("two")[1] / TASK_FILE).read_text() == "do two\n"
 
 
 @pytest.mark.slow
 def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
-    project, allow = seated.project, ("-c", "protocol.file.allow=always")
+    project, allow = seated, ("-c", "protocol.file.allow=always")
     commits = "; ".join(f"git commit -q --allow-empty -m {name}" for name in ("one", "two"))
     project.shell(f"git init -q -b main other; cd other; {commits}", project.root)
     project.run(*allow, "submodule", "add", "-q", str(project.root / "other"), "lib")
@@ -333,10 +321,10 @@ def test_a_seat_that_was_broken_breaks_no_other(seated: Seated, how: str) -> Non
         os.system(f"cd {seated.top}/.git/worktrees/w1 && {how}")
     again, other = seated.begin("two")
     assert (other / TASK_FILE).read_text() == "do two\n" and not (other / "work").exists()
-    assert seated.project.run("status", "--porcelain", cwd=other) == ""
+    assert seated.run("status", "--porcelain", cwd=other) == ""
     (other / "two").write_text("2")
     done = seated.end(again)
-    assert (done.kept, "two" in seated.project.files("main-task-two")) == (None, True)
+    assert (done.kept, "two" in seated.files("main-task-two")) == (None, True)
 
 
 # --- sessions ---

@@ -15,6 +15,8 @@ import pytest
 from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
+from sessionrun.environments.request import find_environment
+from sessionrun.git.clone import room_path
 from sessionrun.git.git import Git, version
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
@@ -61,8 +63,8 @@ class Project:
 
     def folder(self) -> Path:
         self._jobs += 1
-        folder = self.root / f"job-{self._jobs}"
-        folder.mkdir()
+        folder = self.root / f"jobs-{self._jobs}" / "a1-1-prepare"
+        folder.mkdir(parents=True)
         return folder
 
     def prepare(self, task: str = "t", **changes: object) -> tuple[WorkspaceRequest, Place]:
@@ -293,6 +295,18 @@ def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(pro
     assert again == first and first.rescue == "main-task-t-rescue"
     (path / "new").write_text("changed")
     assert release(replace(request, place=place), project.folder()).rescue == "main-task-t-rescue-2"
+
+
+def test_environments_go_with_the_worktree_and_so_does_what_a_killed_proof_left(project: Project) -> None:
+    """Whatever its agent made of it; and nothing elsewhere."""
+    request, place = project.prepare()
+    room = room_path(request.repository, request.owner)
+    left = [room, *(Path(find_environment(top)) for top in (room, place.worktree or ""))]
+    (left[0] / "bin").mkdir(parents=True)
+    left[1].symlink_to(project.top)
+    left[2].write_text("no directory")
+    assert release(replace(request, place=place), project.folder()).worktree is None
+    assert [path for path in left if os.path.lexists(path)] == [] and (project.top / "a.txt").exists()
 
 
 @pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])

@@ -17,10 +17,10 @@ from conftest import slow
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
+from sessionrun.git.mirrors import locate_mirror
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats, Upstream
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.worktrees.mirrors import locate_mirror
 from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import WorkspaceRequest

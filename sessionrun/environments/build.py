@@ -20,24 +20,8 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import EnvironmentStep
-from sessionrun.store.files import read_end, replace_file
-from sessionrun.store.jobfiles import load_record
-from sessionrun.store.trees import (
-    discard_entry,
-    hold_entry,
-    make_entry,
-    remove_tree,
-    share_entry,
-    sweep_entry,
-    sync_files,
-)
-from sessionrun.walls.argv import Walls, clear_ways
-from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import END_S, run_alone, word_end
-from sessionrun.worktrees.env_copying import CHECKOUT, ENV, LEFT, Manifest, copy_entry, find_texts, load_manifest
-from sessionrun.worktrees.env_inputs import (
+from sessionrun.environments.copies import CHECKOUT, ENV, LEFT, Manifest, copy_entry, find_texts, load_manifest
+from sessionrun.environments.inputs import (
     PROJECT_FILES,
     PYTEST,
     Programs,
@@ -55,7 +39,7 @@ from sessionrun.worktrees.env_inputs import (
     order_ways,
     read_texts,
 )
-from sessionrun.worktrees.env_request import (
+from sessionrun.environments.request import (
     LOG,
     MANIFEST,
     REPORT,
@@ -65,6 +49,22 @@ from sessionrun.worktrees.env_request import (
     EnvironmentRequest,
     name_variables,
 )
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import EnvironmentStep
+from sessionrun.store.files import read_end, replace_file
+from sessionrun.store.jobfiles import load_record
+from sessionrun.store.trees import (
+    discard_entry,
+    hold_entry,
+    make_entry,
+    remove_tree,
+    share_entry,
+    sweep_entry,
+    sync_files,
+)
+from sessionrun.walls.argv import Walls, clear_ways
+from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import END_S, run_alone, word_end
 
 LIMIT_S: Final = 1800.0
 """How long a build may take, and a wait for another process that builds."""
@@ -269,7 +269,7 @@ class Making:
     @property
     def entry(self) -> Path:
         """The place in the cache."""
-        return self.request.cache / self.digest
+        return Path(self.request.cache, self.digest)
 
     def make(self) -> EnvironmentReport:
         """Look, build if that is needed, and copy."""
@@ -299,7 +299,7 @@ class Making:
         self.top = Path(os.path.realpath(request.top))
         self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
-        self.environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
+        self.environ = clean_environ(variables, without=f"{request.target}/bin")
         with self.time("interpreter"):
             cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
             self.programs = find_programs(request.python, self.environ, cwd)

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +21,10 @@ from stages import git as git_of
 from stages import make_repository_of
 from test_excerpt import Upstream, git, upstream
 
-from sessionrun.git.clone import make_excerpt
-from sessionrun.git.repository import find_repository
-from sessionrun.store.files import replace_file
-from sessionrun.store.space import Cached
-from sessionrun.worktrees import env_make, env_request
-from sessionrun.worktrees.env_copying import ENV, LEFT, find_texts, load_manifest, refuse_path
-from sessionrun.worktrees.env_inputs import (
+from sessionrun.environments import build as env_build
+from sessionrun.environments.build import find_digest, make_environment
+from sessionrun.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
+from sessionrun.environments.inputs import (
     Way,
     collect_inputs,
     find_project,
@@ -38,24 +34,24 @@ from sessionrun.worktrees.env_inputs import (
     make_digest,
     order_ways,
 )
-from sessionrun.worktrees.env_make import find_digest, make_environment
-from sessionrun.worktrees.env_request import (
+from sessionrun.environments.request import (
     LOG,
     MANIFEST,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
-    drop_environments,
-    find_target,
     load_report,
 )
+from sessionrun.git.clone import make_excerpt
+from sessionrun.git.repository import find_repository
+from sessionrun.store.files import replace_file
 
 __all__ = ["upstream"]
 
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.worktrees.env_make import make_first
+from sessionrun.environments.build import make_first
 folder = Path(sys.argv[1])
 sys.exit(make_first(folder).problem)
 """
@@ -82,7 +78,7 @@ class Shop:
         words = {
             "top": str(checkout),
             "directory": str(checkout),
-            "target": find_target(str(self.cache), "s", name, 1),
+            "cache": str(self.cache),
             **changes,
         }
         return EnvironmentRequest(**words)  # type: ignore[arg-type]
@@ -110,16 +106,6 @@ class Shop:
     def entry(self) -> Path:
         (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
         return found
-
-
-def test_clean_stays_away_from_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, stays = Path(find_target(str(tmp_path), "s", "t", 1)), list[str | None]()
-    target.mkdir(parents=True)
-    env_request.link_path(target).symlink_to(tmp_path)
-    copy = Cached(target, 0, 0)
-    monkeypatch.setattr(env_request, "remove_entry", lambda path: stays.append(env_request.remove_copy(copy)))
-    env_request.clear(target)
-    assert stays == [f"its worktree is there: {tmp_path}"]
 
 
 @pytest.mark.slow
@@ -274,7 +260,7 @@ def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.M
     digest = shop.make("one", require_cache=True).digest
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
-        monkeypatch.setattr(env_make, "LIMIT_S", 0.3)
+        monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
         report = shop.make("two")
     assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
     assert shop.builds() == 0
@@ -310,28 +296,10 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(
     (shop.log.parent / "uv").write_text(
         f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > '{mark}'\nsleep 600\n"
     )
-    monkeypatch.setattr(env_make, "LIMIT_S", 1.0)
+    monkeypatch.setattr(env_build, "LIMIT_S", 1.0)
     report = shop.make("one")
     assert report.problem == "venv: not done in time, see environment.log"
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
-
-
-@pytest.mark.parametrize("made", ["a link", "a file", pytest.param("a venv", marks=pytest.mark.slow)])
-def test_an_environment_goes_with_its_attempt_whatever_its_agent_made_of_it(ready: Shop, made: str) -> None:
-    """And of no other, nor what lies elsewhere."""
-    env, other, precious = ready.good(made), ready.good("stays"), ready.root / "precious"
-    precious.mkdir(exist_ok=True)
-    assert ready.make("forged", target=str(precious)).problem is not None
-    shutil.rmtree(env)
-    if made == "a link":
-        env.symlink_to(ready.project)
-    elif made == "a file":
-        env.write_text("")
-    else:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    drop_environments(str(ready.cache), f"s/{made}", ready.folder(made).with_name("a1-r1-release"))
-    assert not os.path.lexists(env)
-    assert other.is_dir() and precious.is_dir() and (ready.project / "pyproject.toml").exists()
 
 
 def test_the_digest_is_of_what_an_install_reads(shop: Shop) -> None:
@@ -483,7 +451,6 @@ def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> 
         assert texts_with(".new-", env, checkout) == []
         assert (site_of(env) / "pytest" / "__init__.py").exists()
         assert not [path.name for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
-        assert not [path.name for path in (shop.cache / "tasks").iterdir() if path.name.startswith(".")]
         for entry in shop.cache.iterdir():
             if len(entry.name) == 40:
                 assert load_manifest(entry) is not None
@@ -516,8 +483,7 @@ def test_a_build_sees_the_last_tag_before_its_commit(
     before = git(top, "for-each-ref")
     mirror = {"mirror": str(upstream.mirror), "gone": str(tmp_path / "gone"), "node": None}[knows]
     behind = find_tag_behind(str(upstream.mirror), commit) if knows == "node" else None
-    target = find_target(str(tmp_path), "s", "t", 1)
-    request = EnvironmentRequest(str(top), str(top), target, commit=commit, mirror=mirror, tag=behind)
+    request = EnvironmentRequest(str(top), str(top), str(tmp_path), commit=commit, mirror=mirror, tag=behind)
     assert find_tag(request, top, SCM) == tag
     assert find_tag(request, top, {"pyproject.toml": 'requires = ["setuptools"]'}) is None
     shutil.copytree(top, build, ignore=shutil.ignore_patterns(".git"))
@@ -539,8 +505,8 @@ def test_an_installer_works_in_a_repository_of_its_own(own_place: Path, monkeypa
     asks = f"git describe --tags --long --dirty > {seen}; git tag planted; git config planted.key 1"
     program.write_text(program.read_text().replace("exec ", f'[ "$1" != pip ] || {{ {asks}; }}\nexec ', 1))
     repository, _ = find_repository(top, base=None, worktree_dir=own_place / "w", keep="never")
-    commit, target = repository.base_commit, find_target(str(own_place / "cache"), "s", "t", 1)
-    request = EnvironmentRequest(str(top), str(top), target, repository=repository, commit=commit, copy=False)
+    commit, cache = repository.base_commit, str(own_place / "cache")
+    request = EnvironmentRequest(str(top), str(top), cache, repository=repository, commit=commit, copy=False)
     before = git_of(top, "config", "--list"), git_of(top, "for-each-ref")
     assert make_environment(request, own_place).problem is None
     assert seen.read_text() == f"v1-0-g{commit[:7]}\n"

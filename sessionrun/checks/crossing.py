@@ -12,12 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sessionrun.git.git import Git, GitError
-from sessionrun.git.merging import commit_repeatably
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place
-from sessionrun.worktrees.testing import (
+from sessionrun.checks.testing import (
     SET_UP,
     TEST_FILES,
     Rules,
@@ -27,6 +22,11 @@ from sessionrun.worktrees.testing import (
     list_files,
     runs_doctests,
 )
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.merging import apply_to_tree, commit_repeatably
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
 
 
 @frozen
@@ -74,7 +74,7 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
         NotApplicable: the work does not go on the base alone.
     """
     index = git.with_index(folder / "cross-index")
-    base, result = _list_sides(git, index, place)
+    base, result = _list_sides(git, place, folder)
     tests, set_up = _find_tests(rules.test_files, {*base, *result})
     read = partial(_read_if_file, git, base)
     more = find_set_up(rules, base, result.keys() - base.keys(), read)
@@ -94,14 +94,14 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
     """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`."""
     index = git.with_index(folder / "cross-index")
-    base, result = _list_sides(git, index, place)
+    base, result = _list_sides(git, place, folder)
     of_tests = set().union(*_find_tests(test_files, {*base, *result}))
     return _commit(index, _exchange(git, result, base, of_tests), str(place.base_commit))
 
 
-def _list_sides(git: Git, index: Git, place: Place) -> tuple[_Files, _Files]:
+def _list_sides(git: Git, place: Place, folder: Path) -> tuple[_Files, _Files]:
     assert place.base_commit is not None and place.commit is not None
-    return _list_files(git, place.base_commit), _list_files(git, _find_result(index, place))
+    return _list_files(git, place.base_commit), _list_files(git, _find_result(git, place, folder))
 
 
 def _find_tests(test_files: Sequence[str], names: Collection[str]) -> tuple[set[str], set[str]]:
@@ -123,39 +123,21 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
     counted = os.fsdecode(index.attempt("apply", "--numstat", "-z", "-", stdin=patch).stdout).split("\0")
     touched = {*list_files(patch), *(line.rpartition("\t")[2] for line in counted)}
     files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
-    index("read-tree", _commit(index, files, base))
     try:
-        index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+        tree = apply_to_tree(git, _commit(index, files, base), patch, folder / "cross-index")
     except GitError as error:
         raise NotApplicable(f"the test patch does not apply to the base: {error}") from error
-    return _commit_index(index, base)
+    return _commit_tree(git, tree, base)
 
 
-def find_patch_fault(git: Git, commit: str, patch: str, index: Path) -> str | None:
-    """Why a patch does not apply to a commit, in git's words; None: it does.  `index` is a file of its own."""
-    if not patch.strip():
-        return None
-    own = git.with_index(index)
-    own("read-tree", commit)
-    tried = own.attempt(
-        "apply", "--cached", "--check", "--whitespace=nowarn", "-", stdin=patch.encode("utf-8", "surrogateescape")
-    )
-    index.unlink(missing_ok=True)
-    return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-
-
-def _find_result(index: Git, place: Place) -> str:
+def _find_result(git: Git, place: Place, folder: Path) -> str:
     """The tree of the base and the work: without what setup left between the two."""
     if place.setup_commit is None:
         return str(place.commit)
-    patch = index(
-        "diff-tree", "-p", "--binary", "--full-index", "--no-renames", place.setup_commit, str(place.commit)
-    )
-    index("read-tree", str(place.base_commit))
+    words = ("diff-tree", "-p", "--binary", "--full-index", "--no-renames")
+    patch = git(*words, place.setup_commit, str(place.commit))
     try:
-        if patch:
-            index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
-        return index.line("write-tree")
+        return apply_to_tree(git, str(place.base_commit), patch, folder / "cross-index")
     except GitError as error:
         raise NotApplicable(f"the work does not apply without what setup left: {error}") from error
 
@@ -228,14 +210,12 @@ def _commit(index: Git, files: _Files, base: str) -> str:
     index.index.unlink(missing_ok=True)
     lines = "".join(f"{file.mode} {file.blob}\t{name}\0" for name, file in files.items())
     index("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
-    return _commit_index(index, base)
-
-
-def _commit_index(index: Git, base: str) -> str:
-    """The same of what the private index holds, which goes."""
-    assert index.index is not None
     tree = index.line("write-tree")
     index.index.unlink(missing_ok=True)
-    if tree == index.line("rev-parse", f"{base}^{{tree}}"):
+    return _commit_tree(index, tree, base)
+
+
+def _commit_tree(git: Git, tree: str, base: str) -> str:
+    if tree == git.line("rev-parse", f"{base}^{{tree}}"):
         return base
-    return commit_repeatably(index, tree, [base], "What is proved\n", moment=0)
+    return commit_repeatably(git, tree, [base], "What is proved\n", moment=0)

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from sessionrun.environments.inputs import iterate_names
+from sessionrun.environments.request import MANIFEST, EnvironmentProblem
 from sessionrun.git.git import git_environ
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
-from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import remove_entry
-from sessionrun.worktrees.env_inputs import iterate_names
-from sessionrun.worktrees.env_request import MANIFEST, EnvironmentProblem, clear, link_path
 
 ENV: Final = "env"
 LEFT: Final = "left"
@@ -78,16 +77,13 @@ def refuse_path(path: str) -> str | None:
 
 
 def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
-    """Make an environment from an entry; one that an earlier start made there, whole or not, is replaced.
+    """Make an environment from an entry; one that is there already, whole or not, is replaced.
 
     What the install left in its checkout is put into the task's `checkout` where nothing is.
     """
-    for path in (target, checkout):
-        if (why := refuse_path(str(path))) is not None:
-            raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
-    clear(target)
-    make_directories(target.parent, 0o700)
-    os.symlink(checkout, link_path(target))  # it stays as long as its worktree is there
+    if (why := refuse_path(str(checkout))) is not None:
+        raise EnvironmentProblem(f"no environment can be made for {checkout}: {why}")
+    remove_entry(target)
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
     _run(*_COPY, "--", ENV, str(target), cwd=entry)
     for name in manifest.texts:

@@ -145,8 +145,7 @@ def list_tasks(queue: Open, ready: bool, everything: bool, group: str | None) ->
     if ready and everything:
         raise InputError("queue list: --ready and --all exclude each other")
     feed = queue()
-    tasks = load_tasks(feed, ready=ready, closed=everything, group=group)
-    records = [describe_task(task) for task in tasks]
+    records = [describe_task(task) for task in load_tasks(feed, ready=ready, closed=everything, group=group)]
     none = ["No task is ready." if ready else "No task is open."]
     return Answer(_describe_queue(feed, records), _task_table(records) if records else none)
 

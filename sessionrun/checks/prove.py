@@ -278,7 +278,8 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         try:
             source = take_source(git, trials.place, request.prove.test_files, folder)
         except NotApplicable as error:
-            return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
+            tests = _judge({}, hidden).tests  # none passes on a patch that does not apply to the base
+            return ProveReport("unproved", str(error), reason_class="unresolved", tests=tests)
         write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
         if not hidden.fail_to_pass and not hidden.pass_to_pass:
             return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
@@ -376,12 +377,6 @@ def _run(
     stream.flush()
     ended, tests = shell.run_counted(script, stream, hidden.timeout_s, junit, ALL_FILES)
     return ended, None if tests is None else tests.cases
-
-
-def _count_none(hidden: HiddenTests) -> JudgedTests:
-    """No test passes on a patch that does not apply to the base."""
-    total = len(hidden.fail_to_pass) + len(hidden.pass_to_pass)
-    return JudgedTests(total=total, failed=hidden.fail_to_pass, broken=hidden.pass_to_pass)
 
 
 def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:

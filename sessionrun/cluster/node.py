@@ -295,8 +295,6 @@ class LinkProcess:
             if fields[0] == "O":
                 job.over = True
                 continue
-            if fields[0] == "P":
-                job.begun_at = time.monotonic()
             for notice in read_frame(fields, key_of(job.job)):
                 if isinstance(notice, (Exit, JobLost)):
                     job.finish(notice)

@@ -197,7 +197,7 @@ class LinkProcess:
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
-        budget, again_s = CHUNK_BYTES, self._link.timers.call_timeout
+        budget, again_s = CHUNK_BYTES, self._link.timers.tick + CALL_SLACK_S
         for job in self._jobs.values():
             for chunk in job.make_chunks(budget, again_s):
                 chunks.append(chunk)

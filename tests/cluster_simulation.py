@@ -23,7 +23,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.dask_scheduler import CLOCK_S
 from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
 from sessionrun.cluster.messages import ABANDON, OUTDATED, TERM, Message
 from sessionrun.cluster.permits import Permits
@@ -118,9 +117,10 @@ class World:
 
 
 class Scheduler:
-    """The scheduler's process: permits and the calls that wait."""
+    """The scheduler's process: permits and the calls that wait; how often it looks at its clock."""
 
-    def __init__(self, world: World, timers: Timers) -> None:
+    def __init__(self, world: World, timers: Timers, clock_s: float = 0.02) -> None:
+        self._clock_s = clock_s
         self.world = world
         self.timers = timers
         self.stopped = False
@@ -203,7 +203,7 @@ class Scheduler:
             permits.advance(self.world.now)
             self._look(permits)
         if permits is self.permits:
-            self.world.after(CLOCK_S, lambda: self._look_at_clock(permits))
+            self.world.after(self._clock_s, lambda: self._look_at_clock(permits))
 
     def _answer(self, permits: Permits, node: str) -> None:
         _, send = self._ticks.pop(node)

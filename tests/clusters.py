@@ -125,7 +125,8 @@ class NodeUnderTest:
         words = ("tls_ca_file", "tls_scheduler_cert", "tls_scheduler_key")
         files = (self.cluster.ca_file, self.cluster.cert_file, self.cluster.key_file)
         tls = security_of(require_encryption=True, **dict(zip(words, files, strict=True)))
-        self._server = server_of({"sr_node": self._take_tick}, local_directory=str(nodes / "dask"))
+        at = {"local_directory": str(nodes / "dask"), "needs_workdir": False}
+        self._server = server_of({"sr_node": self._take_tick}, **at)
         await self._server.listen("tls://127.0.0.1:0", **tls.get_listen_args("scheduler"))
         return str(self._server.address)
 

@@ -17,6 +17,7 @@ from cluster_simulation import Scheduler, Truth, World
 
 from sessionrun import __version__
 from sessionrun.cluster.dask_executor import DaskExecutor
+from sessionrun.cluster.dask_scheduler import CLOCK_S
 from sessionrun.cluster.ends import Head, Link, Timers, find_lease
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.node_jobs import LEASE_WORDS
@@ -251,7 +252,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, floa
     world = World(seed, Truth())
     world.faulty = False
     session.world = world
-    scheduler = Scheduler(world, TIMERS)
+    scheduler = Scheduler(world, TIMERS, CLOCK_S)
     machines = [ScaleNode(world, scheduler, f"n{number}@x", fate) for number in range(nodes)]
     local = ScaleLocal(world)
 

@@ -47,10 +47,9 @@ def head(host: str, port: int) -> int:
 
     Other machines need copies of its certificates, and an address of this one that they reach.
     """
-    from sessionrun.cluster.machines import head_command, keep_head, take_head
+    from sessionrun.cluster.machines import keep_head, open_head
 
-    argv, address = head_command(host, port, os.environ)
-    lock_fd = take_head(address, os.environ)
+    argv, address, lock_fd = open_head(host, port, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
         _say(f"in the place of {host} give the others an address of this machine that they reach")

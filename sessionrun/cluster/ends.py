@@ -53,11 +53,6 @@ class Timers:
         """After so long without a tick there is no contact with a node: it sends one at least every `tick`."""
         return 3 * self.tick
 
-    @property
-    def call_timeout(self) -> float:
-        """When a call has failed."""
-        return self.tick + CALL_SLACK_S
-
 
 def find_fault(timers: Timers) -> str | None:
     """Why two attempts of a task could run at once with these times, or no job for long; None: they are right."""

@@ -64,8 +64,11 @@ MOST_NAMED: Final = 5
 # --- the head ---
 
 
-def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """The program of a cluster's scheduler, and the address that others give; InputError: something is wrong."""
+def open_head(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str, int]:
+    """The program of a cluster's scheduler, the address that others give, and a lock by which that is ours alone.
+
+    InputError: something is wrong, or the address is not free; see also `take_lock`.
+    """
     require_dask()
     if not host:
         raise InputError("--host '': give an address of this machine")
@@ -75,23 +78,15 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
     except ValueError as error:
         raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
     free = _probe(host, 0)
-    address = f"tls://{host}:{port or free}"
+    port = port or free
+    address, (ca_file, cert_file, key_file) = f"tls://{host}:{port}", find_certs(environ)
     program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
-    preload = ("--preload", "sessionrun.cluster.dask_scheduler")
-    return [*program, *preload, *_name_certs(*find_certs(environ))], address
-
-
-def _name_certs(ca_file: str | None, cert_file: str | None, key_file: str | None) -> list[str]:
-    return ["--tls-ca-file", str(ca_file), "--tls-cert", str(cert_file), "--tls-key", str(key_file)]
-
-
-def take_head(address: str, environ: Mapping[str, str]) -> int:
-    """Make sure that the address is free; the lock by which it is ours alone, see `take_lock`."""
+    preload = ["--preload", "sessionrun.cluster.dask_scheduler"]
+    certs = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
     lock = find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.lock"
     lock_fd = take_lock(lock, "head", f"at {address}", "--port")
-    host, _, port = address.partition("://")[2].rpartition(":")
-    _probe(host, int(port))
-    return lock_fd
+    _probe(host, port)  # a head that was ending has let go of it
+    return [*program, *preload, *certs], address, lock_fd
 
 
 def _probe(host: str, port: int) -> int:

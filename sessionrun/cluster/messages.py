@@ -93,6 +93,7 @@ OUTDATED: Final[Message] = {"seq": -1}
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
+    `about` is what it tells of itself, see `show`.
     `sent` is the order of its last tick: the number of the boot, and the time of sending.
 
     `silent`: it has not ticked for longer than it should.
@@ -101,10 +102,7 @@ class Node:
 
     def __init__(self, node_id: str) -> None:
         self.node_id = node_id
-        self.name = node_id
-        self.slots = 0
-        self.version = ""
-        self.walls: dict[str, str] = {}
+        self.about: Message = {"name": node_id, "slots": 0, "version": "", "walls": {}}
         self.sent = -1, -1
         self.until = float("-inf")
         self.lives = False
@@ -123,7 +121,7 @@ class Node:
 
     def choose_offers(self) -> list[Permit]:
         """As many as the node has slots for, whichever sessions they are of; the others wait."""
-        free = max(0, self.slots - len(self.list_permits("delivered")))
+        free = max(0, self.about["slots"] - len(self.list_permits("delivered")))
         offers = self.list_permits("offered")
         return [p for p in offers if self.leaves_by is None or phase_of(p.job) == "release"][:free]
 
@@ -159,14 +157,11 @@ class Node:
         left_s = round(self.until - now, 1)
         return {
             "id": self.node_id,
-            "name": self.name,
-            "slots": self.slots,
-            "version": self.version,
-            "walls": self.walls,
+            **self.about,
             "silent_s": round(lease - left_s, 1) if self.silent else None,
             "lease_s": max(0.0, left_s) if self.lives else None,
             "lives": self.lives and self.leaves_by is None,
-            "used": min(used, self.slots),
+            "used": min(used, self.about["slots"]),
         }
 
 

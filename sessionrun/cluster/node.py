@@ -197,7 +197,7 @@ class LinkProcess:
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
-        budget, again_s = CHUNK_BYTES, self._link.timers.call_timeout
+        budget, again_s = CHUNK_BYTES, self._link.timers.tick + CALL_SLACK_S
         for job in self._jobs.values():
             for chunk in job.make_chunks(budget, again_s):
                 chunks.append(chunk)
@@ -295,8 +295,6 @@ class LinkProcess:
             if fields[0] == "O":
                 job.over = True
                 continue
-            if fields[0] == "P":
-                job.begun_at = time.monotonic()
             for notice in read_frame(fields, key_of(job.job)):
                 if isinstance(notice, (Exit, JobLost)):
                     job.finish(notice)

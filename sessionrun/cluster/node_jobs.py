@@ -64,7 +64,6 @@ class NodeJob:
     def __init__(self, job: str, folder: Path, order: Message) -> None:
         self.job = job
         self.folder = folder
-        self.order = order
         self.outputs: list[str] = list(order["outputs"])
         self.rescue: str | None = order.get("rescue")
         self._packs: list[str] = []
@@ -73,12 +72,11 @@ class NodeJob:
         self.filled = False
         self.end: Message | None = None
         self.over = False
-        self.begun_at: float | None = None
         self.packed_at = time.monotonic()
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
-        self._look_at = 0.0
+        self._look_at = time.monotonic() + LOOK_S
 
     def finish(self, end: Exit | JobLost) -> None:
         """It has ended, of itself or with the lease: now all of its files are known."""
@@ -116,7 +114,7 @@ class NodeJob:
         now = time.monotonic()
         if self.end is not None:
             sizes = self.end["files"]
-        elif now >= max(self._look_at, (self.begun_at or 0.0) + LOOK_S) and budget > 0:
+        elif now >= self._look_at and budget > 0:
             sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
         else:
             return

@@ -65,12 +65,11 @@ class Permits:
         sent = tick["boot"], tick["seq"]  # the clock of a machine begins anew with each boot
         if sent <= node.sent:
             return False
-        about = tick["name"], tick["slots"], tick["version"], tick["walls"]
+        about = {name: tick[name] for name in node.about}
         stays = node.note_tick(tick)
-        if stays or not node.lives or node.silent or about != (node.name, node.slots, node.version, node.walls):
+        if stays or not node.lives or node.silent or about != node.about:
             self.note_change()
-        node.name, node.slots, node.version, node.walls = about
-        node.sent, node.lives, node.silent = sent, True, False
+        node.about, node.sent, node.lives, node.silent = about, sent, True, False
         node.until = now + self.timers.lease
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
@@ -373,7 +372,7 @@ def find_busy(permits: Permits) -> list[Message]:
     for node in permits.nodes.values():
         wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
         jobs = dict.fromkeys([*wanted, *(node.held if node.lives else ())])
-        busy += [{"job": job, "node": node.name} for job in jobs]
+        busy += [{"job": job, "node": node.about["name"]} for job in jobs]
     return busy
 
 
@@ -389,7 +388,8 @@ def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:
             if node.lives:
                 _begin(permits, node, now)
     shown = [
-        {"id": node.node_id, "name": node.name, "state": _state(node, now)} for node in permits.nodes.values()
+        {"id": node.node_id, "name": node.about["name"], "state": _state(node, now)}
+        for node in permits.nodes.values()
     ]
     return {"busy": busy, "nodes": shown, "begun": begun or not busy or force}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -31,7 +32,7 @@ from stages import git, write_files
 import sessionrun as package
 from sessionrun.cluster.address import make_certs, open_cluster
 from sessionrun.cluster.companions import MAX_BYTES
-from sessionrun.cluster.machines import head_command, make_unit
+from sessionrun.cluster.machines import make_unit, open_head
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
@@ -88,9 +89,10 @@ def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None
             probe.bind(("::1", 0))
         except OSError:
             pytest.skip("this machine has no ::1")
-    environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
+    environ = {"SESSIONRUN_CERTS": str(own_place / "certs"), "SESSIONRUN_NODES": str(own_place / "nodes")}
     make_certs(own_place / "certs")
-    argv, address = head_command(host, 0, environ)
+    argv, address, lock_fd = open_head(host, 0, environ)
+    os.close(lock_fd)
     assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
 
 

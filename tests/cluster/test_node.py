@@ -248,7 +248,7 @@ def test_a_node_whose_slots_are_all_in_use_hears_of_a_stop_and_started_again_has
     job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(job) == b"up\n")
     open_node(own_place / "nodes", "n", 2, node.cluster)
-    node.pump(lambda: node.permits.nodes[node.site.node_id].slots == 2)
+    node.pump(lambda: node.permits.nodes[node.site.node_id].about["slots"] == 2)
     other = node.submit("u", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(other) == b"up\n")
     assert job not in node.ends

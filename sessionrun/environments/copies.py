@@ -32,7 +32,7 @@ LEFT: Final = "left"
 CHECKOUT: Final = "checkout"
 """In an entry while it is built: the copy of the checkout in which uv works."""
 
-_REFUSED: Final = re.compile(r"""['"\\\n\r$`%]|[^\x20-\x7e\u00a0-\U0010ffff]""")
+_REFUSED: Final = re.compile(r"""['"\\\n\r$`%:]|[^\x20-\x7e\u00a0-\U0010ffff]""")
 
 # blocks are shared where the file system can, inodes never: a task that writes to a file of its environment in
 # place would change the cache and the environments of all others
@@ -73,7 +73,7 @@ def _run(*argv: str, cwd: Path, codes: Sequence[int] = (0,)) -> bytes:
 
 def refuse_path(path: str) -> str | None:
     """Why a path cannot stand in the files of an environment, or None."""
-    return "it holds a character that scripts give a meaning to" if _REFUSED.search(path) else None
+    return "it holds a character to which scripts or PATH give a meaning" if _REFUSED.search(path) else None
 
 
 def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
@@ -81,8 +81,9 @@ def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) ->
 
     What the install left in its checkout is put into the task's `checkout` where nothing is.
     """
-    if (why := refuse_path(str(checkout))) is not None:
-        raise EnvironmentProblem(f"no environment can be made for {checkout}: {why}")
+    for path in (target, checkout):  # a link may lead from the one name to the other
+        if (why := refuse_path(str(path))) is not None:
+            raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
     remove_entry(target)
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
     _run(*_COPY, "--", ENV, str(target), cwd=entry)

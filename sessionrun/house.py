@@ -162,11 +162,6 @@ HOUSE: Final[tuple[Business, ...]] = (
         machine="walls.trial:examine_walls",
     ),
     Business(
-        "environments",
-        programs=(("environment", "environments.build:make_first"),),
-        placed=("environments.request:WISH",),
-    ),
-    Business(
         "worktrees",
         phases=(
             Phase("prepare", "worktrees.phases", _WORKSPACE, "worktrees.worktree:prepare", in_turn=True),
@@ -174,7 +169,11 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
             Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
-        programs=(("begin", "worktrees.rounds:begin_work"),),
+        programs=(
+            ("begin", "worktrees.rounds:begin_work"),
+            ("environment", "worktrees.environments.build:make_first"),
+        ),
+        placed=("worktrees.environments.request:WISH",),
         wraps=(
             Wrap("task.environment", variables="worktrees.phases:name_environment"),
             Wrap("task.links", variables="worktrees.phases:hide_links"),

@@ -30,7 +30,6 @@ from sessionrun.client import config
 from sessionrun.client.schemas.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
-from sessionrun.environments import request as environments
 from sessionrun.git import git, repository
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
@@ -42,6 +41,7 @@ from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.store import jobfiles, logs, space
 from sessionrun.worktrees import park, registration, request
+from sessionrun.worktrees.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")

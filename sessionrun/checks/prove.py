@@ -34,7 +34,6 @@ from sessionrun.checks.runners import REPORTING, Case, Word, find_missing, list_
 from sessionrun.checks.running import ALL_FILES, Shell, word_counts
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
-from sessionrun.environments.request import EnvironmentProblem
 from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, Note
 from sessionrun.model.errors import SessionrunError
@@ -42,6 +41,7 @@ from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.shell import Ended
+from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
 
 State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]

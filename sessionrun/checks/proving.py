@@ -11,7 +11,6 @@ from sessionrun.agents.verdict import split_status
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.clone import room_path
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
@@ -21,6 +20,7 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
+from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 

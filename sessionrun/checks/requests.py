@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.model.checks import Brief, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.spec import Check, Prove, TaskSpec
 from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
 APPLIED: Final = "applied.json"

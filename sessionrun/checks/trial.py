@@ -16,8 +16,6 @@ from sessionrun.checks.requests import OBJECTS, ProveRequest
 from sessionrun.checks.runners import Tests, find_runners, merge, read_junit
 from sessionrun.checks.running import Shell
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
-from sessionrun.environments.build import provide_environment
-from sessionrun.environments.request import drop_environment
 from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
@@ -31,6 +29,8 @@ from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.environments.build import provide_environment
+from sessionrun.worktrees.environments.request import drop_environment
 
 _TOLD_BYTES: Final = 4096
 MAX_OUTPUT: Final = 32 * 1024 * 1024

@@ -36,7 +36,6 @@ from sessionrun.cluster.replica import (
     read_shallow,
 )
 from sessionrun.cluster.rescues import FOLDER as RESCUE
-from sessionrun.environments.inputs import find_tag_behind
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.repository import read_author
@@ -51,6 +50,7 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
+from sessionrun.worktrees.environments.inputs import find_tag_behind
 from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
 MAX_BYTES: Final = 32 * 1024 * 1024

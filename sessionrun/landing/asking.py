@@ -11,13 +11,13 @@ from dataclasses import replace
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.environments.request import EnvironmentRequest, find_cache
 from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import Entry, Gates, LandRequest, digest_target, room_path
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, title_of
 from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.environments.request import EnvironmentRequest, find_cache
 
 
 def make_request(

@@ -43,13 +43,13 @@ def sweep(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
 
 
 def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
-    from sessionrun.environments.request import drop_environment
     from sessionrun.git.private import open_fence  # `explain` comes here too, and need not wait for these
     from sessionrun.landing.records import find_prefix
     from sessionrun.landing.target import list_slots, lock_path, remove_slot
     from sessionrun.model.places import WORKSPACE_LIMIT_S
     from sessionrun.store.locks import hold_lock
     from sessionrun.store.trees import remove_tree
+    from sessionrun.worktrees.environments.request import drop_environment
 
     prefix = find_prefix(repository)
     found = Path(repository.worktree_dir).glob(f"{prefix}*")

@@ -20,8 +20,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.environments.build import provide_environment
-from sessionrun.environments.request import EnvironmentProblem, drop_environment
 from sessionrun.git.clone import keep_room
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
@@ -34,6 +32,8 @@ from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import run_script
 from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.environments.build import provide_environment
+from sessionrun.worktrees.environments.request import EnvironmentProblem, drop_environment
 from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"

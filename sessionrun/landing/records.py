@@ -8,12 +8,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.git import Git
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.environments.request import EnvironmentRequest
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.client.findings import Leftover
-from sessionrun.environments.request import drop_environment, find_environment
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import HEADS
@@ -29,6 +28,7 @@ from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
+from sessionrun.worktrees.environments.request import drop_environment, find_environment
 from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
 from sessionrun.worktrees.registration import (

@@ -168,9 +168,9 @@ def sweep_repository(repository: Repository) -> None:
 
 def list_kinds() -> tuple[Kind, ...]:
     """Mirrors, and environments."""
-    from sessionrun.environments.request import iterate_environments
     from sessionrun.git.mirrors import iterate_mirrors, remove_mirror
     from sessionrun.store.trees import remove_unused
+    from sessionrun.worktrees.environments.request import iterate_environments
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),

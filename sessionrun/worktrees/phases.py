@@ -23,15 +23,6 @@ from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
-from sessionrun.environments.request import (
-    FOLDER,
-    WISH,
-    EnvironmentRequest,
-    find_environment,
-    load_report,
-    name_variables,
-    show,
-)
 from sessionrun.git.links import HIDDEN
 from sessionrun.model.asked import PATH_TOKEN, uses_replicas
 from sessionrun.model.errors import JobFileError, RepositoryFailed
@@ -47,6 +38,15 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
+from sessionrun.worktrees.environments.request import (
+    FOLDER,
+    WISH,
+    EnvironmentRequest,
+    find_environment,
+    load_report,
+    name_variables,
+    show,
+)
 from sessionrun.worktrees.request import NeedsConflict, TestsUnusable, WorkRequest, WorkspaceRequest, load_place
 
 

@@ -24,9 +24,6 @@ import orjson
 
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
-from sessionrun.environments.build import find_digest
-from sessionrun.environments.copies import load_manifest
-from sessionrun.environments.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.git.clone import make_excerpt, open_clean_room
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
 from sessionrun.git.mirrors import hold_mirror, use_mirror
@@ -45,6 +42,9 @@ from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.environments.build import find_digest
+from sessionrun.worktrees.environments.copies import load_manifest
+from sessionrun.worktrees.environments.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
 

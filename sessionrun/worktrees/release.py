@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from sessionrun.environments.request import drop_environment
 from sessionrun.git.clone import drop_excerpt, remove_clean_room, room_path
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import hold_mirror
@@ -24,6 +23,7 @@ from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
+from sessionrun.worktrees.environments.request import drop_environment
 from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
 from sessionrun.worktrees.registration import (

@@ -80,8 +80,8 @@ def check_environments(spec: SessionSpec) -> None:
     for task in tasks:
         if task.environment is None:
             continue
-        from sessionrun.environments.inputs import NO_UV
         from sessionrun.store.programs import locate_uv
+        from sessionrun.worktrees.environments.inputs import NO_UV
 
         if locate_uv({**os.environ, **task.env}) is None:
             raise InputError(f"environment of task {task.id}: {NO_UV}")

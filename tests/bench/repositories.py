@@ -20,14 +20,14 @@ from faults.place import wait_until
 from stages import git
 from uv import find_uv_bin
 
-from sessionrun.environments.build import make_environment
-from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest
 from sessionrun.landing.turn import land
 from sessionrun.model.places import Repository, Seats
 from sessionrun.walls.trial import find_problem
+from sessionrun.worktrees.environments.build import make_environment
+from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare

@@ -55,8 +55,6 @@ from sessionrun.cluster.replica import (
     take_work,
 )
 from sessionrun.cluster.rescues import commit_of, drop_older, list_packs
-from sessionrun.environments.build import make_environment
-from sessionrun.environments.request import EnvironmentRequest
 from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
@@ -69,6 +67,8 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.environments.build import make_environment
+from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
 

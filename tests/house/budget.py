@@ -37,7 +37,6 @@ ROOMS: Final[Mapping[str, Size]] = {
     "cluster": Size(29, 5840, 3509),
     "doors": Size(10, 2571, 1686),
     "engine": Size(14, 3429, 2005),
-    "environments": Size(6, 1010, 540),
     "git": Size(8, 1398, 799),
     "input": Size(18, 3766, 2312),
     "keeper": Size(9, 1660, 1035),

@@ -49,12 +49,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "session": ("model", "engine", "store", "keeper", "agents", "house"),
     "client": ("model", "engine", "store", "agents", "input", "git", "session", "house"),
     "walls": CORE[:-1],
-    "environments": (*CORE, "walls"),
-    "worktrees": (*CORE, "walls", "environments"),
-    "checks": (*CORE, "walls", "environments", "worktrees"),
-    "landing": (*CORE, "walls", "environments", "worktrees"),
+    "worktrees": (*CORE, "walls"),
+    "checks": (*CORE, "walls", "worktrees"),
+    "landing": (*CORE, "walls", "worktrees"),
     "queue": CORE,
-    "cluster": (*CORE, "walls", "environments", "worktrees"),
+    "cluster": (*CORE, "walls", "worktrees"),
     "api": ("client", "model", "house", "store.session", "landing.merge", "worktrees.diff"),
     "doors": (
         "api",
@@ -104,9 +103,9 @@ SEAMS = (
 )
 """The modules of the core that read the table of the house."""
 
-FLOORS = 9
+FLOORS = 8
 MOST_LINES = 6000
-LARGER = {"client": 8350, "cli": 6900, "cluster": 6150}
+LARGER = {"worktrees": 6260, "client": 7460, "cli": 6320}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")
@@ -169,7 +168,11 @@ NOT_FOR_READERS = (
 )
 _OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.git.git", "sessionrun.git.private")
 NOT_AT_START = {
-    ("sessionrun.session.main",): (*_OF_GIT, "sessionrun.environments.build", "sessionrun.landing.target"),
+    ("sessionrun.session.main",): (
+        *_OF_GIT,
+        "sessionrun.worktrees.environments.build",
+        "sessionrun.landing.target",
+    ),
     ("sessionrun.client.planning.plan", "sessionrun.client.launch"): (
         *_OF_GIT,
         "random",

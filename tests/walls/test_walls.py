@@ -24,7 +24,6 @@ from test_store import make_spec
 from test_workspaces import make_repository
 from walled import bare_path, need_walls
 
-from sessionrun.environments.request import find_environment
 from sessionrun.input.fields import as_sandbox
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.keys import JobKey
@@ -42,6 +41,7 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, agree, parse_report
+from sessionrun.worktrees.environments.request import find_environment
 
 PROJECT = Sandbox("project", devices=("/dev/fuse",))
 STRICT = replace(PROJECT, policy="strict")

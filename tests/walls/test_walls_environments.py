@@ -15,14 +15,14 @@ from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
 from uv import find_uv_bin
 from walled import IS_INSIDE, Walled, make_walled
 
-from sessionrun.environments import build as env_build
-from sessionrun.environments.build import Builder, find_digest, make_environment
-from sessionrun.environments.copies import ENV, LEFT, load_manifest
-from sessionrun.environments.inputs import find_programs
-from sessionrun.environments.request import EnvironmentProblem, EnvironmentRequest
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Walls
+from sessionrun.worktrees.environments import build as env_build
+from sessionrun.worktrees.environments.build import Builder, find_digest, make_environment
+from sessionrun.worktrees.environments.copies import ENV, LEFT, load_manifest
+from sessionrun.worktrees.environments.inputs import find_programs
+from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])

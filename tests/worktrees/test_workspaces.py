@@ -15,7 +15,6 @@ import pytest
 from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
-from sessionrun.environments.request import find_environment
 from sessionrun.git.clone import room_path
 from sessionrun.git.git import Git, version
 from sessionrun.git.repository import find_repository
@@ -23,6 +22,7 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
+from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.release import end_setup, release
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare

@@ -21,10 +21,13 @@ from stages import git as git_of
 from stages import make_repository_of
 from test_excerpt import Upstream, git, upstream
 
-from sessionrun.environments import build as env_build
-from sessionrun.environments.build import find_digest, make_environment
-from sessionrun.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
-from sessionrun.environments.inputs import (
+from sessionrun.git.clone import make_excerpt
+from sessionrun.git.repository import find_repository
+from sessionrun.store.files import replace_file
+from sessionrun.worktrees.environments import build as env_build
+from sessionrun.worktrees.environments.build import find_digest, make_environment
+from sessionrun.worktrees.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
+from sessionrun.worktrees.environments.inputs import (
     Way,
     collect_inputs,
     find_project,
@@ -34,7 +37,7 @@ from sessionrun.environments.inputs import (
     make_digest,
     order_ways,
 )
-from sessionrun.environments.request import (
+from sessionrun.worktrees.environments.request import (
     LOG,
     MANIFEST,
     WISH,
@@ -42,16 +45,13 @@ from sessionrun.environments.request import (
     EnvironmentRequest,
     load_report,
 )
-from sessionrun.git.clone import make_excerpt
-from sessionrun.git.repository import find_repository
-from sessionrun.store.files import replace_file
 
 __all__ = ["upstream"]
 
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.environments.build import make_first
+from sessionrun.worktrees.environments.build import make_first
 folder = Path(sys.argv[1])
 sys.exit(make_first(folder).problem)
 """

@@ -20,8 +20,32 @@ from typing import Final
 
 import orjson
 
-from sessionrun.environments.copies import CHECKOUT, ENV, LEFT, Manifest, copy_entry, find_texts, load_manifest
-from sessionrun.environments.inputs import (
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import EnvironmentStep
+from sessionrun.store.files import read_end, replace_file
+from sessionrun.store.jobfiles import load_record
+from sessionrun.store.trees import (
+    discard_entry,
+    hold_entry,
+    make_entry,
+    remove_tree,
+    share_entry,
+    sweep_entry,
+    sync_files,
+)
+from sessionrun.walls.argv import Walls, clear_ways
+from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import END_S, run_alone, word_end
+from sessionrun.worktrees.environments.copies import (
+    CHECKOUT,
+    ENV,
+    LEFT,
+    Manifest,
+    copy_entry,
+    find_texts,
+    load_manifest,
+)
+from sessionrun.worktrees.environments.inputs import (
     PROJECT_FILES,
     PYTEST,
     Programs,
@@ -39,7 +63,7 @@ from sessionrun.environments.inputs import (
     order_ways,
     read_texts,
 )
-from sessionrun.environments.request import (
+from sessionrun.worktrees.environments.request import (
     LOG,
     MANIFEST,
     REPORT,
@@ -49,22 +73,6 @@ from sessionrun.environments.request import (
     EnvironmentRequest,
     name_variables,
 )
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import EnvironmentStep
-from sessionrun.store.files import read_end, replace_file
-from sessionrun.store.jobfiles import load_record
-from sessionrun.store.trees import (
-    discard_entry,
-    hold_entry,
-    make_entry,
-    remove_tree,
-    share_entry,
-    sweep_entry,
-    sync_files,
-)
-from sessionrun.walls.argv import Walls, clear_ways
-from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import END_S, run_alone, word_end
 
 LIMIT_S: Final = 1800.0
 """How long a build may take, and a wait for another process that builds."""

@@ -26,13 +26,13 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.environments.request import EnvironmentProblem, EnvironmentRequest
 from sessionrun.git.clone import list_tags, make_repository, open_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
 from sessionrun.store.programs import ask, locate_python, locate_uv
+from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
 
 FORMAT: Final = 3
 """Counts up when an entry of the cache is made differently."""

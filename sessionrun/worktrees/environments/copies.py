@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from sessionrun.environments.inputs import iterate_names
-from sessionrun.environments.request import MANIFEST, EnvironmentProblem
 from sessionrun.git.git import git_environ
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 from sessionrun.store.jobfiles import load_usable
 from sessionrun.store.trees import remove_entry
+from sessionrun.worktrees.environments.inputs import iterate_names
+from sessionrun.worktrees.environments.request import MANIFEST, EnvironmentProblem
 
 ENV: Final = "env"
 LEFT: Final = "left"

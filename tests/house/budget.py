@@ -29,30 +29,30 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 486, 274),
-    "agents": Size(15, 2843, 1746),
-    "checks": Size(15, 3369, 2157),
-    "cli": Size(35, 6367, 3805),
-    "client": Size(41, 7607, 4584),
-    "cluster": Size(29, 5840, 3509),
-    "doors": Size(10, 2571, 1686),
-    "engine": Size(14, 3429, 2005),
-    "git": Size(8, 1398, 799),
-    "input": Size(18, 3766, 2312),
-    "keeper": Size(9, 1660, 1035),
-    "landing": Size(18, 3743, 2236),
-    "model": Size(20, 3527, 1761),
-    "queue": Size(17, 3597, 2157),
-    "session": Size(22, 3965, 2315),
-    "store": Size(18, 3302, 1824),
-    "walls": Size(20, 3258, 1920),
-    "worktrees": Size(29, 7462, 4372),
+    "sessionrun": Size(4, 496, 281),
+    "agents": Size(15, 2827, 1732),
+    "checks": Size(18, 4005, 2550),
+    "cli": Size(35, 6308, 3762),
+    "client": Size(41, 7442, 4467),
+    "cluster": Size(29, 5612, 3339),
+    "doors": Size(10, 2616, 1720),
+    "engine": Size(14, 3417, 2003),
+    "git": Size(9, 1756, 1010),
+    "input": Size(18, 3772, 2311),
+    "keeper": Size(9, 1676, 1036),
+    "landing": Size(19, 3685, 2193),
+    "model": Size(20, 3449, 1711),
+    "queue": Size(17, 3467, 2059),
+    "session": Size(22, 3923, 2290),
+    "store": Size(18, 3206, 1754),
+    "walls": Size(20, 3195, 1877),
+    "worktrees": Size(26, 6266, 3627),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(342, 68190, 40497)
-TESTS_LINES: Final = 55_232
-PAGES_LINES: Final = 9421
+PACKAGE_BUDGET: Final = Size(344, 67118, 39722)
+TESTS_LINES: Final = 54_823
+PAGES_LINES: Final = 9412
 
 
 @cache

@@ -83,7 +83,7 @@ def _measure_report(bench: Bench) -> list[Row]:
     try:
         begun = time.perf_counter()
         browser.open(page.as_uri())
-        seen = "document.readyState === 'complete' && document.querySelectorAll('details').length"
+        seen = "document.readyState === 'complete' && document.querySelectorAll('.tasks tbody tr').length"
         while browser.evaluate(seen) != REPORT_TASKS:
             time.sleep(0.01)
         took = time.perf_counter() - begun

@@ -97,6 +97,16 @@ def test_a_poll_parses_what_is_shown_otherwise(ended: SessionDir) -> None:
     assert (done.returncode, json.loads(done.stdout)["results_dir"]) == (0, str(odd / ended.path.name))
 
 
+def test_of_a_damaged_journal_and_status_what_is_ahead_counts(ended: SessionDir) -> None:
+    """So a session that has ended is known to have, and what cannot be done is told."""
+    content = ended.journal_path.read_bytes()
+    ended.journal_path.write_bytes(damage(content, "flip", len(content) // 2))
+    done = run("cancel", ended.session_id)
+    assert (done.returncode, done.stdout) == (0, f"mine ({ended.session_id[:8]}): 2 had ended before\n")
+    done = run("retry", ended.session_id, "--failed", "--timeout", "5")
+    assert done.returncode == 4 and "is damaged at byte" in done.stderr, done
+
+
 # --- logs and spec ---
 
 

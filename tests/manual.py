@@ -41,7 +41,11 @@ FED: Final = "queue work"
 
 _COMMON: Final = frozenset(("--json", "--results-dir", "--help"))
 _BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")
-_WORDS: Final = {"int": "number", "float": "number", "Count": "number", "bool": "true or false", "Time": "time"}
+_WORDS: Final = {
+    **dict.fromkeys(("int", "float", "Count", "Money", "Seconds"), "number"),
+    "bool": "true or false",
+    "Time": "time",
+}
 """What a value is called in the page; a record is an object, and all else is text."""
 
 

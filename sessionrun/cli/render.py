@@ -140,7 +140,7 @@ def unversioned(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def print_document(value: Any) -> None:
     """Print a JSON value in a format of its own, and a newline."""
-    write_bytes(encode(value) + b"\n")
+    write_bytes(encode(value), b"\n")
 
 
 def encode(value: Any) -> bytes:
@@ -155,10 +155,10 @@ def encode(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
-def write_bytes(content: bytes | memoryview) -> None:
+def write_bytes(*pieces: bytes) -> None:
     """Write bytes to standard output, behind what was printed as text."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.writelines(pieces)
     sys.stdout.buffer.flush()
 
 

@@ -29,6 +29,7 @@ from sessionrun.cli.render import (
     encode,
     escape,
     is_seed_block,
+    print_json,
     versioned,
     warn,
     write_bytes,
@@ -113,11 +114,15 @@ def command(
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
     if limits:
-        return Answer(make_digest(session, view, chosen, min(limits)))
-    if as_json:
+        record = make_digest(session, view, chosen, min(limits))
+    elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-        return Answer(make_record(session, head, view, chosen, tail=tail))
-    if raw:
+        record = make_record(session, head, view, chosen, tail=tail)
+    if as_json and form == "text":
+        return Answer(record)
+    if as_json:
+        print_json(record)
+    elif raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
     elif form != "text":

@@ -23,7 +23,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import load_unparsed, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.words import AXES, BAD, is_matrix
 from sessionrun.store.session import SessionDir
@@ -60,6 +60,9 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
+    as_it_is = as_json and not (tasks or by or brief or fields or failed) and since is None
+    if as_it_is and (unparsed := load_unparsed(session)) is not None:
+        return Answer(unparsed)
     view, chosen = _load(session, tasks, since)
     chosen = [task for task in chosen if task["word"] in BAD or not failed]
     if fields:

@@ -191,11 +191,16 @@ def _list_running(view: View) -> str:
 
 
 def _load_latest(session: SessionDir) -> View:
-    """The session's own view, from the logs: on a full disk status.json may be behind."""
+    """The session's own view, from the logs if they are ahead: on a full disk status.json may be behind.
+
+    It is ahead of a journal that is damaged: then nothing behind the damage counts.
+    """
+    view = load_view(session, merged=False)
     try:
-        return load_history(session, merged=False)[0]
+        logged, _ = load_history(session, merged=False)
     except (SessionrunError, OSError):  # the request is done all the same
-        return load_view(session, merged=False)
+        return view
+    return logged if logged["seq"] > view["seq"] else view
 
 
 # --- what is asked ---

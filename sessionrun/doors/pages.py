@@ -154,11 +154,12 @@ def list_task_controls(task: Mapping[str, Any]) -> list[Control]:
     """What can be done with one task."""
     is_open = task["outcome"] is None
     again = "It runs again from the beginning." if not is_open and task["outcome"] != "succeeded" else ""
+    goes_on = task["started_at"] and not (is_open or task["mends"] or task["repo"])
     lands = "Its work goes onto the branch." if _can_land(task) else ""
     ends = "It is stopped." if task["word"] == "running" else "It will not start."
     return [
         Control("retry", "Retry the task", again),
-        Control("continue", "Ask more", "" if is_open else "Its agent goes on with what you write.", asks=True),
+        Control("continue", "Ask more", "Its agent goes on with what you write." if goes_on else "", asks=True),
         Control("land", "Land its work", lands),
         Control("cancel", "Cancel the task", ends if is_open else ""),
     ]

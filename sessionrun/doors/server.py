@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sessionrun import api
 from sessionrun.client.ask import continue_task
 from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.reading.view import load_view
 from sessionrun.doors import pages
 from sessionrun.doors.gathering import Matter, gather
 from sessionrun.doors.markup import Markup, policy
@@ -40,6 +41,7 @@ from sessionrun.house import describe_lack
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import name_session
+from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import SessionDir
 
 LOOK_S: Final = 0.4
@@ -181,11 +183,10 @@ class Desk:
         action = request.path_params["action"]
         if action not in ("cancel", "hold", "release", "retry", "land", *(("continue",) if num else ())):
             raise InputError("there is no such action")
-        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-        text = fields.get("text", [""])[0].replace("\r\n", "\n")  # as browsers end the lines of a form
         address = request.url.path.rpartition("/")[0]
         try:
-            problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),), text)
+            text = await _read_text(request)
+            problem = await asyncio.to_thread(_act, action, session, num, text)
         except (SessionrunError, OSError) as error:
             problem = str(error)
         if problem:
@@ -249,11 +250,36 @@ async def give_script(request: Request) -> Response:
     return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
 
 
+MAX_FORM: Final = 3 * MAX_TEXT + 100
+"""How long a form may be (bytes): of a text in it each byte may be three."""
+
+
+async def _read_text(request: Request) -> str:
+    """What a person wrote into a form; empty: nothing."""
+    form = bytearray()
+    async for piece in request.stream():
+        form += piece
+        if len(form) > MAX_FORM:
+            raise InputError(
+                f"the text is too long: it may have {MAX_TEXT} bytes; put it into a file and name that"
+            )
+    text = parse_qs(form.decode("utf-8", "replace")).get("text", [""])[0]
+    return text.replace("\r\n", "\n")  # as browsers end the lines of a form
+
+
+def _find_id(session: SessionDir, num: int) -> str:
+    """The id of a task: of another one the id may be this number."""
+    tasks = load_view(session)["tasks"]
+    if not 0 < num <= len(tasks):
+        raise InputError(f"session {session.session_id} has no task {num}")
+    return str(tasks[num - 1]["id"])
+
+
 def _name(session: SessionDir | None, num: int | None) -> str:
     return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
 
 
-def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+def _land(session: SessionDir, tasks: Sequence[str]) -> str | None:
     report = api.merge(session, tasks)
     if any(task["status"] == "landed" for task in report["tasks"]):
         return None
@@ -262,7 +288,8 @@ def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
     return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
 
 
-def _act(action: str, session: SessionDir, tasks: tuple[str, ...], text: str) -> str | None:
+def _act(action: str, session: SessionDir, num: int | None, text: str) -> str | None:
+    tasks = [] if num is None else [_find_id(session, num)]
     if action == "land":
         return describe_lack("landing") or _land(session, tasks)
     if action == "retry":

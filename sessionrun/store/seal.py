@@ -23,6 +23,7 @@ TASKS_OF_A_PIECE: Final = 200
 SEAL_KEY: Final = "checksum"
 _SEAL: Final = b',"checksum":"%08x"}\n'
 _SEAL_BYTES: Final = len(_SEAL % 0)
+_TASKS: Final = b',"tasks":['
 _BEGIN: Final = b'{"schema_version":%d,' % SCHEMA_VERSION
 
 
@@ -54,7 +55,7 @@ def _split(record: Mapping[str, Any]) -> Iterator[bytes]:
     if not isinstance(tasks, Iterable) or isinstance(tasks, (Mapping, str)):
         yield orjson.dumps(record)[:-1]
         return
-    yield orjson.dumps({key: value for key, value in record.items() if key != "tasks"})[:-1] + b',"tasks":['
+    yield orjson.dumps({key: value for key, value in record.items() if key != "tasks"})[:-1] + _TASKS
     rows, between = iter(tasks), b""
     while piece := list(islice(rows, TASKS_OF_A_PIECE)):
         yield between + orjson.dumps(piece)[1:-1]
@@ -67,6 +68,14 @@ def find_body(content: bytes) -> memoryview | None:
     body, seal = memoryview(content)[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
     whole = content.startswith(_BEGIN) and seal == _SEAL % crc32(body, _OF_KEYS)
     return body if whole else None
+
+
+def parse_head(content: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """The object of status.json without its tasks, and these as JSON; None where it cannot be believed."""
+    if find_body(content) is None:
+        return None
+    end = content.index(_TASKS)
+    return orjson.loads(content[:end] + b"}"), content[end + len(_TASKS) - 1 : -_SEAL_BYTES]
 
 
 def parse_sealed(content: bytes) -> dict[str, Any] | None:

@@ -104,6 +104,9 @@ def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str)
     assert len(shown.encode()) <= 1200
     bad = shown.index(" bad failed: exit code 3\n  [standard error, last lines]\n    why\n")
     assert bad < shown.index(" a succeeded: ")
+    for limit in ([], ["--max-bytes", "1200"]):
+        record = sessionrun("results", mixed, *limit, "--format", "json").stdout
+        assert record == sessionrun("results", mixed, *limit, "--json").stdout != ""
     record = sessionrun("results", mixed, "--max-tokens", "300", "--json").stdout
     assert len(record) <= 900 and "[...]" in record
     for words, says in (

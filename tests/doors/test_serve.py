@@ -181,7 +181,8 @@ def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
     assert "None." in ask(desk, "/").body
     bad = {"id": "bad", "title": HOSTILE, "prompt": "echo half; exit 7"}
     red = {"id": "red", "prompt": "true", "check": "seq 99; false"}
-    session_id = sessionrun.finished({"prompts": ["true", bad, red]}, "--name", HOSTILE)
+    late = {"id": "late", "prompt": "true", "needs": ["bad"]}
+    session_id = sessionrun.finished({"prompts": ["true", bad, red, late]}, "--name", HOSTILE)
     address = f"/sessions/{session_id}"
     pages: dict[str, Answer] = {
         path: ask(desk, path)
@@ -199,6 +200,9 @@ def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
     assert f'href="{address}/tasks/2"' in pages[address].body
     assert "half" in pages[f"{address}/tasks/2"].body and "half" in pages[address].body
     assert f'action="{address}/tasks/2/retry"' in pages[f"{address}/tasks/2"].body
+    never = ask(desk, f"{address}/tasks/4").body
+    assert "tasks/4/continue" not in never and 'disabled="">Ask more</button>' in never, "it has not begun"
+    assert f'action="{address}/tasks/2/continue"' in pages[f"{address}/tasks/2"].body
     checked = ask(desk, f"{address}/tasks/3").body
     assert "\n50\n" in checked and "Check, last lines" not in checked and "\n50\n" not in pages[address].body
     assert 'type="search"' in pages["/"].body and "Last event" not in pages[address].body
@@ -236,15 +240,18 @@ def test_buttons_do_what_verbs_do(sessionrun: Command, desk: Any) -> None:
     assert sessionrun.status(session_id)["status"] == "cancelled"
     refused = ask(desk, f"{address}/land", method="POST")
     assert refused.code == 409 and "no worktrees" in refused.body and f'href="{address}"' in refused.body
-    fine = sessionrun.finished({"prompts": ["true"]})
+    fine = sessionrun.finished({"prompts": [{"id": name, "prompt": "true"} for name in ("2", "1")]})
     nothing = ask(desk, f"/sessions/{fine}/retry", method="POST")
     assert nothing.code == 409 and "nothing to try again" in nothing.body
     assert ask(desk, f"/sessions/{fine}/continue", method="POST", body=b"text=true").code == 404, "of a task alone"
     empty = ask(desk, f"/sessions/{fine}/tasks/1/continue", method="POST")
     assert empty.code == 409 and "follow-up is empty" in empty.body
+    long = ask(desk, f"/sessions/{fine}/tasks/1/continue", method="POST", body=b"text=" + b"%41" * (1 << 21))
+    assert long.code == 409 and "too long" in long.body
     more = b"text=echo+more+%26%0D%0Aecho+lines"
     assert ask(desk, f"/sessions/{fine}/tasks/1/continue", method="POST", body=more).code == 303
-    sessionrun.until(fine, lambda view: view["completed"] == 1 and view["tasks"][0]["attempt"] == 2)
+    sessionrun.until(fine, lambda view: view["completed"] == 2 and view["tasks"][0]["attempt"] == 2)
+    assert [task["follow_ups"] for task in sessionrun.status(fine)["tasks"]] == [1, 0], "by number, not by id"
     prompts = [path.read_text() for path in sessionrun.results.glob(f"session-{fine}/jobs/*/a2-*/prompt")]
     assert [prompt.strip() for prompt in prompts] == ["echo more &\necho lines"]
 

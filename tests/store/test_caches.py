@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import orjson
 import pytest
@@ -66,6 +68,43 @@ def test_a_file_of_another_version_is_as_if_it_were_absent(
             path.write_bytes(seal.seal({key: value for key, value in record.items() if key != "checksum"}))
     assert ended.load_status() is None and ended.load_summary() is None
     assert run("status", ended.session_id, "--json").stdout == before
+
+
+def change_status(session: SessionDir, old: bytes, new: bytes) -> None:
+    """Other words in the first task of status.json, which has its seal."""
+    body = seal.find_body(session.status_path.read_bytes())
+    assert body is not None and old in bytes(body)
+    changed = bytes(body).replace(old, new, 1)
+    session.status_path.write_bytes(changed + seal._SEAL % crc32(changed, seal._OF_KEYS))
+
+
+def test_a_poll_passes_tasks_on_as_they_are(ended: SessionDir) -> None:
+    """To parse those of a large session takes longer than all else that a poll does."""
+    view = load_view(ended)
+    change_status(ended, b'"tasks":[{"num":1,', b'"tasks":[{"num": 1,')
+    shown = run("status", ended.session_id, "--json").stdout
+    assert '"num": 1,' in shown and json.loads(shown) == {**view, "schema_version": 2}
+    assert '"num": 1,' not in run("status", ended.session_id, "a", "--json").stdout
+
+
+def test_a_poll_parses_what_is_shown_otherwise(ended: SessionDir) -> None:
+    change_status(ended, b'"worktree":null', b'"worktree":"/no/such/place"')
+    assert json.loads(run("status", ended.session_id, "--json").stdout)["tasks"][0]["worktree"] is None
+    odd = Path(os.fsdecode(bytes(ended.path.parent) + b"\xff"))
+    ended.path.parent.rename(odd)
+    change_status(SessionDir(odd / ended.path.name), b'"worktree":"/no/such/place"', b'"worktree":null')
+    done = run("status", ended.session_id, "--json", "--results-dir", str(odd))
+    assert (done.returncode, json.loads(done.stdout)["results_dir"]) == (0, str(odd / ended.path.name))
+
+
+def test_of_a_damaged_journal_and_status_what_is_ahead_counts(ended: SessionDir) -> None:
+    """So a session that has ended is known to have, and what cannot be done is told."""
+    content = ended.journal_path.read_bytes()
+    ended.journal_path.write_bytes(damage(content, "flip", len(content) // 2))
+    done = run("cancel", ended.session_id)
+    assert (done.returncode, done.stdout) == (0, f"mine ({ended.session_id[:8]}): 2 had ended before\n")
+    done = run("retry", ended.session_id, "--failed", "--timeout", "5")
+    assert done.returncode == 4 and "is damaged at byte" in done.stderr, done
 
 
 # --- logs and spec ---

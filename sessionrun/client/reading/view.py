@@ -23,6 +23,7 @@ from sessionrun.model.shown import Seen
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
+from sessionrun.store.seal import parse_head
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -68,6 +69,27 @@ def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str,
     if not (evidence.alive or status["ended_at"]):
         status = _without_supervisor(evidence, status)
     return _finish(session, status, alive=evidence.alive, led=evidence.led, merged=merged), evidence
+
+
+def load_unparsed(session: SessionDir) -> dict[str, Any] | None:
+    """The view for JSON, with its tasks as status.json has them, if none needs a correction; else None.
+
+    The tasks of a large session take longer to parse than all else that a poll does.
+    """
+    import orjson
+
+    # where the path is not UTF-8 orjson prints nothing, and nothing else prints what is not parsed
+    if find_views(session) or not str(session.path.absolute()).isprintable():
+        return None
+    alive, led = _probe(session)
+    found = parse_head(session.read_status() or b"")
+    if found is None or not (led or found[0]["ended_at"]):
+        return None
+    head, tasks = found
+    if head["ended_at"] and b'"worktree":"' in tasks:
+        return None
+    shown = _finish(session, head, alive=alive, led=led)
+    return {**head, "tasks": orjson.Fragment(tasks), **shown}
 
 
 def find_views(session: SessionDir) -> list[str]:

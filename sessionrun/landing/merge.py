@@ -15,7 +15,7 @@ from sessionrun.client.reading.view import load_history
 from sessionrun.landing.records import HEADS, Fate, Gates, LandRequest, Report
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.keys import JobKey, is_node_id
 from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.store.session import SessionDir
@@ -65,6 +65,7 @@ def merge(
 
     Raises:
         InputError: the session has no worktrees, there is no such branch or task.
+        StoreError: its journal has lost what became of its tasks.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
     from sessionrun.landing.asking import make_request  # these import all that git needs, and `--help` needs none
@@ -72,9 +73,12 @@ def merge(
     from sessionrun.landing.queue import forecast
     from sessionrun.landing.turn import land
 
-    asked = asked or AskedLanding()
+    asked, known = asked or AskedLanding(), session.load_status()
     view, evidence = load_history(session)
     state = evidence.require()
+    if known is not None and known["seq"] > state.seq:  # that was written before we read the journal
+        lost = f"{session.journal_path} has lost records: it does not say how all tasks ended"
+        raise StoreError(f"{lost}; their branches stay (sessionrun status --json): git merge BRANCH")
     spec, works = state.spec, state.tasks
     if spec.repository is None:
         raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")

@@ -88,12 +88,16 @@ def _judge(gone: Gone, name: str) -> tuple[Kind, str]:
     except (SessionrunError, OSError):
         commit = None  # what the journal says holds: held work must not be done again
     if commit is not None:
-        return "done", f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})"
+        as_commit = f" as {commit[:12]}" if commit else ""
+        return "done", f"landed{as_commit} (session {session.session_id[:8]}, task {name})"
     return one.kind, one.reason
 
 
 def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | None:
-    """The commit with which a task's work landed; the journal may be behind what readers know, and behind git."""
+    """The commit with which a task's work landed, empty if it was there by content; None: it has not landed.
+
+    The journal may be behind what readers know, and behind git.
+    """
     tip = task.place.commit if task.place is not None and not task.place.holds_no_work else None
     repository, landing = state.spec.repository, state.spec.landing
     if tip is None or repository is None or landing is None:
@@ -101,6 +105,6 @@ def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | No
     row = next(row for row in project_status(session, state)["tasks"] if row["id"] == task.spec.id)
     found = add_views(session, [{**row, "landing": None}])[0]["landing"]
     if found is not None and found["status"] == "landed" and found["at"] >= row["ended_at"]:
-        return str(found["commit"])  # what landed before the task ended was the work of an earlier attempt
+        return found["commit"] or ""  # what landed before the task ended was the work of an earlier attempt
     git = Git(Path(repository.common_dir))
     return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

@@ -12,13 +12,11 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol
 
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.task import Changes, Draft, QueueTask, Tasks, Worker, fold_spaces, iterate_groups
-
-Asked = TypeVar("Asked", Draft, Changes)
 
 ALL_CLOSED: Final = "all its tasks are closed"
 """Why a group is closed."""
@@ -145,15 +143,18 @@ class Feed(ABC):
             before = contents.load(for_claims=False) if unless_known else {}
             known = {fold_spaces(task.title) for task in before.values()}
             made: dict[int, str] = {}
-            groups: list[str | None] = []
+            looked: set[str] = set()
+            groups: dict[str, str] = {}
             for number, draft in enumerate(drafts):
                 if unless_known and draft.title in known:
                     continue
                 known.add(draft.title)
-                fit = self._fit(contents, draft)
-                made[number] = contents.make(fit)
-                groups.append(fit.group)
-            settle_groups(contents, *groups)
+                self._check(contents, draft, looked)
+                group = draft.group or ""
+                if group and group not in groups:
+                    groups[group] = _provide_group(contents, group)
+                made[number] = contents.make(replace(draft, group=groups.get(group)))
+            settle_groups(contents, *groups.values())
             tasks = contents.load(made.values())
             return [tasks[made[number]] if number in made else None for number in range(len(drafts))]
 
@@ -163,10 +164,12 @@ class Feed(ABC):
             changes = replace(changes, title=_check_title(changes.title))
         with self._hold() as contents:
             task = _look(contents, task_id)
-            fit = self._fit(contents, changes)
-            contents.change(task, fit)
-            if fit.group is not None:
-                settle_groups(contents, task.group, fit.group)
+            self._check(contents, changes, set())
+            if changes.group:
+                changes = replace(changes, group=_provide_group(contents, changes.group))
+            contents.change(task, changes)
+            if changes.group is not None:
+                settle_groups(contents, task.group, changes.group)
             return _look(contents, task_id, for_claims=True)
 
     def remove(self, task_id: str) -> QueueTask:
@@ -178,25 +181,29 @@ class Feed(ABC):
             settle_groups(contents, task.group)
             return task
 
-    def _fit(self, contents: Contents, asked: Asked) -> Asked:
-        """What is asked for, with its group by the id; a group is made if there is none."""
+    def _check(self, contents: Contents, asked: Draft | Changes, looked: set[str]) -> None:
+        """Refuse a priority or a need that there is not; `looked` are needs that there are."""
         least, most = self.priorities
         if asked.priority is not None and not least <= asked.priority <= most:
             raise InputError(
                 f"the queue ({self.name}) has priorities from {least} to {most}, not {asked.priority}"
             )
         for need in asked.depends or ():
-            _look(contents, need)
-        if not asked.group:
-            return asked
-        group = contents.find_group(asked.group)
-        if group is None:
-            return replace(asked, group=contents.make_group(asked.group))
-        if group.status == "claimed":
-            raise InputError(f"{group.id}: it is claimed, so it cannot become a group; close or reopen it first")
-        if group.status == "closed":  # before: a program may refuse tasks of a group that is closed
-            contents.open(group, None)
-        return replace(asked, group=group.id)
+            if need not in looked:
+                _look(contents, need)
+                looked.add(need)
+
+
+def _provide_group(contents: Contents, name: str) -> str:
+    """Return the id of a group, which is open then; it is made if there is none."""
+    group = contents.find_group(name)
+    if group is None:
+        return contents.make_group(name)
+    if group.status == "claimed":
+        raise InputError(f"{group.id}: it is claimed, so it cannot become a group; close or reopen it first")
+    if group.status == "closed":  # before: a program may refuse tasks of a group that is closed
+        contents.open(group, None)
+    return group.id
 
 
 def _look(contents: Contents, task_id: str, *, for_claims: bool = False) -> QueueTask:

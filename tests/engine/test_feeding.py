@@ -26,7 +26,7 @@ from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.landing.history import LandingLog
-from sessionrun.landing.records import SlotRecord
+from sessionrun.landing.records import Fate, SlotRecord
 from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
@@ -183,6 +183,12 @@ def test_a_landing_counts_for_the_very_work_that_landed(
     task.landing = LandEntry(status, "dirty", "a file is in the way")
     found = _judge((session, state), "t")
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
+    if kind == "done":
+        with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
+            log.note_fates([Fate("t", "landed", reason="it was there")], {"t": "c1"}, "refs/heads/main", "")
+        assert _judge((session, state), "t") == ("done", "landed (session s, task t)"), (
+            "of no commit nothing is told"
+        )
 
 
 def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:

@@ -239,6 +239,19 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_of_a_damaged_journal_nothing_lands_and_that_is_said(finished: Finished, is_gone: bool) -> None:
+    """Readers of a session that has ended need no journal, and show that its work could land."""
+    yard = finished(PLAN[:1])
+    path = yard.directory(yard.sessions[0]) / "journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"" if is_gone else b"".join([*lines[:3], b"#" + lines[3][1:], *lines[4:]]))
+    assert yard("status", yard.sessions[0]).returncode == 0
+    done = yard("merge", yard.sessions[0], "--json")
+    assert done.returncode == 3
+    assert f"{path} has lost records" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
     task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
     assert is_of(task, "2026-01-01T00:00:05.000001+00:00")

@@ -279,6 +279,24 @@ def test_many_tasks_cost_little(feed: FileFeed) -> None:
     assert looks[1] < 3 * looks[0]
 
 
+def test_many_tasks_of_a_group_are_made_without_a_look_at_the_queue_for_each(
+    feed: FileFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile no other worker gets a task."""
+    load, looks = FileContents.load, list[int]()
+
+    def count(contents: FileContents, *words: Any, **how: Any) -> dict[str, QueueTask]:
+        looks[-1] += 1
+        return load(contents, *words, **how)
+
+    first = create(feed, "first").id
+    monkeypatch.setattr(FileContents, "load", count)
+    for number in (2, 20):
+        looks.append(0)
+        feed.create([Draft(f"t{number}-{one}", depends=(first,), group=f"g{one % 2}") for one in range(number)])
+    assert looks[0] == looks[1]
+
+
 # --- The task queue in Beads: the contract of backends, with the real program if it is there, and a stand ---
 
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)

@@ -20,6 +20,7 @@ from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.environments.request import find_environment
+from sessionrun.worktrees.registration import find_claims
 from sessionrun.worktrees.release import park_work, release
 from sessionrun.worktrees.request import Claim, load_claim
 
@@ -161,6 +162,15 @@ def test_the_environment_of_a_later_task_of_that_name_stays(project: Project) ->
     env.mkdir()
     assert release(replace(request, place=place), project.folder()).worktree is None
     assert env.exists()
+
+
+def test_claims_are_read_in_the_order_of_their_attempts(project: Project) -> None:
+    """The newest says where a task goes on; as texts, a10 is before a2."""
+    project.prepare()
+    first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
+    for attempt in (10, 2):
+        shutil.copytree(first, first.with_name(f"a{attempt}-1-prepare"))
+    assert [attempt for attempt, *_ in find_claims(first.parent)] == [1, 2, 10]
 
 
 # --- worktrees that are none any more ---

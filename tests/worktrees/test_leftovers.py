@@ -18,6 +18,7 @@ from test_worktrees import by_id, finish, project, start, wait
 
 from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import MadeEnvironment
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.registration import find_claims
@@ -149,6 +150,23 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
         job.mkdir()
         release(replace(request, place=place), job)
     assert (tree.exists(), env.exists(), users.exists()) == (False, False, True)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_an_attempt_that_goes_on_in_a_moved_worktree_takes_no_more_than_it_made(
+    project: Project, made: bool
+) -> None:
+    request, place = project.prepare()
+    tree = project.root / "services" / "staging"
+    beside = tree.with_name(".env-staging")
+    beside.mkdir(parents=True)
+    git(project.top, "worktree", "move", place.worktree or "", str(tree))
+    _, again = project.prepare(earlier=place)
+    assert again.worktree == str(tree)
+    if made:
+        again = replace(again, environment=MadeEnvironment("d", cached=True, path=str(beside)))
+    released = release(replace(request, place=again), project.folder())
+    assert (released.worktree, tree.exists(), beside.exists()) == (None, False, not made)
 
 
 def test_the_environment_of_a_later_task_of_that_name_stays(project: Project) -> None:

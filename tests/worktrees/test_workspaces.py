@@ -324,6 +324,7 @@ def test_a_worktree_whose_environment_cannot_be_deleted_is_kept(
     request, place = project.prepare(seats=stays)
     path = Path(place.worktree or "")
     (path / "new").write_text("n")
+    Path(find_environment(path)).mkdir()
     monkeypatch.setattr("sessionrun.worktrees.release.drop_environment", refuse)
     released = release(replace(request, place=place), project.folder())
     assert released.commit is not None and project.show(released.commit, "new") == b"n"

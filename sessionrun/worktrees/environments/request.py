@@ -111,9 +111,7 @@ def find_environment(top: str | Path) -> str:
 
 def drop_environment(top: Path) -> None:
     """Remove it, whole or not, whatever its agent made of it."""
-    path = Path(find_environment(top))
-    if os.path.lexists(path):  # its name may be too long for one
-        remove_entry(path)
+    remove_entry(Path(find_environment(top)))
 
 
 def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -133,7 +133,7 @@ def load_site(path: Path) -> NodeSite:
 
 def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
     """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
-    watcher, said = Watcher(site.path, GUARD_SLACK_S), set[str]()
+    watcher, printed = Watcher(site.path, GUARD_SLACK_S), set[str]()
     while not ended.is_set():
         lines = set[str]()
         if not locks.is_held(site.path / "root.lock"):
@@ -145,9 +145,9 @@ def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) ->
         if (fault := _load_contact(site)) is not None:
             address = site.cluster.address
             lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
-        for line in sorted(lines - said):
+        for line in sorted(lines - printed):
             say(line)
-        said = lines
+        printed = lines
         ended.wait(min(watcher.look(), GUARD_LOOK_S))
 
 

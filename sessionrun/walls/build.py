@@ -47,6 +47,9 @@ from sessionrun.walls.wish import INSIDE, REPORT, WallsWish
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
+_NEIGHBOURS: Final = ("session-", ".env-", ".gate-", ".room-")
+"""How the names of directories begin that hold what is another session's or task's; worktrees have a `.git`."""
+
 
 def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Walls | None:
     """How the programs of a job of this process are started inside, or those that build its environment.
@@ -174,6 +177,8 @@ def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
     yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
     # that of a mirror is ours, whatever of the task's lies in it
     yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
+    if (beside := os.path.dirname(wish.worktree)) != wish.repository.worktree_dir:  # it stays, or was moved
+        yield from _hide(beside, (wish.worktree,))
     for folder in (wish.cache, *wish.hidden):
         yield from _hide(folder, ())
 
@@ -251,7 +256,7 @@ def _hide(folder: str, kept: Iterable[str]) -> list[str]:
             entry.path
             for entry in entries
             if entry.is_dir(follow_symlinks=False)
-            and (entry.name.startswith("session-") or os.path.isfile(os.path.join(entry.path, ".git")))
+            and (entry.name.startswith(_NEIGHBOURS) or os.path.isfile(os.path.join(entry.path, ".git")))
         ]
 
 

@@ -28,7 +28,6 @@ from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees.bases import holds_nothing
-from sessionrun.worktrees.environments.request import drop_environment, find_environment
 from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
 from sessionrun.worktrees.registration import (
@@ -42,7 +41,7 @@ from sessionrun.worktrees.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.worktrees.release import release_behind
+from sessionrun.worktrees.release import drop_made, has_environment, release_behind
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
 from sessionrun.worktrees.rounds import drop_rounds
 from sessionrun.worktrees.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
@@ -141,15 +140,17 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
     with nullcontext() if dry_run else register_lock(claimed.request.repository):
         lost = find_lost_admins(claimed.request.repository, path)
-        made = find_environment(path)  # a task may have deleted its worktree alone
-        if not (path.exists() or lost or os.path.lexists(made)) or not is_untouched(request, path):
+        first = Path(claimed.claim.worktree)
+        made = has_environment(request, first)  # a task may have deleted its worktree alone
+        if not (path.exists() or lost or made) or not is_untouched(request, path):
             return None
         if claimed.worked and not path.exists():
             finding = replace(finding, why="its directory is gone")
         if not dry_run:
             if claimed.worked and not path.exists():
                 rescue_lost_head(request, main, path)
-            drop_environment(path)
+            if (why := drop_made(request, first)) is not None:
+                return replace(finding, removed=False, why=why)
             remove_tree(unregister(claimed.request.repository, path, claimed.claim.owner))
     return finding
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -332,17 +333,16 @@ def drop_empty_books(common_dir: Path) -> None:
 
 
 def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
-    """The claims in a task's folder of jobs, or why one cannot be read, with the attempt and the job's folder."""
-    for job in sorted(folder.glob("a*-prepare*")):
-        attempt = job.name[1:].partition("-")[0]
-        if not attempt.isdecimal():
-            continue  # no job of ours is called so
+    """The claims in a task's folder of jobs by attempt, or why one cannot be read, and the job's folder."""
+    jobs = [(job.name[1:].partition("-")[0], job) for job in sorted(folder.glob("a*-prepare*"))]
+    ours = [(int(attempt), job) for attempt, job in jobs if attempt.isdecimal()]
+    for attempt, job in sorted(ours, key=itemgetter(0)):
         try:
             claim: Claim | JobFileError | None = load_claim(job)
         except JobFileError as error:
             claim = error
         if claim is not None:
-            yield int(attempt), job, claim
+            yield attempt, job, claim
 
 
 def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:

@@ -23,7 +23,7 @@ from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
-from sessionrun.worktrees.environments.request import drop_environment
+from sessionrun.worktrees.environments.request import drop_environment, find_environment
 from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
 from sessionrun.worktrees.registration import (
@@ -106,7 +106,7 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
-    kept = _why_kept(request, parked, path)
+    kept = _why_kept(request, parked, path) or drop_made(request, _find_first(request, folder))
     if kept is None and request.seats is not None and not moved:
         return _leave(request, site, released)
     if kept is None:
@@ -158,7 +158,8 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
     else:
         branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
         released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
-    return _remove(request, path, released)
+    remark = "; ".join(filter(None, (released.remark, drop_made(request, _find_first(request, folder)))))
+    return _remove(request, path, replace(released, remark=remark or None))
 
 
 def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
@@ -254,11 +255,35 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
     return None
 
 
+def _find_first(request: WorkspaceRequest, folder: Path) -> Path:
+    """Where PREPARE had the worktree: a task, or a person, may have moved it since."""
+    assert request.place is not None and request.place.worktree is not None
+    claims = [claim.worktree for _, claim in prepare_jobs(folder) if claim.branch == request.place.branch]
+    return Path(claims[-1] if claims else request.place.worktree)
+
+
+def has_environment(request: WorkspaceRequest, top: Path) -> bool:
+    """Whether an environment lies beside `top`; where a worktree was moved to, what lies there is a person's."""
+    place, path = request.place or Place(), find_environment(top)
+    among_ours = place.seat is not None or top.parent == Path(request.repository.worktree_dir)
+    is_made = among_ours or (place.environment is not None and place.environment.path == path)
+    return is_made and os.path.lexists(path) and not is_of_another(request, top)
+
+
+def drop_made(request: WorkspaceRequest, top: Path) -> str | None:
+    """Remove the environment, before the name of its worktree is free; why it cannot be deleted, or None."""
+    try:
+        if has_environment(request, top):
+            drop_environment(top)
+    except OSError as error:
+        return f"its environment cannot be deleted: {error}"
+    return None
+
+
 def _leave(request: WorkspaceRequest, site: Site, released: Place) -> Place:
     """The worktree stays, and no task has it; its work is safe."""
     assert released.branch is not None or released.rescue is not None
     assert released.commit is not None
-    drop_environment(site.git.directory)
     with register_lock(request.repository):
         leave_seat(site.outer, released.commit, request)
     return replace(released, worktree=None)
@@ -271,7 +296,6 @@ def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
         if is_of_another(request, path):
             left = trash_path(path, request.owner)
         else:
-            drop_environment(path)  # before its name is free for that of another task
             with register_lock(request.repository):
                 left = unregister(request.repository, path, request.owner)
         remove_tree(left)

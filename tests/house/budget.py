@@ -45,14 +45,14 @@ ROOMS: Final[Mapping[str, Size]] = {
     "queue": Size(17, 3467, 2059),
     "session": Size(22, 3923, 2290),
     "store": Size(18, 3206, 1754),
-    "walls": Size(20, 3195, 1877),
-    "worktrees": Size(26, 6266, 3627),
+    "walls": Size(20, 3200, 1880),
+    "worktrees": Size(26, 6293, 3645),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(344, 67118, 39722)
-TESTS_LINES: Final = 54_823
-PAGES_LINES: Final = 9412
+PACKAGE_BUDGET: Final = Size(344, 67150, 39743)
+TESTS_LINES: Final = 54_957
+PAGES_LINES: Final = 9413
 
 
 @cache

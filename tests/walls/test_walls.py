@@ -32,8 +32,8 @@ from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.session.shared import Site
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
-from sessionrun.walls.argv import REPORT_FD, Walls
-from sessionrun.walls.build import list_writable
+from sessionrun.walls.argv import REPORT_FD, Walls, list_mounts
+from sessionrun.walls.build import list_writable, raise_if_any
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.inner import CALLS
 from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
@@ -419,6 +419,31 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     assert work is not None
     assert set(list_writable(work)) == {*all_phases, find_environment(worktree)}
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
+
+
+@pytest.mark.parametrize("layout", ["around the checkout", "inside of it", "beside it"])
+def test_neighbours_are_hidden_wherever_worktrees_are(own_place: Path, layout: str) -> None:
+    """Worktrees, environments and rooms, also where their directory cannot be hidden as a whole."""
+    need_walls()
+    top = own_place / "home" / "repo"
+    folder = top / "worktrees" if layout == "inside of it" else top.parent
+    usual = folder if layout == "around the checkout" else own_place / "trees"
+    repository = Repository(str(top), str(top / ".git"), str(usual), "main", "1")
+    mine, other = folder / "w1", folder / "w2"
+    rooms = [folder / name for name in (".env-w2", ".room-1", ".env-room-1", ".gate-1-2")]
+    for path in (top / ".git", mine, other, *rooms, own_place / "session-s"):
+        path.mkdir(parents=True)
+    for tree in (mine, other):
+        (tree / ".git").write_text("gitdir: x")
+    task = TaskSpec("t", ("true",), agent="shell", sandbox=Sandbox("project"))
+    spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository)
+    site = Site(SessionDir(own_place / "session-s"), lambda: spec)
+    wish = wish_walls(site, task, JobKey("t", 1, 1, "work", 1), Place(worktree=str(mine), branch="t"), {})
+    walls = raise_if_any(wish)
+    assert walls is not None
+    assert {str(path) for path in (other, *rooms)} <= {*walls.hidden}
+    at = places(list_mounts(walls))
+    assert at[str(top)] < at[str(other)] < at[str(mine)]
 
 
 # What the command refuses, before anything is there.

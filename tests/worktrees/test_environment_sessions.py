@@ -42,7 +42,7 @@ def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_place / "xdg"))
     monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
     monkeypatch.delenv("PYTHONHOME", raising=False)
-    return Place(own_place, sessionrun, "xdg/sessionrun/worktrees/environments")
+    return Place(own_place, sessionrun, "xdg/sessionrun/environments")
 
 
 SEEN = "demo > $OUT; pytest >> $OUT; echo $VIRTUAL_ENV >> $OUT; command -v python >> $OUT"

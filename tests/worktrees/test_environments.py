@@ -108,6 +108,18 @@ class Shop:
         return found
 
 
+def test_a_file_in_the_place_of_an_environment_stays(ready: Shop) -> None:
+    """Beside a worktree that a person has moved it may be that person's; all else is made anew."""
+    env = ready.good("t")
+    shutil.rmtree(env)
+    env.symlink_to(ready.project)
+    assert ready.good("t").is_dir() and not env.is_symlink()
+    shutil.rmtree(env)
+    env.write_text("KEY=1")
+    assert "is a file, where its environment has its place" in str(ready.make("t").problem)
+    assert env.read_text() == "KEY=1"
+
+
 @pytest.mark.slow
 def test_a_task_that_spoils_git_settings_changes_no_digest(shop: Shop) -> None:
     """The tags before the commit decide, as git shows them with the settings of the launch."""

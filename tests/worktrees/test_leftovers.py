@@ -18,8 +18,11 @@ from test_worktrees import by_id, finish, project, start, wait
 
 from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import MadeEnvironment
 from sessionrun.worktrees.clean import Claimed, clean_claimed
-from sessionrun.worktrees.release import release
+from sessionrun.worktrees.environments.request import find_environment
+from sessionrun.worktrees.registration import find_claims
+from sessionrun.worktrees.release import park_work, release
 from sessionrun.worktrees.request import Claim, load_claim
 
 __all__ = ["project"]
@@ -121,6 +124,71 @@ def test_a_moved_worktree_is_that_of_its_own_attempt(project: Project) -> None:
         assert released.kept == f"HEAD is on no branch, not on {place.branch}"
         assert released.rescue == f"{place.branch}-rescue" and "new" in project.files(released.rescue)
         assert project.show(released.rescue, "a.txt").decode() == place.branch
+
+
+@pytest.mark.parametrize("ends", ["release", "release after a park", "clean", "clean where nothing worked"])
+def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: Project, ends: str) -> None:
+    """It goes where it was made: where a user moved the worktree to, what lies there is the user's."""
+    request, place = project.prepare()
+    first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
+    claim, env = load_claim(first), Path(find_environment(place.worktree or ""))
+    env.mkdir()
+    tree = project.root / "services" / "staging"
+    users = tree.with_name(".env-staging")
+    users.parent.mkdir()
+    users.write_text("KEY=1")
+    git(project.top, "worktree", "move", place.worktree or "", str(tree))
+    if ends.startswith("clean"):
+        assert claim is not None
+        claimed = Claimed.of(request, claim, first, worked=ends == "clean")
+        assert "worktree" in {one.what for one in clean_claimed(claimed, dry_run=False) if one.removed}
+    else:
+        if ends != "release":
+            place = park_work(replace(request, place=place), project.folder())
+            assert place.worktree == str(tree)
+        job = first.with_name("a1-2-release")
+        job.mkdir()
+        release(replace(request, place=place), job)
+    assert (tree.exists(), env.exists(), users.exists()) == (False, False, True)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_an_attempt_that_goes_on_in_a_moved_worktree_takes_no_more_than_it_made(
+    project: Project, made: bool
+) -> None:
+    request, place = project.prepare()
+    tree = project.root / "services" / "staging"
+    beside = tree.with_name(".env-staging")
+    beside.mkdir(parents=True)
+    git(project.top, "worktree", "move", place.worktree or "", str(tree))
+    _, again = project.prepare(earlier=place)
+    assert again.worktree == str(tree)
+    if made:
+        again = replace(again, environment=MadeEnvironment("d", cached=True, path=str(beside)))
+    released = release(replace(request, place=again), project.folder())
+    assert (released.worktree, tree.exists(), beside.exists()) == (None, False, not made)
+
+
+def test_the_environment_of_a_later_task_of_that_name_stays(project: Project) -> None:
+    request, place = project.prepare()
+    git(project.top, "worktree", "move", place.worktree or "", str(project.root / "moved"))
+    (project.root / "repo-worktrees").mkdir(exist_ok=True)
+    branch = project.run("branch", "--show-current", cwd=project.root / "moved")
+    _, later = project.prepare("u", directory=branch)
+    assert later.worktree == place.worktree
+    env = Path(find_environment(later.worktree or ""))
+    env.mkdir()
+    assert release(replace(request, place=place), project.folder()).worktree is None
+    assert env.exists()
+
+
+def test_claims_are_read_in_the_order_of_their_attempts(project: Project) -> None:
+    """The newest says where a task goes on; as texts, a10 is before a2."""
+    project.prepare()
+    first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
+    for attempt in (10, 2):
+        shutil.copytree(first, first.with_name(f"a{attempt}-1-prepare"))
+    assert [attempt for attempt, *_ in find_claims(first.parent)] == [1, 2, 10]
 
 
 # --- worktrees that are none any more ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -307,6 +308,34 @@ def test_environments_go_with_the_worktree_and_so_does_what_a_killed_proof_left(
     left[2].write_text("no directory")
     assert release(replace(request, place=place), project.folder()).worktree is None
     assert [path for path in left if os.path.lexists(path)] == [] and (project.top / "a.txt").exists()
+
+
+@pytest.mark.parametrize("seats", [False, True])
+def test_a_worktree_whose_environment_cannot_be_deleted_is_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch, seats: bool
+) -> None:
+    """Its work is parked, and the job passes: it says why."""
+
+    def refuse(top: Path) -> None:
+        if top == path:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    stays = Seats(str(project.top / "worktrees")) if seats else None
+    request, place = project.prepare(seats=stays)
+    path = Path(place.worktree or "")
+    (path / "new").write_text("n")
+    Path(find_environment(path)).mkdir()
+    monkeypatch.setattr("sessionrun.worktrees.release.drop_environment", refuse)
+    released = release(replace(request, place=place), project.folder())
+    assert released.commit is not None and project.show(released.commit, "new") == b"n"
+    assert released.worktree == str(path) and path.exists()
+    assert "its environment cannot be deleted: [Errno 1]" in str(released.kept)
+
+
+def test_a_worktree_goes_whose_name_is_too_long_for_an_environment(project: Project) -> None:
+    place, path = project.cycle(lambda path: None, branch=f"{'b' * 120}/{'c' * 130}")
+    assert len(path.name) == 251
+    assert (place.kept, place.worktree, path.exists()) == (None, None, False)
 
 
 @pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])

@@ -77,13 +77,15 @@ def refuse_path(path: str) -> str | None:
 
 
 def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
-    """Make an environment from an entry; one that is there already, whole or not, is replaced.
+    """Make an environment from an entry; one that is there already, whole or not, is replaced; a file is not.
 
     What the install left in its checkout is put into the task's `checkout` where nothing is.
     """
     for path in (target, checkout):  # a link may lead from the one name to the other
         if (why := refuse_path(str(path))) is not None:
             raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
+    if target.is_file() and not target.is_symlink():  # beside a worktree that was moved
+        raise EnvironmentProblem(f"{target} is a file, where its environment has its place: move it away")
     remove_entry(target)
     moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
     _run(*_COPY, "--", ENV, str(target), cwd=entry)

@@ -32,9 +32,9 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 496, 281),
     "agents": Size(15, 2827, 1732),
     "checks": Size(18, 4005, 2550),
-    "cli": Size(35, 6308, 3762),
+    "cli": Size(35, 6310, 3763),
     "client": Size(41, 7442, 4467),
-    "cluster": Size(29, 5612, 3339),
+    "cluster": Size(29, 5643, 3361),
     "doors": Size(10, 2616, 1720),
     "engine": Size(14, 3417, 2003),
     "git": Size(9, 1756, 1010),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(344, 67118, 39722)
-TESTS_LINES: Final = 54_823
+PACKAGE_BUDGET: Final = Size(344, 67151, 39744)
+TESTS_LINES: Final = 54_916
 PAGES_LINES: Final = 9412
 
 

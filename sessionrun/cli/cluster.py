@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -86,7 +87,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
         click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
     site = take_node(name, slots, cluster, os.environ, rescue)
-    click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
+    _say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     return guard_node(site, _say)
 
 
@@ -150,4 +151,5 @@ _HEADS = {
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    with suppress(OSError):  # the disk of a log may be full: that ends no node and no head
+        click.echo(line, err=True)

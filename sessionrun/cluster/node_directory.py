@@ -28,6 +28,7 @@ from sessionrun.keeper.wire import LEASE, module_command
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Seconds
 from sessionrun.store import locks, processes
 from sessionrun.store.codec import build
 from sessionrun.store.files import list_folders, make_directories, read_regular, replace_file
@@ -72,7 +73,7 @@ class NodeSite:
     slots: int
     cluster: Cluster
     path: Path = Path()
-    rescue_s: float = RESCUE_S
+    rescue_s: Seconds = RESCUE_S
     boot: str | None = None
     boots: int = 0
 
@@ -109,14 +110,19 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
         site = NodeSite(node_id, name, slots, cluster, folder / f"node-{node_id}", rescue_s, boot, boots)
         kept = asdict(site)
         del kept["path"]
+        content = orjson.dumps(kept)
         for file in (LEFT, CONTACT):  # the link writes the second one anew when it sees other settings
             (site.path / file).unlink(missing_ok=True)
-        replace_file(find_settings(folder), orjson.dumps(kept), durable=True)
+        replace_file(find_settings(folder), content, durable=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
     except OSError as error:
         raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
+    except TypeError:  # of orjson; no other text in it is of the system
+        raise InputError(
+            f"{cluster.ca_file!r}: certificates must lie in a directory whose name is UTF-8"
+        ) from None
     return site
 
 
@@ -133,7 +139,23 @@ def load_site(path: Path) -> NodeSite:
 
 def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
     """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
-    watcher, printed = Watcher(site.path, GUARD_SLACK_S), set[str]()
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(site, over), daemon=True).start()
+    try:
+        _keep_root(site, ended, say)
+    finally:
+        over.set()
+
+
+def _watch(site: NodeSite, over: threading.Event) -> None:
+    """Watch the lease: also while a root takes its time to come up."""
+    watcher = Watcher(site.path, GUARD_SLACK_S)
+    while not over.wait(min(watcher.look(), GUARD_LOOK_S)):
+        pass
+
+
+def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
+    before = set[str]()
     while not ended.is_set():
         lines = set[str]()
         if not locks.is_held(site.path / "root.lock"):
@@ -145,10 +167,10 @@ def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) ->
         if (fault := _load_contact(site)) is not None:
             address = site.cluster.address
             lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
-        for line in sorted(lines - printed):
+        for line in sorted(lines - before):
             say(line)
-        printed = lines
-        ended.wait(min(watcher.look(), GUARD_LOOK_S))
+        before = lines
+        ended.wait(GUARD_LOOK_S)
 
 
 def _load_contact(site: NodeSite) -> str | None:
@@ -164,7 +186,10 @@ def start_root(site: NodeSite) -> str | None:
     By a process of its own: the caller may have threads, and a process that has them must not fork.
     """
     argv = module_command(__name__, str(site.path))
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError as error:  # there is no room for a process now
+        return error.strerror or str(error)
     if done.returncode == 0:
         return None
     return (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]

@@ -335,7 +335,7 @@ class Children:
         if not due:
             return
         frozen = processes.freeze(lambda seen: _find_those_to_end(due, seen, now))
-        self._deaths.expect(process.pid for process in frozen)
+        self._deaths.expect(frozen)
         for child in due:
             if child.stop and child.stop.choose_signals(now) and child.stop.members:
                 self._note_left(child)

@@ -27,9 +27,6 @@ WALLS: Final = b"bwrap"
 AROUND_S: Final = 1.0
 """So long before an agent's end, or after it, a death counts as its doing."""
 
-EXPECTED_S: Final = 60.0
-"""So long the death of a process that we have told to end is our doing: it may take its grace."""
-
 
 class _Death(NamedTuple):
     at: float
@@ -42,13 +39,11 @@ class Deaths:
 
     def __init__(self) -> None:
         self._recent: list[_Death] = []
-        self._expected: dict[int, float] = {}
+        self._expected: set[processes.Identity] = set()
 
-    def expect(self, pids: Iterable[int]) -> None:
-        """We tell these to end."""
-        now = time.monotonic()
-        expected = {pid: at for pid, at in self._expected.items() if at > now - EXPECTED_S}
-        self._expected = expected | dict.fromkeys(pids, now)
+    def expect(self, members: Iterable[processes.Identity]) -> None:
+        """We tell these to end, however long they take."""
+        self._expected = {*members, *(known for known in self._expected if _identify(known.pid) == known)}
 
     def note(self, pid: int, status: int) -> None:
         """A process that is no job has ended, and was not reaped yet."""
@@ -56,7 +51,7 @@ class Deaths:
             session, command = processes.session_and_name(pid)
             now = time.monotonic()
             self._recent = [death for death in self._recent if death.at > now - 4 * AROUND_S]
-            if session != os.getsid(0) and pid not in self._expected:  # the supervisor is of our own
+            if session != os.getsid(0) and _identify(pid) not in self._expected:  # the supervisor is of our own
                 self._recent.append(_Death(now, session, command))
 
     def of_job(self, leader: int, ended_at: float | None, leaders: Collection[int]) -> list[Left]:
@@ -74,6 +69,11 @@ class Deaths:
             if ended_at is not None and death.at > ended_at - AROUND_S
             if death.session == leader or (sole and death.session not in leaders)
         ]
+
+
+def _identify(pid: int) -> processes.Identity:
+    """A process that is not reaped yet."""
+    return processes.Identity(pid, processes.start_time(pid, zombie=True) or 0)
 
 
 def name_stopped(members: Iterable[processes.Identity]) -> list[Left]:

@@ -113,7 +113,7 @@ def parse_report(content: bytes) -> Report:
     text = content[:4096].decode("ascii", "replace")
     failed = re.search(r"^failed (\d{1,9})$", text, re.MULTILINE)
     ended = re.search(r"^ended (\d{1,9}) (\S+)$", text, re.MULTILINE)
-    is_time = ended is not None and re.fullmatch(r"\d{1,9}(\.\d+)?", ended[2])
+    is_time = ended is not None and re.fullmatch(r"\d{1,7}(\.\d+)?", ended[2])
     return Report(
         started=re.search(r"^started$", text, re.MULTILINE) is not None,
         errno=int(failed[1]) if failed else None,

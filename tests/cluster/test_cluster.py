@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from conftest import Command, eventually, is_gone
 from stages import git, write_files
 
 import sessionrun as package
+from sessionrun.cli.cluster import _say
 from sessionrun.cluster.address import make_certs, open_cluster
 from sessionrun.cluster.companions import MAX_BYTES
 from sessionrun.cluster.machines import make_unit, open_head
@@ -106,6 +108,12 @@ def test_words_in_a_unit(word: str, written: str) -> None:
     here = make_unit([word], {"SESSIONRUN_NODES": "nodes", "SESSIONRUN_CERTS": ""}).splitlines()
     assert f"Environment=SESSIONRUN_NODES={Path('nodes').absolute()}" in here
     assert not any("SESSIONRUN_CERTS" in line for line in here)
+
+
+def test_a_full_disk_of_a_log_ends_no_program_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+        _say("no contact with the cluster")
 
 
 @pytest.mark.long

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import errno
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -20,11 +25,14 @@ from calls import Calls, each_call, needs_calls
 from clusters import PATIENT, SHORT, SID, NodeUnderTest, make_order, real_cluster
 from conftest import Command, eventually, is_gone, slow
 
+from sessionrun.cluster import dask_worker, node_directory
 from sessionrun.cluster.ends import Timers
 from sessionrun.cluster.messages import KILL, SESSION_TOKEN, key_of
-from sessionrun.cluster.node_directory import load_site, open_node
+from sessionrun.cluster.node_directory import guard, load_site, open_node, start_root
 from sessionrun.cluster.node_jobs import JobFolders
+from sessionrun.keeper.lease import Watcher
 from sessionrun.model.asked import Cluster
+from sessionrun.model.errors import InputError
 from sessionrun.session.executor import Exit
 from sessionrun.store import processes
 
@@ -140,6 +148,64 @@ def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: py
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
     again = open_node(own_place, "n", 1, Cluster("tls://b:1"))
     assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
+
+
+def test_a_lease_is_watched_while_a_root_does_not_come_up(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = open_node(own_place, "n", 1, Cluster("tls://a:1"))
+    looks, ended = list[float](), threading.Event()
+
+    def look_on(_: object) -> float:
+        looks.append(0.0)
+        return 0.01
+
+    def wait_for_looks(_: object) -> str:
+        before = len(looks)
+        eventually(lambda: len(looks) > before + 2)
+        ended.set()
+        return "it took too long"
+
+    monkeypatch.setattr(Watcher, "look", look_on)
+    monkeypatch.setattr(node_directory, "start_root", wait_for_looks)
+    said = list[str]()
+    guard(site, ended, said.append)
+    assert said == ["node n: its root does not start: it took too long"]
+
+
+def test_without_room_for_a_process_a_guard_goes_on(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = open_node(own_place, "n", 1, Cluster("tls://a:1"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert start_root(site) == os.strerror(errno.EAGAIN)
+
+
+def test_what_a_node_cannot_be_given(own_place: Path) -> None:
+    with pytest.raises(InputError, match="is UTF-8"):
+        open_node(own_place, "n", 1, Cluster("tls://a:1", "/certs-\udcff/ca.pem"))
+    site = open_node(own_place, "n", 1, Cluster("tls://a:1", "/certs/ca.pem"))
+    settings = own_place / "n" / "node.json"
+    settings.write_bytes(settings.read_bytes().replace(b'"rescue_s":300.0', b'"rescue_s":-1'))
+    with pytest.raises(ValueError, match="rescue_s"):
+        load_site(site.path)
+
+
+def test_a_worker_of_dask_tells_its_node_where_its_files_are_from_anywhere(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_place)
+    monkeypatch.setenv("SESSIONRUN_NODES", str(own_place / "nodes"))
+    monkeypatch.setattr(dask_worker, "_THREADS", [])
+    monkeypatch.setattr(dask_worker, "guard", lambda *_: None)
+    tls = SimpleNamespace(tls_ca_file="ca.pem", tls_worker_cert="-----BEGIN\n", tls_worker_key=None)
+    size = SimpleNamespace(total_resources={}, nthreads=1)
+    scheduler = SimpleNamespace(address="tls://a:1")
+    asyncio.run(dask_worker.join(SimpleNamespace(name="w", state=size, security=tls, scheduler=scheduler)))
+    (path,) = (own_place / "nodes").glob("*/node-*")
+    assert load_site(path).cluster == Cluster("tls://a:1", str(own_place / "ca.pem"), "-----BEGIN\n")
 
 
 def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], own_place: Path) -> None:

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from conftest import eventually, is_gone, slow
 
+from sessionrun.keeper.leftovers import Deaths
 from sessionrun.keeper.loop import LONG_LIFE_S, Keeper, SupervisorProcess
 from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
@@ -29,8 +30,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import Exit, name_left
 from sessionrun.session.local import LocalExecutor
-from sessionrun.store.logs import fold_ledger, read_log
-from sessionrun.store.processes import scan
+from sessionrun.store.logs import KILLED, fold_ledger, read_log
+from sessionrun.store.processes import Identity, scan, start_time
 
 SESSION = str(uuid.uuid4())
 """Not the same in two runs of these tests at once: processes are found by it."""
@@ -458,6 +459,23 @@ def test_what_we_end_of_one_job_is_not_the_doing_of_another_job_s_agent(bench: B
     bench.executor.stop(stopped.key, now=True)
     assert bench.wait()["b"].left == ()
     assert bench.run("exit 0").left == ()
+
+
+@pytest.mark.parametrize("is_other", [False, True], ids=["the same process", "another one with its pid"])
+def test_a_process_that_is_told_to_end_may_take_longer_than_any_grace(
+    is_other: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, deaths = subprocess.Popen(["/bin/sleep", "300"], start_new_session=True), Deaths()
+    started = start_time(child.pid) or 0
+    deaths.expect([Identity(child.pid, started - is_other)])
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    child.terminate()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    deaths.expect([])  # of another job, before the death is seen
+    deaths.note(child.pid, signal.SIGTERM)
+    child.wait()
+    assert deaths.of_job(child.pid, later, [child.pid]) == ([(KILLED, "sleep")] if is_other else [])
 
 
 def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
     assert (done.returncode, time.monotonic() - began >= 1.0) == (4, True)
     error = json.loads(done.stdout.splitlines()[-1])["error"]
     assert error["code"] == 4
-    assert f"sessionrun resume {running}" in error["message"] and "gone" in error["message"]
+    assert f"sessionrun resume {running}" in error["message"] and "no process runs" in error["message"]
     assert sessionrun("wait", running, "b").returncode == 0, "what has ended"
 
 

@@ -265,12 +265,12 @@ class DaskExecutor:
 
     def settle(self) -> None:
         """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
-        over, self._told = self._told, []
-        for job in over:
+        ended, self._told = self._told, []
+        for job in ended:
             if (at := self._opened.pop(job, None)) is not None:
                 self._used[at.node] -= 1
-        if over:
-            self._carrier.ask(*(methodcaller("drop", job) for job in over))
+        if ended:
+            self._carrier.ask(*(methodcaller("drop", job) for job in ended))
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -155,7 +155,7 @@ def _watch(site: NodeSite, over: threading.Event) -> None:
 
 
 def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
-    before = set[str]()
+    printed = set[str]()
     while not ended.is_set():
         lines = set[str]()
         if not locks.is_held(site.path / "root.lock"):
@@ -167,9 +167,9 @@ def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None
         if (fault := _load_contact(site)) is not None:
             address = site.cluster.address
             lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
-        for line in sorted(lines - before):
+        for line in sorted(lines - printed):
             say(line)
-        before = lines
+        printed = lines
         ended.wait(GUARD_LOOK_S)
 
 

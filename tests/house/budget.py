@@ -32,27 +32,27 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 496, 281),
     "agents": Size(15, 2827, 1732),
     "checks": Size(18, 4005, 2550),
-    "cli": Size(35, 6308, 3762),
-    "client": Size(41, 7442, 4467),
-    "cluster": Size(29, 5612, 3339),
-    "doors": Size(10, 2616, 1720),
+    "cli": Size(35, 6318, 3770),
+    "client": Size(41, 7469, 4481),
+    "cluster": Size(29, 5643, 3361),
+    "doors": Size(10, 2644, 1737),
     "engine": Size(14, 3417, 2003),
     "git": Size(9, 1756, 1010),
     "input": Size(18, 3772, 2311),
-    "keeper": Size(9, 1676, 1036),
-    "landing": Size(19, 3685, 2193),
+    "keeper": Size(9, 1676, 1035),
+    "landing": Size(19, 3689, 2196),
     "model": Size(20, 3449, 1711),
-    "queue": Size(17, 3467, 2059),
+    "queue": Size(17, 3478, 2065),
     "session": Size(22, 3923, 2290),
-    "store": Size(18, 3206, 1754),
+    "store": Size(18, 3215, 1760),
     "walls": Size(20, 3200, 1880),
     "worktrees": Size(26, 6293, 3645),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(344, 67150, 39743)
-TESTS_LINES: Final = 54_957
-PAGES_LINES: Final = 9413
+PACKAGE_BUDGET: Final = Size(344, 67270, 39818)
+TESTS_LINES: Final = 55_140
+PAGES_LINES: Final = 9414
 
 
 @cache

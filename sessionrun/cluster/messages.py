@@ -93,7 +93,7 @@ OUTDATED: Final[Message] = {"seq": -1}
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
-    `about` is what it tells of itself, see `show`.
+    `about` has the node's name, slots, version and walls, as `show` gives them to `cluster status`.
     `sent` is the order of its last tick: the number of the boot, and the time of sending.
 
     `silent`: it has not ticked for longer than it should.

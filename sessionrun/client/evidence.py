@@ -175,11 +175,11 @@ class Evidence:
         """Whether `resume` could go on with it: both logs are whole, and the journal's records fit each other."""
         return self.state is not None and self.damage is None
 
-    def tell_gone(self) -> tuple[str, str]:
+    def tell_gone(self, *, name_damage: bool = True) -> tuple[str, str]:
         """Why no process runs the session, which has not ended; and what helps."""
         session_id, gone = self.session.session_id, "no process runs the session"
         if not self.can_resume:
-            why = self.damage or "its logs cannot be used"
+            why = (name_damage and self.damage) or "its logs cannot be used"
             return f"{gone}, and it cannot go on: {why}", describe_rest(session_id)
         failure = describe_failure(self.session, self.ledger)
         return f"{gone}: {failure}" if failure else gone, f"to go on with it: sessionrun resume {session_id}"

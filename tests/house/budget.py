@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(344, 67270, 39818)
-TESTS_LINES: Final = 55_140
+TESTS_LINES: Final = 55_141
 PAGES_LINES: Final = 9414
 
 

@@ -62,6 +62,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "house",
         "store.files",
         "store.jobfiles",
+        "store.requests",
         "store.session",
         "worktrees.diff",
     ),

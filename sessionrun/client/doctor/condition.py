@@ -242,7 +242,7 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a process runs a session that has not ended."""
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
-    yield warning(evidence.session.path, *evidence.tell_gone())
+    yield warning(evidence.session.path, *evidence.tell_gone(name_damage=False))  # which is a finding of its own
 
 
 def check_stopped(evidence: Evidence) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ nor import the records: a poll reads status.json alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 from zlib import crc32
@@ -72,10 +73,12 @@ def find_body(content: bytes) -> memoryview | None:
 
 def parse_head(content: bytes) -> tuple[dict[str, Any], bytes] | None:
     """The object of status.json without its tasks, and these as JSON; None where it cannot be believed."""
-    if find_body(content) is None:
-        return None
-    end = content.index(_TASKS)
-    return orjson.loads(content[:end] + b"}"), content[end + len(_TASKS) - 1 : -_SEAL_BYTES]
+    body, end = find_body(content), 0
+    while body is not None:
+        end = content.index(_TASKS, end + 1)
+        with suppress(orjson.JSONDecodeError):  # the feed has a key of that name, too: cut there, it is no object
+            return orjson.loads(content[:end] + b"}"), content[end + len(_TASKS) - 1 : -_SEAL_BYTES]
+    return None
 
 
 def parse_sealed(content: bytes) -> dict[str, Any] | None:

@@ -44,14 +44,14 @@ ROOMS: Final[Mapping[str, Size]] = {
     "model": Size(20, 3449, 1711),
     "queue": Size(17, 3478, 2065),
     "session": Size(22, 3923, 2290),
-    "store": Size(18, 3215, 1760),
+    "store": Size(18, 3218, 1762),
     "walls": Size(20, 3200, 1880),
     "worktrees": Size(26, 6293, 3645),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(344, 67270, 39818)
-TESTS_LINES: Final = 55_141
+PACKAGE_BUDGET: Final = Size(344, 67273, 39820)
+TESTS_LINES: Final = 55_151
 PAGES_LINES: Final = 9414
 
 

@@ -55,6 +55,16 @@ def test_every_wrong_byte_is_seen_and_that_there_is_no_checksum(ended: SessionDi
         assert seal.parse_sealed(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)) is None
 
 
+def test_the_tasks_of_a_feed_are_not_taken_for_those_of_the_session(ended: SessionDir) -> None:
+    record = orjson.loads(ended.status_path.read_bytes())
+    del record["checksum"]
+    record["feed"] = {"open": True, "tasks": ["q1"], "held": None}
+    content = seal.seal(record)
+    found = seal.parse_head(content)
+    assert found is not None and {**found[0], "tasks": orjson.loads(found[1])} == record
+    assert seal.parse_head(damage(content, "flip", 9)) is None
+
+
 def test_a_file_of_another_version_is_as_if_it_were_absent(
     ended: SessionDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

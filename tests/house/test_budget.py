@@ -11,38 +11,50 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from stages import make_repository_of
 
 from . import budget
 from .test_rooms import NOT_FOR_READERS, belongs
 
-FILES_TO_A_SPEC = 20
 WAYS_BACK = 8
 
-WALK = """
-import os, sys
-import sessionrun
-from sessionrun.client.planning.plan import plan
-root, seen, back = os.path.dirname(sessionrun.__file__) + os.sep, {}, 0
+FOLLOW = """
+import os, sys, threading
+root, way = os.sep + "sessionrun" + os.sep, os.environ["WAY"].split()
+seen, back, ways = {}, 0, 0
+
+def is_loaded_now(frame):
+    while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 def note(frame, event, argument):
-    global back
-    name = frame.f_code.co_filename
-    if event != "call" or not name.startswith(root) or frame.f_code.co_name.startswith("<"):
+    global ways, back
+    name = frame.f_code.co_filename.rpartition(root)[2]
+    if name == frame.f_code.co_filename or not frame.f_code.co_flags & 0x2 or frame.f_code.co_name.startswith("<"):
+        return  # none of ours, the body of a class, or an expression
+    at = f"{name}:{frame.f_code.co_name}"
+    if event == "return" and at == way[1]:
+        ways = 0
+    if event == "call" and at == way[0]:
+        ways = 1
+    if event != "call" or not ways or is_loaded_now(frame):
         return
-    if not frame.f_code.co_flags & 0x2:
-        return  # the body of a class
-    seen.setdefault(name, len(seen))
+    if name not in seen:
+        seen[name] = len(seen)
+        os.write(fd, f"{name}\\n".encode())
     caller = frame.f_back
-    while caller and not caller.f_code.co_filename.startswith(root):
+    while caller and root not in caller.f_code.co_filename:
         caller = caller.f_back
-    if caller and seen[name] < seen.get(caller.f_code.co_filename, -1):
-        back += 1
+    if caller and seen[name] < seen.get(caller.f_code.co_filename.rpartition(root)[2], -1):
+        os.write(fd, b"back\\n")
 
+fd = os.open(os.environ["WAY_SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 sys.setprofile(note)
-plan("in.json", {})
-sys.setprofile(None)
-print(len(seen), back, *seen)
+threading.setprofile(note)
 """
+"""Notes the files whose functions are entered on a way from one function to another, in the order in which
+they are, and each call from one of them back into an earlier one."""
 
 
 @pytest.mark.check
@@ -69,13 +81,37 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-def test_an_input_file_becomes_a_spec(own_place: Path) -> None:
-    """Files whose functions are entered, and calls from a file that was entered later back into an earlier one."""
-    (own_place / "in.json").write_text('{"prompts": ["true"], "agent": "shell"}')
-    done = subprocess.run([sys.executable, "-c", WALK], capture_output=True, text=True, check=True)
-    files, back, *names = done.stdout.split()
-    assert int(files) <= FILES_TO_A_SPEC, names
-    assert int(back) <= WAYS_BACK
+@pytest.mark.parametrize(
+    ("way", "most"),
+    [
+        ("client/planning/plan.py:plan client/planning/plan.py:plan", 20),  # an input file becomes a spec
+        ("session/supervisor.py:_judge session/supervisor.py:_show", 40),  # an end of a job becomes a status
+        ("client/ask.py:cancel store/requests.py:send_request", 32),  # a request is written
+        ("session/supervisor.py:_take session/supervisor.py:_carry_out", 18),  # and has its effect
+        ("worktrees/worktree.py:prepare worktrees/worktree.py:prepare", 19),  # a worktree is made
+        ("worktrees/release.py:release worktrees/release.py:release", 27),  # and its work is on a branch
+    ],
+)
+def test_how_many_files_are_on_a_way(
+    way: str, most: int, sessionrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_repository_of(sessionrun.cwd, {"file": "1\n"})
+    (tmp_path / "sitecustomize.py").write_text(FOLLOW)
+    (sessionrun.cwd / "in.json").write_text('{"prompts": ["true", "echo 2 >file"], "agent": "shell"}')
+    seen = tmp_path / "seen"
+    for name, value in (("PYTHONPATH", os.fspath(tmp_path)), ("WAY", way), ("WAY_SEEN", os.fspath(seen))):
+        monkeypatch.setenv(name, value)
+    words = ("-q", "--agent", "shell", "-p", "sleep 60") if "_take" in way or "ask" in way else ()
+    done = sessionrun(*words or ("--sync", "--worktree" if "worktrees" in way else "--sync", "in.json"), real=True)
+    assert done.returncode == 0, done.stderr
+    if words:
+        session_id = done.stdout.strip()
+        assert sessionrun("cancel", session_id, real=True).returncode == 0
+        assert sessionrun("wait", session_id, real=True).returncode == 1
+    lines = seen.read_text().split()
+    found = {line for line in lines if line != "back"}
+    assert found and len(found) <= most, (len(found), sorted(found))
+    assert "plan.py" not in way or lines.count("back") <= WAYS_BACK
 
 
 @pytest.mark.check

@@ -29,6 +29,7 @@ from sessionrun.landing.target import Moved, Slot, show_head, update_ref
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, is_folder, read_regular, remove_empty
+from sessionrun.worktrees.registration import find_table, read_head
 
 INDEX: Final = "sessionrun-index-"
 
@@ -142,10 +143,9 @@ def _land_locked(tree: Tree) -> Moved | Hold:
     if hold is not None:
         release(tree)
         return hold
-    head = tree.path("HEAD").read_bytes()
+    head = read_head(Path(tree.checkout.git_dir))
     show_head(tree.fence, head)
-    is_there = os.fsdecode(head).rstrip("\n") == f"ref: {tree.slot.target}"
-    if not is_there or tree.fence.main().commit_of(tree.slot.target) != tree.old:
+    if head != f"ref: {tree.slot.target}" or tree.fence.main().commit_of(tree.slot.target) != tree.old:
         release(tree)
         return "again"
     hold = _prepare_index(tree)
@@ -164,8 +164,9 @@ def _land_locked(tree: Tree) -> Moved | Hold:
 
 
 def _find_unfinished(tree: Tree) -> Hold | None:
+    has_table = find_table(Path(tree.checkout.git_dir)) is not None
     for name, (what, ending) in _BUSY.items():
-        if os.path.lexists(tree.path(name)):
+        if os.path.lexists(tree.path(name)) or (has_table and tree.git().commit_of(name)):
             return Hold("checkout_busy", f"{tree.top} is in {what}", tree.hint(*ending.split()))
     return None
 

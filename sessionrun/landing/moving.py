@@ -50,7 +50,7 @@ from sessionrun.landing.target import Moved, Slot, lock_path, record_path, show_
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
-from sessionrun.worktrees.registration import read_head
+from sessionrun.worktrees.registration import TABLE, find_table, read_head
 
 LOOKS: Final = 8
 """So often a landing looks for switches that ended late."""
@@ -79,7 +79,7 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
     while _is_any_ending(slot, fence, old, persons) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
         seen = {place: _stamp(place) for place in persons}
-    show_head(fence, b"")
+    show_head(fence, "")
     locked = []
     try:
         for place in persons:
@@ -96,9 +96,12 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
             give_back(place, slot.record_path)
 
 
-def _stamp(place: Checkout) -> tuple[tuple[int, int, int] | None, ...]:
+def _stamp(place: Checkout) -> tuple[object, ...]:
     """What changes when a git writes the index or HEAD of a work tree."""
-    return tuple(_stamp_file(Path(place.git_dir, name)) for name in ("index", "HEAD"))
+    git_dir = Path(place.git_dir)
+    # a table of refs changes with each branch of a task: there what HEAD says has to do
+    head = _stamp_file(git_dir / "HEAD") if find_table(git_dir) is None else read_head(git_dir)
+    return _stamp_file(git_dir / "index"), head
 
 
 def _stamp_file(path: Path) -> tuple[int, int, int] | None:
@@ -179,6 +182,9 @@ def _ended_late(tree: Tree, since: float) -> bool:
         index, head = os.stat(tree.path("index")).st_mtime, os.stat(tree.path("HEAD")).st_mtime
     except OSError:
         return False
+    if find_table(Path(tree.checkout.git_dir)) is not None:
+        last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
+        head = float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1  # it tells the second in which HEAD was written
     return index <= head and since - 1 <= head <= since + LOCK_WAIT_S
 
 
@@ -221,7 +227,9 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     trees = [Tree(slot, fence, place, record.old, record.new) for place in list_places(slot.repository)]
     begun = [tree for tree in trees if tree.is_begun]
     # a git that was killed alone may have left its lock where we have undone all else
-    at_target = [tree.path("HEAD.lock") for tree in trees if tree in begun or is_at(tree.checkout, slot.target)]
+    at_target = [
+        Path(tree.checkout.git_dir) for tree in trees if tree in begun or is_at(tree.checkout, slot.target)
+    ]
     remarks = _remove_locks(slot, record, at_target)
     now = git.commit_of(slot.target)
     has_landed = now is not None and is_ancestor(git, record.new, now)
@@ -237,15 +245,19 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     return remarks
 
 
-def _remove_locks(slot: Slot, record: SlotRecord, of_heads: Sequence[Path]) -> list[str]:
-    """Take away locks of refs that git left when it was killed with us; name those that are not ours."""
-    paths = [slot.ref_path.with_name(f"{slot.ref_path.name}.lock"), *of_heads]
+def _remove_locks(slot: Slot, record: SlotRecord, git_dirs: Sequence[Path]) -> list[str]:
+    """Take away locks of refs that git left when it was killed with us; name those that are not ours.
+
+    The lock of a table is of all refs, and does not say whose it is: it stays.
+    """
     begun = slot.record_path.lstat().st_mtime
     remarks = []
-    for path in paths:
+    for path in dict.fromkeys(
+        (slot.ref_lock, *(Path(f"{find_table(at) or at / 'HEAD'}.lock") for at in git_dirs))
+    ):
         if not os.path.lexists(path):
             continue
-        if _is_ours(path, record.new, begun):
+        if path.name != f"{TABLE}.lock" and _is_ours(path, record.new, begun):
             path.unlink(missing_ok=True)
         else:
             remarks.append(f"{path} is there: if no git is at work: rm {shlex.quote(str(path))}")

@@ -27,6 +27,7 @@ from sessionrun.model.places import Repository
 from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.locks import hold_lock
+from sessionrun.worktrees.registration import find_table
 
 PREFIX: Final = "sessionrun-land-"
 PINS: Final = "refs/sessionrun/land-"
@@ -53,9 +54,11 @@ class Slot:
         return record_path(self.repository, digest_target(self.target))
 
     @property
-    def ref_path(self) -> Path:
-        """The file of the target, if it is not packed."""
-        return Path(self.repository.common_dir, self.target)
+    def ref_lock(self) -> Path:
+        """The lock of the target, or of all refs where git keeps them in a table."""
+        common = Path(self.repository.common_dir)
+        table = find_table(common)
+        return Path(f"{table or common / self.target}.lock")
 
     @contextmanager
     def hold(
@@ -157,19 +160,19 @@ def update_ref(slot: Slot, git: Git, new: str, old: str) -> Moved | Hold:
         raise GitError(words, done.returncode, f"fatal: killed by signal {-done.returncode}")
     if git.commit_of(slot.target) != old:
         return "again"
-    lock = slot.ref_path.with_name(f"{slot.ref_path.name}.lock")
+    lock = slot.ref_lock
     if os.path.lexists(lock):
         reason = f"{lock} is there: another git is at work on {shorten(slot.target)}, or was killed"
         return Hold("ref_locked", reason, f"rm {shlex.quote(str(lock))}")
     raise GitError(words, done.returncode, done.stderr.decode("utf-8", "replace"))
 
 
-def show_head(fence: Fence, head: bytes) -> None:
+def show_head(fence: Fence, head: str) -> None:
     """Say in the private common directory what is checked out, by which git writes the log of HEAD.
 
     What was read there when the fence was made may be out of date.  An empty `head` stands for no branch.
     """
-    (fence.common / "HEAD").write_bytes(head or b"ref: refs/heads/none\n")
+    (fence.common / "HEAD").write_bytes(os.fsencode(head or "ref: refs/heads/none") + b"\n")
 
 
 def find_target(repository: Repository, into: str | None) -> str:

@@ -43,8 +43,8 @@ LOCKED: Final = "locked"
 _HALF_MADE: Final = "sessionrun makes it for "
 """What the reason begins with while git adds a worktree of ours; then its owner."""
 
-_IN_A_TABLE: Final = "ref: refs/heads/.invalid"
-"""What the file HEAD says where git keeps all refs in a table (gitrepository-layout(5), reftable)."""
+TABLE: Final = "tables.list"
+"""Where git keeps all refs, and HEAD, in tables: their list in ``reftable`` (gitrepository-layout(5))."""
 
 _OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
 """`core.bare` and `core.worktree` are about the checkout that they stand in, and are not copied."""
@@ -255,12 +255,17 @@ def find_checkout(repository: Repository, branch: str, owner: str) -> Path | Non
 
 def read_head(admin: Path) -> str:
     """What HEAD says of an administrative directory, ``ref: NAME`` or a commit; '' if it cannot be read."""
-    head = os.fsdecode(_read(admin / "HEAD")).strip()
-    if head != _IN_A_TABLE:
-        return head
+    if find_table(admin) is None:
+        return os.fsdecode(_read(admin / "HEAD")).strip()
     git = Git(admin)  # only git can read the table
     name = git.attempt("symbolic-ref", "-q", "HEAD").stdout
     return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
+
+
+def find_table(git_dir: Path) -> Path | None:
+    """The list of a git directory's tables of refs; None: each ref is a file, and HEAD, too."""
+    path = git_dir / "reftable" / TABLE
+    return path if path.exists() else None
 
 
 def create_branch(git: Git, claim: Claim) -> None:

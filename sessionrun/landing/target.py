@@ -103,10 +103,13 @@ class Slot:
 
     def move_pin(self, git: Git, commits: Collection[str]) -> None:
         """Let the pin hold these commits, and no others; without any it goes."""
-        if not commits:
+        if not commits and find_table(Path(self.repository.common_dir)) is None:
             # `update-ref -d` locks all packed refs, and a kill would leave that lock without a name: what git has
-            # packed meanwhile, and a table of refs, wait for `clean`
+            # packed meanwhile waits for `clean`
             Path(self.repository.common_dir, self.pin).unlink(missing_ok=True)
+            return
+        if not commits:
+            git.attempt("update-ref", "-d", self.pin)
             return
         parents = list(dict.fromkeys(commits))
         commit = commit_tree(git, f"{parents[0]}^{{tree}}", parents, "What a landing needs\n")

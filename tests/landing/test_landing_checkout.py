@@ -40,6 +40,11 @@ def status(yard: Yard, cwd: Path | None = None) -> str:
     return yard.git("status", "--porcelain", "--ignored", cwd=cwd)
 
 
+def has_table(yard: Yard) -> bool:
+    """Whether git keeps the refs of the repository in tables, as with GIT_DEFAULT_REF_FORMAT=reftable."""
+    return (yard.top / ".git/reftable").is_dir()
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_files_ref_and_index_follow(yard: Yard, linked: bool) -> None:
     top = yard.top
@@ -101,13 +106,15 @@ HOLDS = {
 FAST = ("overlap", "ignored", "index.lock")
 
 
+OURS = (".git/objects/", ".git/sessionrun-land", ".git/refs/sessionrun", ".git/reftable")
+
+
 def snapshot(yard: Yard) -> dict[str, bytes]:
-    left = {}
+    refs = yard.git("for-each-ref", "--exclude=refs/sessionrun") if has_table(yard) else ""
+    left = {"": refs.encode()}
     for path in sorted(yard.top.rglob("*")):
         name = str(path.relative_to(yard.top))
-        if path.is_file() and not name.startswith(
-            (".git/objects/", ".git/sessionrun-land", ".git/refs/sessionrun")
-        ):
+        if path.is_file() and not name.startswith(OURS):
             left[name] = path.read_bytes()
     return left
 
@@ -219,7 +226,7 @@ def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard
         assert yard.statuses(yard.land()) == {"one": "landed"}
         new = yard.git("rev-parse", "main")
         (yard.top / ".git/index").write_bytes(index)
-        (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # files and index are those of the old commit
+        yard.git("symbolic-ref", "HEAD", MAIN)  # files and index are those of the old commit
         if is_staged:
             (yard.top / "mine.txt").write_text("mine\n")
             yard.git("add", "mine.txt")
@@ -245,7 +252,7 @@ def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_the
     request, new = yard.request(), yard.entries[0].tip
     Slot(request.repository, MAIN).write_record(SlotRecord(request.folder, MAIN, old, new))
     yard.git("update-ref", MAIN, new)
-    (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
+    yard.git("symbolic-ref", "HEAD", MAIN)  # the switch ends: files and index are those of `old`
     if staged:
         (yard.top / "mine.txt").write_text("mine\n")
         yard.git("add", "mine.txt")

@@ -77,6 +77,7 @@ def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
 SIDE = "echo mine > a.txt; git commit -qam mine; ! git"
 HIDE = "git update-index --{} a.txt; echo mine > a.txt"
 RESTORE = "{hint}; git -C {top} checkout a.txt"
+REF_LOCKS = (".git/reftable/tables.list.lock", ".git/refs/heads/main.lock")
 HOLDS = {
     "overlap": ("echo mine > a.txt", "checkout_dirty", "{hint}"),
     "staged": ("echo mine > a.txt; git add a.txt", "checkout_dirty", "{hint}"),
@@ -97,7 +98,7 @@ HOLDS = {
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
     "index.lock": ("touch -d @0 .git/index.lock", "index_locked", "{hint}"),  # a younger one is waited for
-    "ref lock": ("touch .git/refs/heads/main.lock", "ref_locked", "{hint}"),
+    "ref lock": (f"touch {' || touch '.join(REF_LOCKS)}", "ref_locked", "{hint}"),
     "checked out twice": ("git worktree add -q --force ../linked main", "checked_out_twice", "{hint}"),
 }
 """What the user has done, the class of the hold, and what mends it: most often the command that the hold names."""
@@ -226,7 +227,7 @@ def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard
         assert yard.statuses(yard.land()) == {"one": "landed"}
         new = yard.git("rev-parse", "main")
         (yard.top / ".git/index").write_bytes(index)
-        yard.git("symbolic-ref", "HEAD", MAIN)  # files and index are those of the old commit
+        yard.git("symbolic-ref", "-m", "switch", "HEAD", MAIN)  # files and index are those of the old commit
         if is_staged:
             (yard.top / "mine.txt").write_text("mine\n")
             yard.git("add", "mine.txt")

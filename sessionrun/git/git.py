@@ -47,6 +47,8 @@ OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
     "core.checkStat": ("default", "the same"),
     "core.untrackedCache": ("false", "a cache in the index may be out of date, or made up"),
     "core.splitIndex": ("false", "an index in two files cannot be copied"),
+    # what git waits for
+    "reftable.lockTimeout": ("10000", "all refs of a table have one lock, and each task's git takes it (ms)"),
 }
 """Settings of every git command of ours, each with its reason; they win over all files.
 
@@ -106,7 +108,12 @@ class GitError(SessionrunError):
     def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
         lines = [line for line in stderr.split("\n") if line.strip()]
         named = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
-        super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
+        reason = named[-1] if named else f"exit code {code}"
+        if "cannot lock references" in reason:  # all refs of a table have one lock, which says not whose it is
+            reason += (
+                ": another git is at work, or was killed: then rm reftable/tables.list.lock in its git directory"
+            )
+        super().__init__(f"git {argv[0]}: {reason}")
         self.stderr = stderr
         self.code = code
         self.signal = -code if code < 0 else None

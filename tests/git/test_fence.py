@@ -184,6 +184,11 @@ def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest
     eventually(lambda: pid.exists() and not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
+def test_the_lock_of_a_table_of_refs_is_named() -> None:
+    failed = GitError(("update-ref",), 128, "fatal: update_ref failed for ref 'refs/x': cannot lock references")
+    assert str(failed).endswith("then rm reftable/tables.list.lock in its git directory")
+
+
 def test_two_variables_forbid_to_fetch_of_which_an_older_git_knows_one() -> None:
     assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
 

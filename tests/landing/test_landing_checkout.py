@@ -77,7 +77,6 @@ def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
 SIDE = "echo mine > a.txt; git commit -qam mine; ! git"
 HIDE = "git update-index --{} a.txt; echo mine > a.txt"
 RESTORE = "{hint}; git -C {top} checkout a.txt"
-REF_LOCKS = (".git/reftable/tables.list.lock", ".git/refs/heads/main.lock")
 HOLDS = {
     "overlap": ("echo mine > a.txt", "checkout_dirty", "{hint}"),
     "staged": ("echo mine > a.txt; git add a.txt", "checkout_dirty", "{hint}"),
@@ -98,7 +97,7 @@ HOLDS = {
     "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
     "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
     "index.lock": ("touch -d @0 .git/index.lock", "index_locked", "{hint}"),  # a younger one is waited for
-    "ref lock": (f"touch {' || touch '.join(REF_LOCKS)}", "ref_locked", "{hint}"),
+    "ref lock": ("touch .git/refs/heads/main.lock", "ref_locked", "{hint}"),
     "checked out twice": ("git worktree add -q --force ../linked main", "checked_out_twice", "{hint}"),
 }
 """What the user has done, the class of the hold, and what mends it: most often the command that the hold names."""
@@ -123,6 +122,8 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in HOLDS if name not in FAST))])
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
     script, reason_class, mend = HOLDS[name]
+    if name == "ref lock" and has_table(yard):
+        pytest.skip("a table has one lock for all refs, which a gate needs as well: see tests/git")
     yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
     changes: dict[str, str | None] = {"b.txt": "b2\n"} if name in ("merge", "rebase") else {**CHANGES}
     if name == "file for folder":
@@ -227,7 +228,8 @@ def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard
         assert yard.statuses(yard.land()) == {"one": "landed"}
         new = yard.git("rev-parse", "main")
         (yard.top / ".git/index").write_bytes(index)
-        yard.git("symbolic-ref", "-m", "switch", "HEAD", MAIN)  # files and index are those of the old commit
+        # files and index are those of the old commit; a table tells by the log of HEAD when a switch was
+        yard.sh(f"unset GIT_COMMITTER_DATE; git symbolic-ref -m switch HEAD {MAIN}")
         if is_staged:
             (yard.top / "mine.txt").write_text("mine\n")
             yard.git("add", "mine.txt")

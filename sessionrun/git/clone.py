@@ -37,8 +37,13 @@ from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, Repository, is_p
 from sessionrun.store.files import make_directories, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, remove_tree, sweep_entry
 
-_ROOM_SETTINGS: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tlogAllRefUpdates = false\n"
+_ROOM_SETTINGS: Final = (
+    *(("core.repositoryformatversion", "1"), ("core.bare", "true"), ("core.logAllRefUpdates", "false")),
+)
 _KINDS: Final = ("objects", "refs", "packed-refs")
+_FORMAT_KEYS: Final = r"^extensions\.(refstorage|objectformat)$"
+"""How a repository keeps its refs, and names its objects: git understands it by these alone."""
+
 
 _WORDS: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
 _FETCH_FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
@@ -116,10 +121,13 @@ def open_room(
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
         room = Path(made)
-        for name in _KINDS:
+        for name in (*_KINDS, *(["reftable"] if (real / "reftable").is_dir() else [])):
             os.symlink(real / name, room / name)
         (room / "HEAD").write_bytes(b"ref: refs/heads/none\n")
-        (room / "config").write_text(_ROOM_SETTINGS)
+        words = ("config", "--file", str(real / "config"), "--no-includes", "-z", "--get-regexp", _FORMAT_KEYS)
+        found = (os.fsdecode(pair).split("\n") for pair in Git(room).attempt(*words).stdout.split(b"\0") if pair)
+        settings = [*_ROOM_SETTINGS, *((key, value) for key, value in found)]
+        (room / "config").write_text(word_settings(settings))
         yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)
 
 

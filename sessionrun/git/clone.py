@@ -131,8 +131,6 @@ def open_room(
         yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)
 
 
-SHA256_LENGTH: Final = 64
-
 BASE: Final = "refs/sessionrun/base"
 """In an excerpt: holds the base, so that no collection takes it away."""
 
@@ -171,11 +169,6 @@ def make_repository(
     for name, content in files.items():
         if content:
             (git_dir / name).write_bytes(content)
-
-
-def find_format(commit: str) -> tuple[tuple[str, str], ...]:
-    """The setting of a repository that names its objects as this one is named."""
-    return (("extensions.objectFormat", "sha256"),) if len(commit) == SHA256_LENGTH else ()
 
 
 def list_tags(git: Git, commit: str) -> bytes:
@@ -279,7 +272,7 @@ def make_excerpt(
         return
     make_directories(path.parent)
     with make_entry(path, sync_repository) as draft:
-        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true"), *find_format(commit)])
+        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true")])
         with (
             open_room(mirror, "", folder, limit_s=limit_s) as source,
             open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,

@@ -18,7 +18,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.git.clone import Room, find_format, make_repository, open_room, sync_repository
+from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
 from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
@@ -186,11 +186,7 @@ def fetch_mirror(
     is_new = not mirror.exists()
     if is_new:
         with make_entry(mirror, sync_repository) as draft:
-            settings = (*_SETTINGS, ("remote.origin.url", repo))
-            make_repository(draft, "ref: refs/heads/main", settings)
-            with open_room(draft, repo, folder, limit_s=limit_s) as room:
-                _, commit = room.list_head()
-            make_repository(draft, "ref: refs/heads/main", (*settings, *find_format(commit or "")))
+            make_repository(draft, "ref: refs/heads/main", (*_SETTINGS, ("remote.origin.url", repo)))
             with open_room(draft, repo, folder, limit_s=limit_s) as room:
                 _renew(room)
                 room.git("pack-refs", "--all")

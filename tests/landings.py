@@ -76,13 +76,8 @@ class Yard:
                 continue
             mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
             lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]
-        lines += [
-            "",
-            "get-mark :1",
-            "reset refs/sessionrun-test",
-            f"from {'0' * len(self.git('rev-parse', 'main'))}",
-            "",
-        ]
+        nothing = "0" * len(self.git("rev-parse", "main"))
+        lines += ["", "get-mark :1", "reset refs/sessionrun-test", f"from {nothing}", ""]
         lines.insert(1, "mark :1")
         argv = ["git", "fast-import", "--quiet", "--force", "--cat-blob-fd=1"]
         done = subprocess.run(

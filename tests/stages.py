@@ -108,6 +108,11 @@ def write_files(top: Path, files: Mapping[str, str]) -> None:
         (top / name).write_text(text)
 
 
+refs_are_files = pytest.mark.skipif(
+    os.environ.get("GIT_DEFAULT_REF_FORMAT") == "reftable", reason="a table of refs has one lock, and no files"
+)
+
+
 def make_repository_of(top: Path, files: Mapping[str, str]) -> None:
     """A repository of Ann's with these files in one commit."""
     top.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually, kill_sessions, slow
-from stages import git
+from stages import git, refs_are_files
 from test_workspaces import Project, Work
 from test_worktrees import by_id, finish, project, start, wait
 
@@ -311,6 +311,7 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
     assert admin.is_dir()  # another claim's
 
 
+@refs_are_files
 @pytest.mark.parametrize(("age_s", "dry_run"), [(60, False), (60, True), (0, False)])
 def test_the_lock_of_a_branch_that_a_killed_git_was_about_to_make_goes(
     project: Project, age_s: int, dry_run: bool

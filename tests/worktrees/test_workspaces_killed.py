@@ -14,7 +14,7 @@ import orjson
 import pytest
 from calls import Calls, each_call, needs_calls, run_program
 from conftest import slow
-from stages import Tree, refresh
+from stages import Tree, refresh, refs_are_files
 from test_workspaces import Project, project
 
 from sessionrun.git.mirrors import locate_mirror
@@ -250,6 +250,7 @@ def test_prepare_and_release_of_a_mend(clash: Bench, then: str, say: Callable[[s
 LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task-t/HEAD.lock")
 
 
+@refs_are_files
 @pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize("job", [release, park_work, settle])
 def test_a_second_start_removes_what_the_first_one_left(
@@ -276,6 +277,7 @@ def age(paths: list[Path]) -> None:
         os.utime(path, (made, made))
 
 
+@refs_are_files
 @pytest.mark.parametrize("since", ["the first start", "before"])
 def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
     """One on another branch, and those that are older than the job."""
@@ -428,6 +430,7 @@ def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], 
     say(f"{bench.sweep('release', lambda: request, examine, first=before - 30)} kills")
 
 
+@refs_are_files
 @pytest.mark.parametrize("begun", [True, False], ids=["a second start", "the first start"])
 def test_locks_of_the_tasks_branches_go_where_a_killed_fetch_can_have_left_them(
     project: Project, begun: bool

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, slow
-from stages import commit_all
+from stages import commit_all, refs_are_files
 from test_workspaces import Project, make_repository, put_first
 
 from sessionrun.git.repository import find_repository
@@ -463,6 +463,7 @@ def test_a_link_or_included_file_that_became_work_is_parked(project: Project) ->
     assert project.show(place.commit, "more") == b"elsewhere"
 
 
+@refs_are_files
 def test_a_branch_lock_that_a_crash_left(project: Project) -> None:
     lock = project.top / ".git/refs/heads/main-task-t.lock"
     lock.touch()

@@ -112,7 +112,10 @@ def draw(
     foot: list[Line] = [(begin + list_ids(waiting, max(8, width - len(begin))), "dim")] if waiting else []
     foot += [(line, "bold") for line in wrap(choice.message, width) or [tell_keys(width)]]
     rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
-    return _fill([*head, *(rows or [("nothing to show", "dim")])], foot, size)
+    lines = [*head, *(rows or [("nothing to show", "dim")])]
+    room = height - len(foot)  # the foot stays, whatever does not fit
+    lines = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
+    return [(clip(text, width), style) for text, style in lines]
 
 
 def tell_keys(width: int) -> str:
@@ -196,14 +199,6 @@ def _window(count: int, place: int, room: int) -> range:
     room = max(1, room)
     begin = min(max(0, place - room // 2), max(0, count - room))
     return range(begin, min(count, begin + room))
-
-
-def _fill(lines: Sequence[Line], foot: Sequence[Line], size: tuple[int, int]) -> list[Line]:
-    """A whole screen: lines from its top, and those at its foot, which stay whatever does not fit."""
-    width, height = size
-    room = height - len(foot)
-    whole = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
-    return [(clip(text, width), style) for text, style in whole]
 
 
 def find_place(shown: Sequence[View], selected: str | None) -> int:

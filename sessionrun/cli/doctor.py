@@ -69,7 +69,14 @@ def _report_agents() -> Answer:
         "not_passed_on": dropped,
         **{name: facts for name, (facts, _) in machine.items()},
     }
-    lines = _list_agents(agents)
+    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
+    rows = [
+        (one.name, one.provider, one.version or "-", _WORDS[one.known], one.signed_in, _WORDS[one.ready], one.path)
+        for one in agents
+        if one.path is not None
+    ]
+    hints = [escape_line(f"{agent.name}: {agent.hint}") for agent in agents if agent.hint]
+    lines = [*table_lines(heads, rows), *([""] if hints else []), *hints]
     if dropped:
         lines.append(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
     lines += [escape_line(f"{name}: {line}") for name, (_, line) in machine.items()]
@@ -84,22 +91,3 @@ def _describe(agent: Examined) -> dict[str, Any]:
     signed_in = {"yes": True, "no": False}.get(agent.signed_in)
     needs = agent.signed_in != "not needed"
     return {**asdict(agent), "signed_in": signed_in, "needs_sign_in": needs, "startable": agent.startable}
-
-
-def _list_agents(agents: list[Examined]) -> list[str]:
-    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
-    rows = [
-        (
-            agent.name,
-            agent.provider,
-            agent.version or "-",
-            _WORDS[agent.known],
-            agent.signed_in,
-            _WORDS[agent.ready],
-            agent.path,
-        )
-        for agent in agents
-        if agent.path is not None
-    ]
-    hints = [escape_line(f"{agent.name}: {agent.hint}") for agent in agents if agent.hint]
-    return [*table_lines(heads, rows), *([""] if hints else []), *hints]

@@ -40,7 +40,13 @@ def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bo
 
     Of the audit of a proof its alarms, or with `notes` all.
     """
-    texts = [*(_tell_tests(task) if tests else ()), *_tell_proof(task, notes=notes), *own]
+    texts = [*_tell_tests(task)] if tests else []
+    if task.get("proof") and task["outcome"] == "succeeded":  # else the reason says it
+        texts.append(f"proof: {task['proof']}")
+    for note in task.get("audit") or ():
+        if notes or note["level"] == "alarm":
+            texts.append(f"audit: {note['level']}: {note['where']}: {note['text']}")
+    texts += own
     left = task.get("leftovers") or ()
     texts += [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
     texts += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
@@ -90,15 +96,6 @@ def _tell_counts(counts: Mapping[str, int]) -> str:
     others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
     rest = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
     return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
-
-
-def _tell_proof(task: Task, *, notes: bool) -> Iterator[str]:
-    """What a proof found of work that succeeded, for else the reason says it."""
-    if task.get("proof") and task["outcome"] == "succeeded":
-        yield f"proof: {task['proof']}"
-    for note in task.get("audit") or ():
-        if notes or note["level"] == "alarm":
-            yield f"audit: {note['level']}: {note['where']}: {note['text']}"
 
 
 # --- its agents and its work ---

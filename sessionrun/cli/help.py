@@ -128,6 +128,7 @@ class RunCommand(click.Command):
     """Its help is one screen."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See `click.Command.format_help`."""
         formatter.write(write_first_page(self) + "\n")
 
 

@@ -93,10 +93,10 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json:
         try:
             end = act(session)
         except SessionrunError as error:
-            told = {"code": error.exit_code, "message": " ".join(str(error).split())}
+            problem = {"code": error.exit_code, "message": " ".join(str(error).split())}
             whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
             line = f"sessionrun: error: {whose}{escape_line(str(error))}"
-            end = Answer({"session_id": session.session_id, "error": told}, (), error.exit_code, [line])
+            end = Answer({"session_id": session.session_id, "error": problem}, (), error.exit_code, [line])
         ends.append(end)
         if not as_json:
             end.print(as_json=False)

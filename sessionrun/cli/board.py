@@ -204,9 +204,3 @@ def _window(count: int, place: int, room: int) -> range:
 def find_place(shown: Sequence[View], selected: str | None) -> int:
     """Where the selected one is; the first one if it is not shown."""
     return next((place for place, each in enumerate(shown) if each["id"] == selected), 0)
-
-
-def step(shown: Sequence[View], selected: str | None, arrow: str) -> str | None:
-    """What is selected after an arrow was pressed."""
-    place = find_place(shown, selected) + ARROWS[arrow]
-    return str(shown[min(max(place, 0), len(shown) - 1)]["id"]) if shown else selected

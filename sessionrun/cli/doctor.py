@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from sessionrun.client.installed import Examined
 
 EXIT_FOUND: Final = 1
-AGENTS: Final = "agents"
-"""Asks for a report on agents; no session is called so, or begins so: an id is hexadecimal."""
-
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
@@ -34,7 +31,7 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
-    if session_id == AGENTS:
+    if session_id == "agents":  # no session begins so: an id is hexadecimal
         if fix:
             raise InputError("--fix repairs sessions and the environment, not agents")
         return _report_agents()

@@ -32,8 +32,6 @@ from sessionrun.model.wording import (
 from sessionrun.model.words import BAD, HELD
 from sessionrun.store.session import SessionDir
 
-TITLE_COLUMNS: Final = 50
-
 _CAUSE_WORDS: Final = {
     "token": "waiting for a slot or resource",
     "hold": "held",
@@ -43,8 +41,6 @@ _CAUSE_WORDS: Final = {
     "no_process": "without a process of the session",
 }
 _SHOWN_HOSTS: Final = 8
-_SHOWN: Final = 200
-"""How much of a follow-up is shown (characters)."""
 
 
 @session_verb("explain")
@@ -127,7 +123,7 @@ def story_lines(
     yield from place_lines(view)
     for place, facts in enumerate(explanation["tasks"]):
         task = tasks[facts["id"]]
-        name = clip(escape_line(task["title"]), TITLE_COLUMNS)
+        name = clip(escape_line(task["title"]), 50)
         yield from [""] * bool(place)
         yield f"{escape_line(task['id'])} ({name}), in {escape_line(name_session(view))}"
         yield from word_lines(task, _tell_why(facts, task, tasks, now))
@@ -170,7 +166,7 @@ def _tell_rest(
     yield from indented(tell_landing(task), "") if task["word"] != "bounced" else ()
     yield from fact_lines(task, "", notes=True)
     if facts["follow_up"] is not None:
-        yield f"last follow-up: {clip(escape_line(facts['follow_up']), _SHOWN)}"
+        yield f"last follow-up: {clip(escape_line(facts['follow_up']), 200)}"
     for found in denied:
         if found["task"] == task["id"]:
             yield escape_line(f"network: {_word_denied([found])}: {found['why']}")
@@ -196,8 +192,9 @@ def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[
 
 def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """A line for each round: its phases in order, with what did not pass."""
-    several = len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1
-    named = f"attempt {attempt['attempt']}{f' ({name_agent(attempt)})' if several else ''}"
+    named = f"attempt {attempt['attempt']}"
+    if len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1:
+        named += f" ({name_agent(attempt)})"
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     for job in attempt["jobs"]:
         rounds.setdefault(job["round"], []).append(job)

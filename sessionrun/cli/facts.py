@@ -43,9 +43,8 @@ def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bo
     texts = [*_tell_tests(task)] if tests else []
     if task.get("proof") and task["outcome"] == "succeeded":  # else the reason says it
         texts.append(f"proof: {task['proof']}")
-    for note in task.get("audit") or ():
-        if notes or note["level"] == "alarm":
-            texts.append(f"audit: {note['level']}: {note['where']}: {note['text']}")
+    audit = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
+    texts += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in audit]
     texts += own
     left = task.get("leftovers") or ()
     texts += [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]

@@ -38,8 +38,6 @@ from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, t
 from sessionrun.store.session import SessionDir
 
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
-FAILED_BYTES: Final = 3000
-"""So much is printed of what failed where no terminal reads: 1,000 tokens."""
 
 
 @session_verb("results", "form", "raw", "max_bytes", "max_tokens")
@@ -90,7 +88,7 @@ def command(
     chosen = choose_tasks(view, tasks)
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
-    bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
+    bound = 1000 * BYTES_PER_TOKEN if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
     if limits:

@@ -206,7 +206,10 @@ def print_preview(planned: Planned, how: Launch) -> None:
     for task in record["tasks"]:
         click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
         _print_prompts(task["prompts"], verbose=how.verbose)
-        begins = task["begins_at"] if task["needs"] else None
+        begins = None
+        if task["needs"] and task["begins_at"] is not None:
+            needs = " and ".join(task["begins_at"])
+            begins = f"with the work of {needs}" if needs else "at the session's base, without that of its needs"
         _print_facts(
             "    ",
             {
@@ -215,7 +218,7 @@ def print_preview(planned: Planned, how: Launch) -> None:
                 "branch": task["branch"],
                 "sandbox": task["sandbox"] and f"{task['sandbox']}, network {task['network']}",
                 "needs": ", ".join(task["needs"]),
-                "begins": None if begins is None else _describe_beginning(begins),
+                "begins": begins,
             },
         )
     if len(record["waves"]) > 1:
@@ -244,14 +247,6 @@ def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
                 click.echo(f"      {escape_line(cut)}")
             if not whole:
                 click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
-
-
-def _describe_beginning(needs: Sequence[str]) -> str:
-    if not needs:
-        return "at the session's base, without the work of its needs"
-    if len(needs) == 1:
-        return f"with the work of {needs[0]}"
-    return f"with the work of {', '.join(needs[:-1])} and {needs[-1]}, merged"
 
 
 @click.command("run", cls=RunCommand)

@@ -55,9 +55,6 @@ IDS_WIDTH: Final = 76
 MOST_FAR: Final = 200
 
 BRIEF_REASONS: Final = 8
-BRIEF_HEAD: Final = 6
-BRIEF_LINE_BYTES: Final = 120
-"""Of each line about the session but the first two."""
 
 _BAR: Final = (
     ("succeeded", "\u2588#", ("succeeded", "landed")),
@@ -194,7 +191,7 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
     """At most `BRIEF_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
     first, *more = head_lines(view, now)
-    head = [first, *more[:1], *(cut_bytes(line, BRIEF_LINE_BYTES) for line in more[1:BRIEF_HEAD])]
+    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]
     groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
     for count in range(min(BRIEF_REASONS, len(groups)), -1, -1):
         left = groups[count:]

@@ -287,14 +287,13 @@ class Step(NamedTuple):
     """What is done at a moment between an input and a session that runs, if anything is said of it.
 
     Attributes:
-        business: whose it is; "": the core's.  The steps of a business that is not in `HOUSE` are not taken.
-        function: its module is imported when the step is taken.
+        function: its module is imported when the step is taken; if it is one of a business that is not in `HOUSE`,
+            the step is not taken.
         words: it is due if an option or a setting, a wish of the input, or the session says one of these;
         of_tasks: or if a task does.  Where neither has a name, it is always due.  What counts is what was said
             before the first step.  The names only save imports: a function that has nothing to do returns at once.
     """
 
-    business: str
     function: str
     words: tuple[str, ...] = ()
     of_tasks: tuple[str, ...] = ()
@@ -306,49 +305,42 @@ Moment = Literal["plan", "rest", "check", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
-        Step("", "client.planning.plan:refuse_missing"),
-        Step("queue", "queue.steps:place_feed", ("feed",)),
-        Step("", "client.planning.plan:settle_limits"),
+        Step("client.planning.plan:refuse_missing"),
+        Step("queue.steps:place_feed", ("feed",)),
+        Step("client.planning.plan:settle_limits"),
+        Step("worktrees.steps:settle_mirrors", of_tasks=("upstream", "environment", "workspace.kind")),
         Step(
-            "worktrees", "worktrees.steps:settle_mirrors", of_tasks=("upstream", "environment", "workspace.kind")
-        ),
-        Step(
-            "worktrees",
             "worktrees.steps:find_repository",
             ("base", "worktree_dir", "keep", "optional_links"),
             of_tasks=("workspace.kind",),
         ),
-        Step("", "client.planning.plan:leave_out_done", ("exports", "rerun")),
-        Step("", "client.planning.joining:join_session", ("into",)),
-        Step("", "client.planning.assemble:add_agents"),
-        Step(
-            "landing", "landing.steps:settle_landing", ("land", "land_into", "gates", "mends", "landing", "feed")
-        ),
-        Step("worktrees", "worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
-        Step("cluster", "cluster.steps:choose_cluster", ("cluster", "slurm")),
-        Step("", "client.planning.plan:settle_rest"),
-        Step("", "client.planning.plan:refuse_idle"),
-        Step("", "client.planning.assemble:foresee"),
-        Step("queue", "queue.steps:add_feed", ("feed",)),
+        Step("client.planning.plan:leave_out_done", ("exports", "rerun")),
+        Step("client.planning.joining:join_session", ("into",)),
+        Step("client.planning.assemble:add_agents"),
+        Step("landing.steps:settle_landing", ("land", "land_into", "gates", "mends", "landing", "feed")),
+        Step("worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
+        Step("cluster.steps:choose_cluster", ("cluster", "slurm")),
+        Step("client.planning.plan:settle_rest"),
+        Step("client.planning.plan:refuse_idle"),
+        Step("client.planning.assemble:foresee"),
+        Step("queue.steps:add_feed", ("feed",)),
     ),
     # After where the work lands and what runs it is settled: what settles the rest of the spec, given the options.
-    "rest": (
-        Step("walls", "walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),
-    ),
+    "rest": (Step("walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),),
     # After the agents are settled: what refuses tasks of a spec that could not start.
     "check": (
-        Step("worktrees", "worktrees.steps:check_mirrors", ("mirrors",)),
-        Step("worktrees", "worktrees.steps:check_worktrees", ("repository",)),
+        Step("worktrees.steps:check_mirrors", ("mirrors",)),
+        Step("worktrees.steps:check_worktrees", ("repository",)),
     ),
     # Before a person is shown what a spec would run: the branches and directories of tasks.
-    "preview": (Step("worktrees", "worktrees.steps:foresee_places", ("repository",)),),
+    "preview": (Step("worktrees.steps:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
-        Step("worktrees", "worktrees.steps:check_environments", of_tasks=("environment",)),
-        Step("walls", "walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
+        Step("worktrees.steps:check_environments", of_tasks=("environment",)),
+        Step("walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
-    "continue": (Step("worktrees", "worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),
+    "continue": (Step("worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),
 }
 
 
@@ -391,20 +383,15 @@ def find_due(moment: Moment, tasks: Sequence[Any], *speakers: object) -> Iterato
 
     A speaker is a map of values, a record with fields, or None.  A task says what is not as it is by itself.
     """
-    there = {"", *(business.name for business in HOUSE)}
+    there = {"client", *(business.name for business in HOUSE)}
+    silent = type(tasks[0])("", ()) if tasks else None  # without tasks, all runs of the input ended before
     for step in STEPS[moment]:
-        if step.business in there and _is_due(step, tasks, speakers):
+        is_due = not (step.words or step.of_tasks)
+        is_due = is_due or any(_says(speaker, word) for speaker in speakers for word in step.words)
+        for read in map(attrgetter, step.of_tasks):
+            is_due = is_due or any(read(task) != read(silent) for task in tasks)
+        if is_due and step.function.partition(".")[0] in there:
             yield load(step.function)
-
-
-def _is_due(step: Step, tasks: Sequence[Any], speakers: Sequence[object]) -> bool:
-    if not (step.words or step.of_tasks) or any(_says(one, name) for one in speakers for name in step.words):
-        return True
-    if not tasks:  # all runs of the input ended before
-        return False
-    silent = type(tasks[0])("", ())
-    readers = [attrgetter(name) for name in step.of_tasks]
-    return any(read(task) != read(silent) for read in readers for task in tasks)
 
 
 def _says(speaker: object, name: str) -> bool:

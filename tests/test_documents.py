@@ -54,6 +54,7 @@ DOCUMENTS = sorted(
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
 """What people read, without the job files of examples, which are input."""
 
+HELP = command_line.group.get_help(click.Context(command_line.group))
 STATES: tuple[str, ...] = import_module("sessionrun.cli.list").STATUSES
 EXIT_CODES = {0, 1, 2, 3, 4, 75, 124, 130}
 
@@ -148,7 +149,7 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual() -> None:
     page = plain(read("man/sessionrun.1"))
 
     assert re.findall(r"^\.SS (.*)$", part("sessionrun.1", "VERBS").text, re.MULTILINE) == list(VERBS)
-    rows = re.findall(r"^[A-Z][a-z]+ {2,5}([a-z].*)$", command_line.HELP, re.MULTILINE)
+    rows = re.findall(r"^[A-Z][a-z]+ {2,5}([a-z].*)$", HELP, re.MULTILINE)
     cut = r"\(.*?\)|\[.*?\]| ID .*| add \|.*"
     shown = [word for row in rows for word in re.findall(r"[a-z]+", re.sub(cut, "", row))]
     assert sorted([*shown, "demo", "help", "man"]) == sorted(VERBS)
@@ -346,7 +347,7 @@ def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:
 def test_exit_codes_are_the_same_everywhere() -> None:
     readme = {int(code) for code in re.findall(r"(?:: |· )(\d+) ", read("README.md").partition("Exit codes")[2])}
     manual = {int(tag.removeprefix(".B ")) for tag in part("sessionrun.1", "EXIT STATUS").tags}
-    short = {int(code) for code in re.findall(r"(?:^Exit:| ) (\d+) ", command_line.HELP, re.MULTILINE)}
+    short = {int(code) for code in re.findall(r"(?:^Exit:| ) (\d+) ", HELP, re.MULTILINE)}
 
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     raised = {cls.exit_code for cls in classes if issubclass(cls, errors.SessionrunError)}

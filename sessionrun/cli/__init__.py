@@ -8,13 +8,14 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, KNOWN, OWN, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, KNOWN, OWN, VERBS, find_first, load_verb, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.house import describe_lack
@@ -58,20 +59,6 @@ _HEADINGS: Final = {
 }
 
 
-def _write_help() -> str:
-    """One small screen, without what needs a business that was taken out."""
-    examples = (line for business, line in _EXAMPLES if not describe_lack(business))
-    there = {
-        heading: [words for words in entries if words.split()[0] in VERBS]
-        for heading, entries in _HEADINGS.items()
-    }
-    lines = [f"{heading:<8}{'  '.join(entries)}" for heading, entries in there.items() if entries]
-    return _HELP.format(examples="\n".join(examples), verbs="\n".join(lines))
-
-
-HELP: Final = _write_help()
-
-
 class VerbGroup(click.Group):
     """Imports a verb's module when the verb is used, so that a poll starts fast."""
 
@@ -88,7 +75,7 @@ class VerbGroup(click.Group):
         if ctx.resilient_parsing:
             from sessionrun.cli.completion import equip
 
-            return equip(cmd_name, command)
+            equip(command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -107,14 +94,16 @@ class VerbGroup(click.Group):
         return offer_files(incomplete) + items
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One small screen, without loading a verb."""
-        formatter.write(HELP)
+        """One small screen, without loading a verb, and without what needs a business that was taken out."""
+        examples = (line for business, line in _EXAMPLES if not describe_lack(business))
+        verbs = []
+        for heading, entries in _HEADINGS.items():
+            there = [words for words in entries if words.split()[0] in VERBS]
+            verbs += [f"{heading:<8}{'  '.join(there)}"] if there else []
+        formatter.write(_HELP.format(examples="\n".join(examples), verbs="\n".join(verbs)))
 
 
-@click.group(
-    cls=VerbGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-)
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:
     """Run AI coding agents in detached sessions: get an id, poll with `status`."""
@@ -161,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.getcwd()
         except FileNotFoundError:
             return _tell("the current directory was deleted; cd to another one", 2, words)
-        return _tell(_describe(error), EXIT_BUG, words)
+        where = os.fsdecode(error.filename) if error.filename else "reading or writing"
+        return _tell(f"{where}: {error.strerror or error}", EXIT_BUG, words)
     except MemoryError:
         return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, words)
     except Exception as error:
@@ -199,7 +189,7 @@ def _tell(message: str, code: int, words: Sequence[str]) -> int:
     from sessionrun.cli.render import escape, print_json
 
     line = " ".join(message.split())
-    if asks_for_json(words):
+    if "--json" in takewhile(lambda word: word != "--", words):  # Click may have parsed none of them
         try:
             print_json({"error": {"code": code, "message": line}})
             return code
@@ -227,11 +217,6 @@ def _usage_message(error: click.ClickException, given: Sequence[str], words: Seq
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message
-
-
-def _describe(error: OSError) -> str:
-    where = os.fsdecode(error.filename) if error.filename else "reading or writing"
-    return f"{where}: {error.strerror or error}"
 
 
 def _leave_quietly() -> int:

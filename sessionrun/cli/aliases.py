@@ -79,7 +79,10 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
         return
     if any(option.partition("=")[0] in FLAG_VERBS for option in words):
         return
-    meant = _MEANT.get(word) or _find_close(word)
+    from difflib import get_close_matches
+
+    close = get_close_matches(word.lower(), [*VERBS, *ALIASES], n=1, cutoff=0.7)
+    meant = _MEANT.get(word) or next(iter(close), None)
     if meant:
         raise InputError(
             f"{word}: no such verb or file; did you mean `sessionrun {meant}`? (all: sessionrun --help)"
@@ -99,10 +102,3 @@ def hint_option(given: Sequence[str], words: Sequence[str], error: click.NoSuchO
     if verb != "run" and given[:1] != words[:1]:
         return f"; write {verb} first, and only options of {verb} after the verb"
     return ""
-
-
-def _find_close(word: str) -> str | None:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word.lower(), [*VERBS, *ALIASES], n=1, cutoff=0.7)
-    return close[0] if close else None

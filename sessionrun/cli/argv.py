@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 import click
@@ -142,11 +141,6 @@ def _walk(words: Sequence[str]) -> Iterator[tuple[int, bool]]:
         if word == "--":
             return
         is_value = is_option and _takes_value(word)
-
-
-def asks_for_json(words: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the words, for errors while Click parses them."""
-    return "--json" in takewhile(lambda word: word != "--", words)
 
 
 def _takes_value(word: str) -> bool:

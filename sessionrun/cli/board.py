@@ -112,7 +112,10 @@ def draw(
     foot: list[Line] = [(begin + list_ids(waiting, max(8, width - len(begin))), "dim")] if waiting else []
     foot += [(line, "bold") for line in wrap(choice.message, width) or [tell_keys(width)]]
     rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
-    return _fill([*head, *(rows or [("nothing to show", "dim")])], foot, size)
+    lines = [*head, *(rows or [("nothing to show", "dim")])]
+    room = height - len(foot)  # the foot stays, whatever does not fit
+    lines = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
+    return [(clip(text, width), style) for text, style in lines]
 
 
 def tell_keys(width: int) -> str:
@@ -198,20 +201,6 @@ def _window(count: int, place: int, room: int) -> range:
     return range(begin, min(count, begin + room))
 
 
-def _fill(lines: Sequence[Line], foot: Sequence[Line], size: tuple[int, int]) -> list[Line]:
-    """A whole screen: lines from its top, and those at its foot, which stay whatever does not fit."""
-    width, height = size
-    room = height - len(foot)
-    whole = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
-    return [(clip(text, width), style) for text, style in whole]
-
-
 def find_place(shown: Sequence[View], selected: str | None) -> int:
     """Where the selected one is; the first one if it is not shown."""
     return next((place for place, each in enumerate(shown) if each["id"] == selected), 0)
-
-
-def step(shown: Sequence[View], selected: str | None, arrow: str) -> str | None:
-    """What is selected after an arrow was pressed."""
-    place = find_place(shown, selected) + ARROWS[arrow]
-    return str(shown[min(max(place, 0), len(shown) - 1)]["id"]) if shown else selected

@@ -22,7 +22,7 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape
 from sessionrun.cli.selecting import label_option, since_option
-from sessionrun.client.clean import CLEANED, clean
+from sessionrun.client.clean import CLEANED, clean, clean_cache
 from sessionrun.model.errors import InputError
 
 
@@ -60,34 +60,27 @@ def command(
     With --cache mirrors and environments are deleted that no session uses and that hold no work.
     """
     selects = older_than_s is not None or any(value not in (None, ()) for value in wanted.values())
-    if cache:
-        if session_ids or worktrees or any(wanted.values()):
-            raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
-        from sessionrun.client.clean import clean_cache
-
-        return _tell(
-            clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
-        )
-    if max_size is not None or cache_dir is not None:
+    if cache and (session_ids or worktrees or any(wanted.values())):
+        raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
+    if not cache and (max_size is not None or cache_dir is not None):
         raise InputError("clean: --max-size and --cache-dir need --cache")
-    if not (selects or session_ids or worktrees):
+    if not (cache or selects or session_ids or worktrees):
         raise InputError(
             "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, "
             "--worktrees or --cache"
         )
-    records = clean(
-        session_ids,
-        results_dir=results_dir,
-        **{**wanted, "labels": dict(wanted["labels"])},
-        older_than_s=older_than_s,
-        worktrees=worktrees,
-        directories=selects or not worktrees,
-        dry_run=dry_run,
-    )
-    return _tell(records)
-
-
-def _tell(records: list[dict[str, Any]]) -> Answer:
+    if cache:
+        records = clean_cache(cache_dir=cache_dir, older_than_s=older_than_s, max_bytes=max_size, dry_run=dry_run)
+    else:
+        records = clean(
+            session_ids,
+            results_dir=results_dir,
+            **{**wanted, "labels": dict(wanted["labels"])},
+            older_than_s=older_than_s,
+            worktrees=worktrees,
+            directories=selects or not worktrees,
+            dry_run=dry_run,
+        )
     lines = []
     for record in records:
         done = "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"

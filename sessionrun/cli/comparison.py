@@ -32,7 +32,10 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     groups = record["groups"]
     keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
     rows = _find_rows(record)
-    kept = {name: cells for name, cells in rows.items() if show_all or len(rows) <= MOST_ROWS or _differ(cells)}
+    kept = rows
+    if len(rows) > MOST_ROWS and not show_all:
+        words = {name: {word for cell in cells.values() for word in cell["words"]} for name, cells in rows.items()}
+        kept = {name: cells for name, cells in rows.items() if len(words[name]) > 1}
     cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
     figures = [*_figures(record)]
     corner = f"{sum(group['runs'] for group in groups)} runs"
@@ -63,10 +66,6 @@ def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
     return rows
 
 
-def _differ(cells: Mapping[str, Shown]) -> bool:
-    return len({word for cell in cells.values() for word in cell["words"]}) > 1
-
-
 def _tell_cell(cell: Shown | None) -> str:
     """How many runs of a cell succeeded, and a sign for each run: together these are all runs."""
     if cell is None:
@@ -85,14 +84,10 @@ def _figures(record: Shown) -> Iterator[list[str]]:
     yield ["  95 % interval", *("-" if rate is None else _interval(rate) for rate in rates)]
     behind = [group["behind"] for group in groups]
     if any(behind):
-        yield ["behind", *("-" if found is None else f"{_points(found['estimate'])} pts" for found in behind)]
+        yield ["behind", *("-" if found is None else f"{100 * found['estimate']:.0f} pts" for found in behind)]
         yield ["  95 % interval", *("-" if found is None else _interval(found) for found in behind)]
     yield from ([name, *texts] for name, texts in list_figures(record))
 
 
-def _points(share: float) -> str:
-    return f"{100 * share:.0f}"
-
-
 def _interval(found: Shown) -> str:
-    return f"{_points(found['low'])} to {_points(found['high'])}"
+    return f"{100 * found['low']:.0f} to {100 * found['high']:.0f}"

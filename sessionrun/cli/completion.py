@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import click
@@ -34,13 +33,12 @@ def command(context: click.Context, shell: str) -> None:
     shell_complete(context.find_root().command, {}, "sessionrun", "_SESSIONRUN_COMPLETE", f"{shell}_source")
 
 
-def equip(verb: str, command: click.Command) -> click.Command:
+def equip(command: click.Command) -> None:
     """Tell the parameters of a verb what they offer."""
     for param in command.params:
         if param.name in _SOURCES:
             source = _SOURCES[param.name]
             setattr(param, "shell_complete", partial(_complete, source))  # noqa: B010 - it is a method
-    return command
 
 
 def offer_files(incomplete: str) -> Items:
@@ -68,7 +66,7 @@ def _find_sessions(context: click.Context) -> Iterable[str]:
     from sessionrun.client.lookup import LAST, find_results_dir
     from sessionrun.client.reading.selection import load_summaries
 
-    views = load_summaries(find_results_dir(_given_directory(context)), everywhere=False)
+    views = load_summaries(find_results_dir(context.params.get("results_dir")), everywhere=False)
     names = [view["name"] for view in views if view["name"]]
     return [LAST, *names, *(view["session_id"] for view in views)]
 
@@ -78,12 +76,8 @@ def _find_tasks(context: click.Context) -> Iterable[str]:
     from sessionrun.client.reading.view import load_view
 
     session_id = context.params.get("session_id") or next(iter(context.params.get("words") or ()), LAST)
-    return [task["id"] for task in load_view(open_session(_given_directory(context), session_id))["tasks"]]
-
-
-def _given_directory(context: click.Context) -> Path | None:
-    given: Path | None = context.params.get("results_dir")
-    return given
+    session = open_session(context.params.get("results_dir"), session_id)
+    return [task["id"] for task in load_view(session)["tasks"]]
 
 
 _SOURCES: Final[Mapping[str, Source | None]] = {

@@ -5,7 +5,7 @@ Each says in a line what became of what it asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +25,7 @@ from sessionrun.cli.options import (
     verb,
 )
 from sessionrun.cli.render import session_head, warn
-from sessionrun.cli.selecting import (
-    EXIT_TIMEOUT,
-    act_on_each,
-    selector_options,
-    words_argument,
-)
+from sessionrun.cli.selecting import EXIT_TIMEOUT, act_on_each, selector_options, words_argument
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
@@ -72,24 +67,18 @@ def _tell_released(reply: Reply) -> str:
 
 
 def _tell_retried(reply: Reply) -> str:
+    """How many were taken, whether they wait, run or have ended again by now."""
     if not reply.before:
         return "nothing to retry"
-    again = _count_retried(reply.tasks, {task["id"]: task for task in reply.before})
-    return f"retrying {again} task{'s' * (again != 1)}" if again else "nothing was left to retry"
-
-
-def _count_retried(now: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> int:
-    """How many were taken, whether they wait, run or have ended again by now.
-
-    A task that was skipped once more looks as before, but came along with the others.
-    """
+    before = {task["id"]: task for task in reply.before}
     tried = sum(
         any(task[key] != before[task["id"]][key] for key in ("attempt", "status", "outcome"))
         or before[task["id"]]["outcome"] == "succeeded"  # its work is to land again
-        for task in now
+        for task in reply.tasks
     )
-    skipped = sum(task["outcome"] == before[task["id"]]["outcome"] == "skipped" for task in now)
-    return tried + skipped if tried else 0
+    # a task that was skipped once more looks as before, but came along with the others
+    again = tried + sum(task["outcome"] == before[task["id"]]["outcome"] == "skipped" for task in reply.tasks)
+    return f"retrying {again} task{'s' * (again != 1)}" if tried else "nothing was left to retry"
 
 
 def _count_words(*counts: tuple[int, str]) -> str:
@@ -272,29 +261,18 @@ def follow_up(
     Its agent gets TEXT in the same conversation, and works on the same branch.  A TEXT of - is read from standard
     input.
     """
-    chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
-    words = _read_text(text, file)
-    ask = partial(asking.continue_task, text=words, timeout_s=timeout)
-    return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
-
-
-def _read_text(text: str | None, file: Path | None) -> str:
-    """The follow-up, from wherever it was given.
-
-    Raises:
-        InputError: it was given twice or nowhere, or cannot be read.
-    """
     from sessionrun.client.planning.inputs import read_source
 
+    chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
     if (text is None) == (file is None):
         raise InputError("give the follow-up once: as TEXT, as - for standard input, or with --file FILE")
-    if text is not None and text != "-":
-        return text
-    given = "-" if file is None else str(file)
-    try:
-        return read_source(given).text.decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{'stdin' if given == '-' else given}: is not UTF-8; save it as UTF-8") from None
+    if text is None or text == "-":
+        try:
+            text = read_source("-" if file is None else str(file)).text.decode()
+        except UnicodeDecodeError:
+            raise InputError(f"{file or 'stdin'}: is not UTF-8; save it as UTF-8") from None
+    ask = partial(asking.continue_task, text=text, timeout_s=timeout)
+    return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
 
 
 @verb("retry")

@@ -86,7 +86,10 @@ def command(
     ]
     spent = [entry for entry in whole if since is None or parse_time(entry.at) >= since]
     by = by or ("task" if len(views) == 1 else "model")
-    groups = _group(spent, by)
+    groups: dict[tuple[str, ...], list[Spent]] = {}
+    for entry in spent:
+        groups.setdefault(entry.find_key(by), []).append(entry)
+    groups = groups if by == "task" else dict(sorted(groups.items()))
     none = "No agent has reported what it used."
     if not views and not wanted.is_empty:
         none = f"No session matches {escape_line(wanted.describe())}."
@@ -102,13 +105,6 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted
         return [load_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     sessions = iterate_sessions(find_results_dir(results_dir).absolute())
     return [*filter(wanted.takes, load_many(sessions, load_view)[::-1])]
-
-
-def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:
-    groups: dict[tuple[str, ...], list[Spent]] = {}
-    for entry in spent:
-        groups.setdefault(entry.find_key(by), []).append(entry)
-    return groups if by == "task" else dict(sorted(groups.items()))
 
 
 def _record(

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from sessionrun.client.installed import Examined
 
 EXIT_FOUND: Final = 1
-AGENTS: Final = "agents"
-"""Asks for a report on agents; no session is called so, or begins so: an id is hexadecimal."""
-
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
@@ -34,7 +31,7 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
-    if session_id == AGENTS:
+    if session_id == "agents":  # no session begins so: an id is hexadecimal
         if fix:
             raise InputError("--fix repairs sessions and the environment, not agents")
         return _report_agents()
@@ -69,7 +66,14 @@ def _report_agents() -> Answer:
         "not_passed_on": dropped,
         **{name: facts for name, (facts, _) in machine.items()},
     }
-    lines = _list_agents(agents)
+    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
+    rows = [
+        (one.name, one.provider, one.version or "-", _WORDS[one.known], one.signed_in, _WORDS[one.ready], one.path)
+        for one in agents
+        if one.path is not None
+    ]
+    hints = [escape_line(f"{agent.name}: {agent.hint}") for agent in agents if agent.hint]
+    lines = [*table_lines(heads, rows), *([""] if hints else []), *hints]
     if dropped:
         lines.append(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
     lines += [escape_line(f"{name}: {line}") for name, (_, line) in machine.items()]
@@ -84,22 +88,3 @@ def _describe(agent: Examined) -> dict[str, Any]:
     signed_in = {"yes": True, "no": False}.get(agent.signed_in)
     needs = agent.signed_in != "not needed"
     return {**asdict(agent), "signed_in": signed_in, "needs_sign_in": needs, "startable": agent.startable}
-
-
-def _list_agents(agents: list[Examined]) -> list[str]:
-    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
-    rows = [
-        (
-            agent.name,
-            agent.provider,
-            agent.version or "-",
-            _WORDS[agent.known],
-            agent.signed_in,
-            _WORDS[agent.ready],
-            agent.path,
-        )
-        for agent in agents
-        if agent.path is not None
-    ]
-    hints = [escape_line(f"{agent.name}: {agent.hint}") for agent in agents if agent.hint]
-    return [*table_lines(heads, rows), *([""] if hints else []), *hints]

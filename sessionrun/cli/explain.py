@@ -6,13 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.cli.facts import (
-    fact_lines,
-    indented,
-    section_lines,
-    tell_landing,
-    word_lines,
-)
+from sessionrun.cli.facts import fact_lines, indented, section_lines, tell_landing, word_lines
 from sessionrun.cli.options import Answer, flag
 from sessionrun.cli.render import escape_line, local_time
 from sessionrun.cli.selecting import session_verb
@@ -38,8 +32,6 @@ from sessionrun.model.wording import (
 from sessionrun.model.words import BAD, HELD
 from sessionrun.store.session import SessionDir
 
-TITLE_COLUMNS: Final = 50
-
 _CAUSE_WORDS: Final = {
     "token": "waiting for a slot or resource",
     "hold": "held",
@@ -49,8 +41,6 @@ _CAUSE_WORDS: Final = {
     "no_process": "without a process of the session",
 }
 _SHOWN_HOSTS: Final = 8
-_SHOWN: Final = 200
-"""How much of a follow-up is shown (characters)."""
 
 
 @session_verb("explain")
@@ -90,18 +80,6 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
 
 
-def _tell_denied(denied: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The hosts that tasks were denied, one line for each, in the whole session."""
-    hosts: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    for found in denied:
-        hosts.setdefault((found["host"], found["port"]), []).append(found)
-    for found_of in list(hosts.values())[:_SHOWN_HOSTS]:
-        tasks = ", ".join(found["task"] for found in found_of[:_SHOWN_HOSTS])
-        yield escape_line(f"Network: {_word_denied(found_of)}, asked for by {tasks}")
-    if len(hosts) > _SHOWN_HOSTS:
-        yield f"Network: denied {len(hosts) - _SHOWN_HOSTS} other hosts"
-
-
 def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
     host, port = found_of[0]["host"], found_of[0]["port"]
     named = host if port in (0, 80, 443) else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -112,7 +90,14 @@ def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
 def _list_tasks(view: Mapping[str, Any], explanation: Mapping[str, Any]) -> Iterator[str]:
     from sessionrun.client.explain import CAUSES
 
-    yield from _tell_denied(explanation["denied"])
+    hosts: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for found in explanation["denied"]:
+        hosts.setdefault((found["host"], found["port"]), []).append(found)
+    for found_of in list(hosts.values())[:_SHOWN_HOSTS]:
+        names = ", ".join(found["task"] for found in found_of[:_SHOWN_HOSTS])
+        yield escape_line(f"Network: {_word_denied(found_of)}, asked for by {names}")
+    if len(hosts) > _SHOWN_HOSTS:
+        yield f"Network: denied {len(hosts) - _SHOWN_HOSTS} other hosts"
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     by_id, now = name_tasks(view), time.time()
     for task in sorted(explanation["tasks"], key=lambda task: CAUSES.index(task["cause"])):
@@ -138,15 +123,14 @@ def story_lines(
     yield from place_lines(view)
     for place, facts in enumerate(explanation["tasks"]):
         task = tasks[facts["id"]]
-        name = clip(escape_line(task["title"]), TITLE_COLUMNS)
+        name = clip(escape_line(task["title"]), 50)
         yield from [""] * bool(place)
         yield f"{escape_line(task['id'])} ({name}), in {escape_line(name_session(view))}"
         yield from word_lines(task, _tell_why(facts, task, tasks, now))
         cause = find_cause(task, tasks)
         if cause is not None:
-            for section in read_sections(session, cause)[
-                :1
-            ]:  # what the first task said because of which it was skipped
+            # what the first task said because of which it was skipped
+            for section in read_sections(session, cause)[:1]:
                 yield "  " + escape_line(f"{cause['id']}: {section.lines[-1]}")
             if len(facts["chain"]) > 1:
                 yield escape_line(f"way: {' needs '.join([facts['id'], *facts['chain']])}")
@@ -182,7 +166,7 @@ def _tell_rest(
     yield from indented(tell_landing(task), "") if task["word"] != "bounced" else ()
     yield from fact_lines(task, "", notes=True)
     if facts["follow_up"] is not None:
-        yield f"last follow-up: {clip(escape_line(facts['follow_up']), _SHOWN)}"
+        yield f"last follow-up: {clip(escape_line(facts['follow_up']), 200)}"
     for found in denied:
         if found["task"] == task["id"]:
             yield escape_line(f"network: {_word_denied([found])}: {found['why']}")
@@ -208,8 +192,9 @@ def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[
 
 def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """A line for each round: its phases in order, with what did not pass."""
-    several = len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1
-    named = f"attempt {attempt['attempt']}{f' ({name_agent(attempt)})' if several else ''}"
+    named = f"attempt {attempt['attempt']}"
+    if len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1:
+        named += f" ({name_agent(attempt)})"
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     for job in attempt["jobs"]:
         rounds.setdefault(job["round"], []).append(job)

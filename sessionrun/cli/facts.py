@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
-from sessionrun.client.lookup import name_for_command
 from sessionrun.model.keys import is_node_id
 from sessionrun.model.wording import clip, name_agent, name_source, short_id, tell_reason, tell_word
 
@@ -36,25 +35,31 @@ def title_lines(task: Task, tasks: Mapping[str, Task], now: float) -> list[str]:
     return word_lines(task, tell_reason(task, tasks, now) or title, name)
 
 
-def about_lines(view: Task, task: Task, indent: str) -> list[str]:
-    """What there is to know beside word and reason of a task that did not come out well."""
-    kept = []
-    if task["word"] == "bounced" and task["branch"]:
-        show = f"sessionrun diff {name_for_command(view)} {short_id(task)}"
-        kept = [f"work kept on {task['branch']}; see it: {show}"]
-    return fact_lines(task, indent, *kept)
-
-
 def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bool = False) -> list[str]:
     """How tests and proof came out, then `own`, then what was left running, and where work is.
 
     Of the audit of a proof its alarms, or with `notes` all.
     """
-    texts = [*(_tell_tests(task) if tests else ()), *_tell_proof(task, notes=notes), *own, *_tell_left(task)]
-    kept, remark = task.get("worktree_kept"), task.get("worktree_remark")
-    why = [*([f"worktree kept: {kept}"] if kept else []), *([str(remark)] if remark else [])]
-    wrapped = [line for text in why for line in wrap_line(text, indent)]
-    return [*indented(texts, indent), *wrapped, *indented(_tell_place(task), indent)]
+    texts = [*_tell_tests(task)] if tests else []
+    if task.get("proof") and task["outcome"] == "succeeded":  # else the reason says it
+        texts.append(f"proof: {task['proof']}")
+    audit = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
+    texts += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in audit]
+    texts += own
+    left = task.get("leftovers") or ()
+    texts += [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
+    texts += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
+    lines = indented(texts, indent)
+    if task.get("worktree_kept"):
+        lines += wrap_line(f"worktree kept: {task['worktree_kept']}", indent)
+    if task.get("worktree_remark"):
+        lines += wrap_line(task["worktree_remark"], indent)
+    if task.get("worktree") and task["status"] == "completed":
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        lines += indented([f"worktree{where}: {task['worktree']}"], indent)
+    if task.get("rescue_branch"):
+        lines += indented([f"its work is on: {task['rescue_branch']}"], indent)
+    return lines
 
 
 def indented(texts: Iterable[str], indent: str) -> list[str]:
@@ -92,15 +97,6 @@ def _tell_counts(counts: Mapping[str, int]) -> str:
     return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
 
 
-def _tell_proof(task: Task, *, notes: bool) -> Iterator[str]:
-    """What a proof found of work that succeeded, for else the reason says it."""
-    if task.get("proof") and task["outcome"] == "succeeded":
-        yield f"proof: {task['proof']}"
-    for note in task.get("audit") or ():
-        if notes or note["level"] == "alarm":
-            yield f"audit: {note['level']}: {note['where']}: {note['text']}"
-
-
 # --- its agents and its work ---
 
 
@@ -128,18 +124,3 @@ def tell_landing(task: Task) -> Iterator[str]:
         yield f"see {landing['output']}"
     if landing["mend"]:
         yield f"mend: {landing['mend']}"
-
-
-def _tell_place(task: Task) -> Iterator[str]:
-    if task.get("worktree") and task["status"] == "completed":
-        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
-        yield f"worktree{where}: {task['worktree']}"
-    if task.get("rescue_branch"):
-        yield f"its work is on: {task['rescue_branch']}"
-
-
-def _tell_left(task: Task) -> Iterator[str]:
-    left = task.get("leftovers") or ()
-    yield from (f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT])
-    if len(left) > SHOWN_LEFT:
-        yield f"left running: {len(left) - SHOWN_LEFT} more"

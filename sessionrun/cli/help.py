@@ -72,16 +72,16 @@ class Line(NamedTuple):
 
 def list_lines(command: click.Command) -> list[Line]:
     """The options of `run`, in their order, but for its help."""
-    return [_make_line(param) for param in command.params if isinstance(param, click.Option)]
-
-
-def _make_line(param: click.Option) -> Line:
-    name = param.name or ""
-    row = None if name in BY_HAND else BY_NAME[name]
-    topic, heading = (row.topic, row.first) if row else BY_HAND[name]
-    words = row.shown if row else [*param.opts, *param.secondary_opts]
-    option = ", ".join(word.removeprefix("/").replace("/", ", ") for word in words)
-    return Line(topic, heading, option + (f" {param.metavar}" if param.metavar else ""), param.help or "")
+    lines = []
+    for param in (param for param in command.params if isinstance(param, click.Option)):
+        name = param.name or ""
+        row = None if name in BY_HAND else BY_NAME[name]
+        topic, heading = (row.topic, row.first) if row else BY_HAND[name]
+        words = row.shown if row else [*param.opts, *param.secondary_opts]
+        option = ", ".join(word.removeprefix("/").replace("/", ", ") for word in words)
+        option += f" {param.metavar}" if param.metavar else ""
+        lines.append(Line(topic, heading, option, param.help or ""))
+    return lines
 
 
 def write_first_page(command: click.Command) -> str:
@@ -91,16 +91,9 @@ def write_first_page(command: click.Command) -> str:
     for heading in HEADINGS:
         entries = [(line.option, _shorten(line.text)) for line in lines if line.heading == heading]
         page += _write_group(f"{heading:<10}", entries, 21)
-    topics = " ".join(TOPICS)
-    return "\n".join(
-        [
-            *page,
-            "",
-            "All options by topic: sessionrun help TOPIC, or run --help-all",
-            f"  {topics}",
-            "Examples: sessionrun help examples    Formats of FILE: man 5 sessionrun-input",
-        ]
-    )
+    page += ["", "All options by topic: sessionrun help TOPIC, or run --help-all", f"  {' '.join(TOPICS)}"]
+    page += ["Examples: sessionrun help examples    Formats of FILE: man 5 sessionrun-input"]
+    return "\n".join(page)
 
 
 def write_topic(command: click.Command, topic: str) -> str:

@@ -31,8 +31,6 @@ from sessionrun.model.words import STATES, WORDS, tell_counts
 
 STATUSES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 COUNTED: Final = ("total", "completed", "running", "successful", "failed", "skipped")
-LEAST_COUNTS: Final = 12
-"""Columns for the counts, however narrow the terminal is."""
 
 View = Mapping[str, Any]
 
@@ -87,7 +85,7 @@ def session_rows(
         + [""]
         for (depth, view), name in zip(arranged, name_all(views), strict=True)
     ]
-    room = max(LEAST_COUNTS, width - max(map(columns, lay_out(rows, {2}))) - 2)
+    room = max(12, width - max(map(columns, lay_out(rows, {2}))) - 2)  # some, however narrow the terminal is
     outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]
     return lay_out([[*row[:-1], outcome] for row, outcome in zip(rows, outcomes, strict=True)], {2})
 

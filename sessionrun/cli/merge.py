@@ -81,7 +81,11 @@ def command(
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
     wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
     record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
-    return Answer(record, _tell(record), _choose_code(record, named=bool(tasks)), _tell_aside(record))
+    aside = [escape_line(remark) for remark in record["remarks"]]
+    if record["hold"] is not None:
+        aside += [escape_line(f"held: {record['hold']['reason']}")]
+        aside += [escape(f"mend: {record['hold']['mend']}")] if record["hold"]["mend"] else []
+    return Answer(record, _tell(record), _choose_code(record, named=bool(tasks)), aside)
 
 
 def _choose_code(record: dict[str, Any], *, named: bool) -> int:
@@ -98,7 +102,9 @@ def _choose_code(record: dict[str, Any], *, named: bool) -> int:
 
 def _tell(record: dict[str, Any]) -> Iterator[str]:
     for task in record["tasks"]:
-        line = f"{task['id']}: {_word_status(task)}"
+        word = "not chosen" if task["reason_class"] == "not_chosen" else _WORDS.get(task["status"], task["status"])
+        word = "not merged" if task["reason_class"] in _NOT_MERGED else word
+        line = f"{task['id']}: {word}"
         line += f" {task['commit'][:12]}" if task["commit"] else ""
         line += f": {task['reason']}" if task["reason"] else ""
         yield escape_line(line)
@@ -109,19 +115,3 @@ def _tell(record: dict[str, Any]) -> Iterator[str]:
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
     gates = f", gates ran {record['gate_runs']} times" if record["gate_runs"] else ""
     yield f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{gates}"
-
-
-def _tell_aside(record: dict[str, Any]) -> Iterator[str]:
-    yield from map(escape_line, record["remarks"])
-    if record["hold"] is not None:
-        yield escape_line(f"held: {record['hold']['reason']}")
-        if record["hold"]["mend"]:
-            yield escape(f"mend: {record['hold']['mend']}")
-
-
-def _word_status(task: dict[str, Any]) -> str:
-    if task["reason_class"] == "not_chosen":
-        return "not chosen"
-    if task["reason_class"] in _NOT_MERGED:
-        return "not merged"
-    return str(_WORDS.get(task["status"], task["status"]))

@@ -16,7 +16,6 @@ from sessionrun.model.units import parse_age, parse_coming, parse_duration, pars
 
 _Value = TypeVar("_Value", covariant=True)
 
-
 Decorator = Callable[[Any], Any]
 
 
@@ -71,10 +70,6 @@ def _parse_since(text: str) -> float:
         raise ValueError(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00") from None
 
 
-def _parse_since_or_cursor(text: str) -> float:
-    return int(text[:19]) if text.isascii() and text.isdigit() else _parse_since(text)
-
-
 def _parse_fields(text: str) -> tuple[str, ...]:
     fields = tuple(word.strip() for word in text.split(","))
     if not all(fields):
@@ -115,20 +110,21 @@ Size: Final = partial(Parsed, "SIZE", parse_size)
 Since: Final = partial(Parsed, "DATE", _parse_since)
 """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
 
-SinceOrCursor: Final = partial(Parsed, "SEQ|DATE", _parse_since_or_cursor)
+SinceOrCursor: Final = partial(
+    Parsed,
+    "SEQ|DATE",
+    lambda text: int(text[:19]) if text.isascii() and text.isdigit() else _parse_since(text),
+)
 """The same, or a cursor of `wait --any`: an `int`."""
 
 Moment: Final = partial(Parsed, "TIME", lambda text: parse_coming(text.strip(), time.time()))
 """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
 
 Fields: Final = partial(Parsed, "NAME,...", _parse_fields)
-"""Names of keys, with commas between them."""
-
 Words: Final = partial(Parsed, "STATE,...", _parse_words)
 """Words of the argument, with commas between them."""
 
 Label: Final = partial(Parsed, "KEY=VALUE", _parse_label)
-"""A label and its value: ``KEY=VALUE``."""
 
 
 def add_options(*options: Decorator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -175,11 +171,9 @@ cache_dir_option = valued(
     click.Path(file_okay=False, path_type=Path),
 )
 
-
 sync_option = flag("--sync", "Follow the session to its end, then print the results.")
 
 quiet_option = flag("-q --quiet", "Print the session id alone.")
-
 
 ready_option = flag(
     "--no-ready ready",

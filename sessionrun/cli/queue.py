@@ -44,9 +44,6 @@ from sessionrun.queue.open import (
 Record = dict[str, Any]
 Open = Callable[[], Feed]
 
-_TITLE: Final = 26
-"""Columns for a title at least."""
-
 
 def _depends_option(text: str) -> Decorator:
     return valued("--depends depends", "ID", text, multiple=True)
@@ -332,7 +329,7 @@ def _task_table(records: list[Record]) -> Iterator[str]:
     heads = ("TASK", "STATUS", "PRIORITY", "GROUP", "TITLE")
     rows = [(r["id"], _status_word(r), r["priority"], r["group"] or "-", r["title"]) for r in records]
     widths = [max(len(escape_line(str(row[place]))) for row in [heads, *rows]) for place in range(len(heads) - 1)]
-    left = max(_TITLE, WIDTH - sum(widths) - 2 * len(widths))
+    left = max(26, WIDTH - sum(widths) - 2 * len(widths))  # columns for a title
     return table_lines(heads, [(*row[:-1], clip(escape_line(row[-1]), left)) for row in rows])
 
 

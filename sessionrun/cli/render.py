@@ -47,11 +47,6 @@ _COLOURS: Final[Mapping[str, str]] = {
 }
 """Of words; the others are dim."""
 
-WAITING: Final = "[Task still running...]"
-DOUBLE_LINE: Final = "=" * 50
-SINGLE_LINE: Final = "-" * 30
-
-_VERSIONED: Final = {"schema_version": OUTPUT_VERSION}
 WIDTH: Final = 80
 """Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
 
@@ -130,7 +125,7 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
     """An object with the `schema_version` of this output as its first key."""
-    return {"schema_version": OUTPUT_VERSION, **record} | _VERSIONED
+    return {"schema_version": OUTPUT_VERSION, **unversioned(record)}
 
 
 def unversioned(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,32 +11,12 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.facts import (
-    about_lines,
-    fact_lines,
-    indented,
-    section_lines,
-    tell_agents,
-    title_lines,
-    word_lines,
-)
+from sessionrun.cli.facts import fact_lines, indented, section_lines, tell_agents, title_lines, word_lines
 from sessionrun.cli.options import Answer, Count, flag, valued
-from sessionrun.cli.render import (
-    DOUBLE_LINE,
-    SINGLE_LINE,
-    WAITING,
-    WIDTH,
-    encode,
-    escape,
-    is_seed_block,
-    print_json,
-    versioned,
-    warn,
-    write_bytes,
-)
+from sessionrun.cli.render import WIDTH, encode, escape, is_seed_block, print_json, versioned, warn, write_bytes
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
-from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.lookup import choose_tasks, name_for_command
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text
 from sessionrun.client.reading.telling import (
@@ -58,8 +38,6 @@ from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, t
 from sessionrun.store.session import SessionDir
 
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
-FAILED_BYTES: Final = 3000
-"""So much is printed of what failed where no terminal reads: 1,000 tokens."""
 
 
 @session_verb("results", "form", "raw", "max_bytes", "max_tokens")
@@ -110,11 +88,13 @@ def command(
     chosen = choose_tasks(view, tasks)
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
-    bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
+    bound = 1000 * BYTES_PER_TOKEN if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
     if limits:
-        record = make_digest(session, view, chosen, min(limits))
+        record = describe_digest(
+            session, view, chosen, min(limits), lambda digest: encode(versioned(digest)) + b"\n"
+        )
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
         record = make_record(session, head, view, chosen, tail=tail)
@@ -134,11 +114,6 @@ def command(
     else:
         print_results(session, view, chosen, tail=tail)
     return Answer(None)
-
-
-def make_digest(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> dict[str, Any]:
-    """The digest, of at most `most` bytes as it is printed."""
-    return describe_digest(session, view, tasks, most, lambda record: encode(versioned(record)) + b"\n")
 
 
 def find_summary(
@@ -170,17 +145,19 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
+    from sessionrun.worktrees.diff import is_unchanged, locate_work
+
     now, by_id = time.time(), name_tasks(view)
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
-    places: Mapping[str, str] = {}
-    if in_git:
-        from sessionrun.worktrees.diff import locate_work
-
-        places = locate_work(session, tasks)
+    places = locate_work(session, tasks) if in_git else {}
     click.echo("\n".join(head_lines(view, now)))
     for task in ({**task, "hidden_tests": count_hidden(session, task)} for task in tasks):
         lines = ["", *title_lines(task, by_id, now)]
-        lines += fact_lines(task, "  ", *_tell_branch(task, places.get(task["id"])))
+        branch = []
+        if task["status"] == "completed" and task["branch"] and not (task["rescue_branch"] or is_unchanged(task)):
+            where = f" in {places[task['id']]}" if task["id"] in places else ""
+            branch = [f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"]
+        lines += fact_lines(task, "  ", *branch)
         lines += indented([tell_agents(task)], "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
         before = [section for section in sections if section.source != SAID]
@@ -199,26 +176,18 @@ def print_results(
             click.echo(line)
 
 
-def _tell_branch(task: Mapping[str, Any], place: str | None) -> list[str]:
-    from sessionrun.worktrees.diff import is_unchanged
-
-    if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
-        return []
-    where = f" in {place}" if place else ""
-    return [f"branch {task['branch']}{where}: {tell_changes(task) or 'changes unknown'}"]
-
-
 def _print_seed_block(
     session: SessionDir, view: Mapping[str, Any], tasks: list[dict[str, Any]], tail: int | None
 ) -> None:
-    click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
+    click.echo(f"Session: {view['session_id']}\n{'=' * 50}")
     for task in tasks:
         word = f" {tell_word(task['word'])}" if has_failed(task) else ""
-        click.echo(f"\nTask {task['num']} (ID: {task['id']}):{word}\n{SINGLE_LINE}")
+        click.echo(f"\nTask {task['num']} (ID: {task['id']}):{word}\n{'-' * 30}")
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:
-            click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
+            running = task["status"] == "running"
+            click.echo("[Task still running...]" if running else "[Task not started yet]")
 
 
 def make_record(
@@ -278,9 +247,6 @@ class _Block(NamedTuple):
     need: int
     cut: Callable[[int], Sequence[str]]
 
-    def measure(self) -> Part:
-        return Part(measure_lines(self.frame), (self.need,))
-
 
 def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: int | None) -> list[str]:
     """What failed of the chosen tasks, then what the others answered, in at most `room` bytes; None: all.
@@ -301,7 +267,7 @@ def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: 
     shares = [[block.need] for block in blocks]
     if room is not None:
         find_room(room, measure_lines([*head, *_count_rest(blocks)]))
-        parts = [block.measure() for block in blocks]
+        parts = [Part(measure_lines(block.frame), (block.need,)) for block in blocks]
         left = room - measure_lines(head)
         shares = share(parts, left, LEAST_BODY, lambda place: measure_lines(_count_rest(blocks[place:])))
     fitting = zip(blocks[: len(shares)], shares, strict=True)
@@ -322,7 +288,11 @@ def _tell_failure(view: View, failure: Failure) -> _Block:
         frame = group_lines(group, WIDTH)
     else:
         (task,) = group.tasks
-        frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *about_lines(view, task, "  ")]
+        kept = []
+        if task["word"] == "bounced" and task["branch"]:
+            show = f"sessionrun diff {name_for_command(view)} {short_id(task)}"
+            kept = [f"work kept on {task['branch']}; see it: {show}"]
+        frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *fact_lines(task, "  ", *kept)]
     whole = [line for section in failure.sections for line in section_lines(*section, "  ")]
     return _Block(group.tasks, ["", *frame], measure_lines(whole), partial(_cut, failure.sections))
 

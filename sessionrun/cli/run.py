@@ -16,6 +16,7 @@ from sessionrun.cli.help import RunCommand, print_all
 from sessionrun.cli.options import (
     Decorator,
     Moment,
+    Parsed,
     add_options,
     flag,
     json_option,
@@ -37,25 +38,18 @@ from sessionrun.store.session import SessionDir
 if TYPE_CHECKING:
     from sessionrun.client.planning.plan import Planned
     from sessionrun.model.events import TasksAdded
-    from sessionrun.queue.dispatch import Prepared
 
 
 # --- what is said ---
 
 
-class _Word(click.ParamType[Any]):
-    """A word of the command line, as the value that a file would have; it has to fit its setting."""
-
-    def __init__(self, row: Setting) -> None:
-        self.name = row.name
-        self._row = row
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._row.read_word(str(value))
-        except Misfit as misfit:
-            problem = ": ".join(str(part) for part in (*misfit.path, misfit.problem))
-            raise click.BadParameter(problem, ctx, param, f"'{self._row.spell()}'") from None
+def _read_word(text: str, row: Setting) -> Any:
+    """The value that a file would have; it has to fit its setting."""
+    try:
+        return row.read_word(text)
+    except Misfit as misfit:
+        problem = ": ".join(str(part) for part in (*misfit.path, misfit.problem))
+        raise click.BadParameter(problem, param_hint=f"'{row.spell()}'") from None
 
 
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
@@ -68,7 +62,8 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     if not row.metavar:
         return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
-    kind = Moment() if row.name == "starts_at" else click.Choice(choices) if choices else _Word(row)
+    kind = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
+    kind = Moment() if row.name == "starts_at" else kind
     return click.option(
         *spellings,
         row.name,
@@ -82,14 +77,12 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
-    given = {
-        name: options.pop(name) for name, row in BY_NAME.items() if row.option is not None and name in options
-    }
-    return {name: _gather(BY_NAME[name], value) for name, value in given.items() if value not in (None, ())}
-
-
-def _gather(row: Setting, value: Any) -> Any:
-    return dict(value) if row.many == "pairs" else list(value) if row.many else value
+    given = {}
+    for name, row in BY_NAME.items():
+        value = options.pop(name, None) if row.option is not None else None
+        if value not in (None, ()):
+            given[name] = dict(value) if row.many == "pairs" else list(value) if row.many else value
+    return given
 
 
 # --- the start ---
@@ -131,7 +124,12 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     results_dir = resolve_results_dir(how.results_dir)
     shown = SessionDir(results_dir / f"session-{spec.session_id}")
     if how.verbose:
-        _say_more(spec)
+        from sessionrun.client.planning.preview import task_argv
+        from sessionrun.model.repositories import has_worktree
+
+        for task in spec.tasks:
+            place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
+            hint(escape_line(f"task {task.id}: {shlex.join(task_argv(spec, task))} (in {place})"))
     try:
         session = launch(spec, results_dir, ready=how.ready, held=how.held)
         if was_pressed():
@@ -156,7 +154,18 @@ def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
     elif how.quiet:
         click.echo(spec.session_id)
     elif how.as_json:
-        how.print_started(started_record(spec, session))
+        how.print_started(
+            {
+                "session_id": spec.session_id,
+                "results_dir": str(session.path.absolute()),
+                "agent": spec.agent,
+                "dialect": spec.dialect,
+                "name": spec.name,
+                "labels": dict(spec.labels),
+                "total": len(spec.tasks),
+                "max_parallel": spec.resources.get(SLOT),
+            }
+        )
     else:
         name = f" ({escape_line(spec.name)})" if spec.name else ""
         click.echo(f"{sign('rocket')} Started session: {spec.session_id}{name}")
@@ -164,30 +173,6 @@ def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
         click.echo("\nUse these commands to monitor progress:")
         click.echo(f"  sessionrun --status {spec.session_id}")
         click.echo(f"  sessionrun --results {spec.session_id}")
-
-
-def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
-    """What `run --json` prints."""
-    return {
-        "session_id": spec.session_id,
-        "results_dir": str(session.path.absolute()),
-        "agent": spec.agent,
-        "dialect": spec.dialect,
-        "name": spec.name,
-        "labels": dict(spec.labels),
-        "total": len(spec.tasks),
-        "max_parallel": spec.resources.get(SLOT),
-    }
-
-
-def _say_more(spec: SessionSpec) -> None:
-    from sessionrun.client.planning.preview import task_argv
-    from sessionrun.model.repositories import has_worktree
-
-    for task in spec.tasks:
-        argv = shlex.join(task_argv(spec, task))
-        place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
-        click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)
 
 
 PROMPT_LINES: Final = 3
@@ -221,7 +206,10 @@ def print_preview(planned: Planned, how: Launch) -> None:
     for task in record["tasks"]:
         click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
         _print_prompts(task["prompts"], verbose=how.verbose)
-        begins = task["begins_at"] if task["needs"] else None
+        begins = None
+        if task["needs"] and task["begins_at"] is not None:
+            needs = " and ".join(task["begins_at"])
+            begins = f"with the work of {needs}" if needs else "at the session's base, without that of its needs"
         _print_facts(
             "    ",
             {
@@ -230,7 +218,7 @@ def print_preview(planned: Planned, how: Launch) -> None:
                 "branch": task["branch"],
                 "sandbox": task["sandbox"] and f"{task['sandbox']}, network {task['network']}",
                 "needs": ", ".join(task["needs"]),
-                "begins": None if begins is None else _describe_beginning(begins),
+                "begins": begins,
             },
         )
     if len(record["waves"]) > 1:
@@ -261,14 +249,6 @@ def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
                 click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
 
 
-def _describe_beginning(needs: Sequence[str]) -> str:
-    if not needs:
-        return "at the session's base, without the work of its needs"
-    if len(needs) == 1:
-        return f"with the work of {needs[0]}"
-    return f"with the work of {', '.join(needs[:-1])} and {needs[-1]}, merged"
-
-
 @click.command("run", cls=RunCommand)
 @click.argument("file", required=False, metavar="[FILE]")
 @options_of(SETTINGS)
@@ -287,7 +267,9 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
 
     Prints the session id and returns at once; the tasks run in the background.
     """
+    from sessionrun.client.launch import tell_signed_out
     from sessionrun.client.planning.plan import Nothing, plan
+    from sessionrun.walls.steps import may_have_walls
 
     given = take_options(options)
     how = Launch(**options)
@@ -314,9 +296,14 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
     if how.dry_run:
-        return _preview(planned, how)
+        for warning in tell_signed_out(planned.spec) if how.ready else ():
+            warn(warning)
+        print_preview(planned, how)
+        return 0
     if not how.quiet:
-        _tell_agent(planned)
+        hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
+        if may_have_walls(planned.spec):
+            hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
     if session is not None and addition is not None:
         return _add(session, planned.spec, addition, how)
     return start_session(planned.spec, how)
@@ -354,24 +341,6 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: L
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 
 
-def _preview(planned: Planned, how: Launch) -> int:
-    from sessionrun.client.launch import tell_signed_out
-
-    for warning in tell_signed_out(planned.spec) if how.ready else ():
-        warn(warning)
-    print_preview(planned, how)
-    return 0
-
-
-def _tell_agent(planned: Planned) -> None:
-    """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
-    from sessionrun.walls.steps import may_have_walls
-
-    hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
-    if may_have_walls(planned.spec):
-        hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
-
-
 def tell_nothing(record: Mapping[str, Any], words: str, how: Launch, *, err: bool = True) -> int:
     """Say that no session was started, and why; the exit code."""
     if how.as_json:
@@ -391,12 +360,16 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
     spec = planned.spec
     assert spec.feed is not None
     prepared = prepare(spec, listed, results_dir=how.results_dir, preview=how.dry_run, ready=how.ready)
-    if not (spec.feed.watch or prepared.ready or how.dry_run):
-        return _tell_nothing(prepared, how)
-    if not how.quiet:
-        if file is not None:
-            click.echo(f"configuration: {escape_line(str(file))}", err=True)
-        _tell_findings(prepared)
+    starts = spec.feed.watch or prepared.ready or how.dry_run
+    if starts and file is not None and not how.quiet:
+        click.echo(f"configuration: {escape_line(str(file))}", err=True)
+    for found in () if how.quiet else prepared.findings:
+        level = "" if found.level == "ok" else f"{found.level}: "
+        click.echo(f"{level}{found.what}: {escape_line(found.text)}", err=True)
+    if not starts:
+        left, are = prepared.left, "is" if prepared.left == 1 else "are"
+        rest = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
+        return tell_nothing({"total": 0, "open": left}, f"nothing to do: no task is {rest}", how)
     if how.dry_run:
         print_preview(foresee(planned, prepared), how)
         return 0
@@ -404,17 +377,3 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
     for line in () if how.quiet else find_follow_ups(spec):
         click.echo(line, err=True)
     return code
-
-
-def _tell_findings(prepared: Prepared) -> None:
-    for one in prepared.findings:
-        level = "" if one.level == "ok" else f"{one.level}: "
-        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
-
-
-def _tell_nothing(prepared: Prepared, how: Launch) -> int:
-    if not how.quiet:
-        _tell_findings(prepared)
-    left, are = prepared.left, "is" if prepared.left == 1 else "are"
-    hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
-    return tell_nothing({"total": 0, "open": left}, f"nothing to do: no task is {hint}", how)

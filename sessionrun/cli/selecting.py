@@ -90,9 +90,16 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json:
         return act(chosen.sessions[0]).print(as_json=as_json)
     ends = []
     for session in chosen.sessions:
-        ends.append(_act(session, act))
+        try:
+            end = act(session)
+        except SessionrunError as error:
+            problem = {"code": error.exit_code, "message": " ".join(str(error).split())}
+            whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
+            line = f"sessionrun: error: {whose}{escape_line(str(error))}"
+            end = Answer({"session_id": session.session_id, "error": problem}, (), error.exit_code, [line])
+        ends.append(end)
         if not as_json:
-            ends[-1].print(as_json=False)
+            end.print(as_json=False)
     if as_json:
         print_json({"sessions": [unversioned(end.record or {}) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
@@ -100,16 +107,3 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json:
 
 _RANKS: Final = {EXIT_TIMEOUT: 1, EXIT_HELD: 1, EXIT_FAILED: 0.5}
 """Errors go before what is only unfinished, and that before a failed task."""
-
-
-def _act(session: SessionDir, act: Callable[[SessionDir], Answer]) -> Answer:
-    try:
-        return act(session)
-    except SessionrunError as error:
-        record = {
-            "session_id": session.session_id,
-            "error": {"code": error.exit_code, "message": " ".join(str(error).split())},
-        }
-        whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
-        line = f"sessionrun: error: {whose}{escape_line(str(error))}"
-        return Answer(record, (), error.exit_code, [line])

@@ -55,9 +55,6 @@ IDS_WIDTH: Final = 76
 MOST_FAR: Final = 200
 
 BRIEF_REASONS: Final = 8
-BRIEF_HEAD: Final = 6
-BRIEF_LINE_BYTES: Final = 120
-"""Of each line about the session but the first two."""
 
 _BAR: Final = (
     ("succeeded", "\u2588#", ("succeeded", "landed")),
@@ -160,8 +157,8 @@ def tell_left(view: View, now: float) -> str:
     # while a task is held, the time that is left is not known
     if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:
         return ""
-    elapsed = {task["id"]: took_s(task, now) for task in tasks if _runs(task) and task["started_at"]}
-    left = estimate_left(tasks, elapsed, view["max_parallel"])
+    running = [task for task in tasks if task["status"] == "running" and task["started_at"]]
+    left = estimate_left(tasks, {task["id"]: took_s(task, now) for task in running}, view["max_parallel"])
     return "" if left is None else f"about {tell_span(left)} left"
 
 
@@ -194,21 +191,19 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
     """At most `BRIEF_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
     first, *more = head_lines(view, now)
-    head = [first, *more[:1], *(cut_bytes(line, BRIEF_LINE_BYTES) for line in more[1:BRIEF_HEAD])]
+    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]
     groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
     for count in range(min(BRIEF_REASONS, len(groups)), -1, -1):
         left = groups[count:]
         rest = [f"and {len(left)} other reasons, {sum(len(group.tasks) for group in left)} tasks"] if left else []
-        shown = [line for group in groups[:count] for line in _brief_group(group)]
+        shown: list[str] = []
+        for group in groups[:count]:
+            shown += [escape_line(group._replace(reason=clip(group.reason, REASON_WIDTH)).head)]
+            shown += [INDENT + list_ids(group.tasks, IDS_WIDTH - len(INDENT))]
         lines = [*head, *shown, *rest, f"Cursor: {view['seq']}"]
         if measure_lines(lines) <= BRIEF_BYTES:
             break
     return lines
-
-
-def _brief_group(group: Group) -> list[str]:
-    head = escape_line(group._replace(reason=clip(group.reason, REASON_WIDTH)).head)
-    return [head, INDENT + list_ids(group.tasks, IDS_WIDTH - len(INDENT))]
 
 
 def draw_bar(view: View, width: int, stream: IO[str] | None = None) -> Iterator[tuple[str, str]]:
@@ -239,7 +234,11 @@ def task_lines(view: View, tasks: Sequence[Task], now: float, width: int, *, eve
             lines += group_lines(Group(word, reason, members), width)
             continue
         for row, task in zip(own, members, strict=True):
-            lines += [row, *wrap_line(reason, INDENT, width), *remark_lines(task, INDENT)]
+            mend = (task.get("landing") or {}).get("mend")
+            remarks = [f"on node {task['node']}"] if task.get("node") and task["status"] == "running" else []
+            remarks += [f"mend: {mend}"] if mend else []
+            lines += [row, *wrap_line(reason, INDENT, width)]
+            lines += [*indented(remarks, INDENT), *fact_lines(task, INDENT, tests=False)]
     return lines
 
 
@@ -257,7 +256,8 @@ def row_lines(
     """
     more = [_tell_cost] if width >= WIDE else []
     more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
-    more += [] if tell_last else [lambda task: tell_doing(task) if _runs(task) else tell_changes(task)]
+    if tell_last is None:
+        more.append(lambda task: tell_doing(task) if task["status"] == "running" else tell_changes(task))
     cells = [
         [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
         for task in tasks
@@ -290,7 +290,7 @@ def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[
 
 
 def _tell_took(task: Task, now: float) -> str:
-    if _runs(task) and task["started_at"]:
+    if task["status"] == "running" and task["started_at"]:
         return tell_span(took_s(task, now))
     return "" if task["duration_s"] is None else tell_span(task["duration_s"])
 
@@ -312,21 +312,9 @@ def group_lines(group: Group, width: int) -> list[str]:
     return [mark(group.word, count) + first[len(count) :], *(INDENT + line for line in more), ids]
 
 
-def remark_lines(task: Task, indent: str) -> list[str]:
-    """What is to be known of a task besides its reason: node, proof, and work that is not on its branch."""
-    mend = (task.get("landing") or {}).get("mend")
-    first = [f"on node {task['node']}"] if task.get("node") and _runs(task) else []
-    first += [f"mend: {mend}"] if mend else []
-    return [*indented(first, indent), *fact_lines(task, indent, tests=False)]
-
-
-def _runs(task: Task) -> bool:
-    return bool(task["status"] == "running")
-
-
 def tell_doing(task: Task) -> str:
     """What a task that runs does, if that is not its work."""
-    phase = task["phase"] if _runs(task) else None
+    phase = task["phase"] if task["status"] == "running" else None
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
 
 

@@ -86,13 +86,15 @@ def command(
     if (need_all or chosen.several) and (failed or cursor is not None):
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")
     if not (need_all or chosen.several):
-        how: dict[str, Any] = {"since": cursor or 0, "failed": failed}
-        how |= {"through_holds": through_holds, "timeout_s": timeout}
-
-        def wait_on(session: SessionDir) -> Answer:
-            return _describe_next(wait_for_next(session, chosen.tasks, **how), chosen)
-
-        return act_on_each(chosen, wait_on, as_json=as_json)
+        found = wait_for_next(
+            chosen.sessions[0],
+            chosen.tasks,
+            since=cursor or 0,
+            failed=failed,
+            through_holds=through_holds,
+            timeout_s=timeout,
+        )
+        return _describe_next(found, chosen).print(as_json=as_json)
     deadline = Deadline(timeout)
     if not need_all:
         over = wait_for_any(chosen.sessions, through_holds=through_holds, timeout_s=timeout)
@@ -100,7 +102,9 @@ def command(
         deadline = Deadline(0.0)
 
     def act(session: SessionDir) -> Answer:
-        progress = None if as_json else _make_progress(session)
+        progress = None
+        if not as_json and sys.stderr.isatty() and not has_ended(load_summary_view(session)):
+            progress = make_progress(sys.stderr, session)
         try:
             left = deadline.left()
             waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
@@ -110,13 +114,6 @@ def command(
         return _describe(waited, chosen)
 
     return act_on_each(chosen, act, as_json=as_json)
-
-
-def _make_progress(session: SessionDir) -> Progress | None:
-    """The display of a wait that a person watches; none off a terminal, and none for a session that has ended."""
-    if not sys.stderr.isatty() or has_ended(load_summary_view(session)):
-        return None
-    return make_progress(sys.stderr, session)
 
 
 def _describe(waited: Waited, chosen: Chosen) -> Answer:
@@ -131,11 +128,11 @@ def _describe(waited: Waited, chosen: Chosen) -> Answer:
 def _describe_next(found: NextEnd, chosen: Chosen) -> Answer:
     """Which tasks ended, and a cursor that waits for the next one."""
     view, now = found.view, time.time()
-    head = {key: view[key] for key in (*Standing.__annotations__, "results_dir")}
-    ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
     record = {
-        **head,
-        **ends,
+        **{key: view[key] for key in (*Standing.__annotations__, "results_dir")},
+        "left": found.left,
+        "cursor": found.cursor,
+        "timed_out": not found.in_time,
         "tasks": [{key: task[key] for key in EndedTask.__annotations__} for task in found.tasks],
     }
     lines = how_far_lines(view, now, view["tasks"], waits=not found.tasks)
@@ -201,7 +198,11 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     with telling(f"`sessionrun results {session.session_id}` prints what it should have shown"):
         _print_end(session, view, as_json=as_json, quiet=quiet)
     if not quiet:
-        _tell_verdict(view)
+        # what came out, as the last of all: on standard error if a program reads the results
+        lines = [tell_result(view, time.time())]
+        lines += [f"why: sessionrun results {name_for_command(view)} --failed"] if view["failed"] else []
+        for line in map(escape_line, lines):
+            click.echo(line) if sys.stdout.isatty() else hint(line)
     if interrupted:
         return EXIT_INTERRUPTED
     # what has not succeeded is work that could not land for a reason that is not its own
@@ -239,14 +240,6 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
             click.echo(f"\n{word_summary(summary)}")
 
 
-def _tell_verdict(view: View) -> None:
-    """What came out, as the last of all: on standard error if a program reads the results."""
-    lines = [tell_result(view, time.time())]
-    lines += [f"why: sessionrun results {name_for_command(view)} --failed"] if view["failed"] else []
-    for line in map(escape_line, lines):
-        click.echo(line) if sys.stdout.isatty() else hint(line)
-
-
 # --- how far it is ---
 
 
@@ -273,7 +266,7 @@ class PlainProgress:
         hint("\n".join(["; ".join([first, tell_span(took_s(view, time.time())), *stopped]), *more]))
 
     def close(self) -> None:
-        """See `Progress.close`."""
+        pass
 
 
 class LiveProgress:

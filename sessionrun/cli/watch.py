@@ -16,11 +16,11 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from sessionrun.cli.board import ALL_KEYS, ARROWS, Choice, Line, choose_tasks, draw, find_place, step
+from sessionrun.cli.board import ALL_KEYS, ARROWS, Choice, Line, choose_tasks, draw, find_place
 from sessionrun.cli.options import results_dir_option, session_argument
 from sessionrun.client.lookup import name_for_command, open_session
 from sessionrun.client.reading.outputs import OutputReader, open_outputs
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 TICK_S: Final = 0.5
-SEEN_S: Final = 1.0
-"""What ended sooner than this, no person has read."""
 
 _ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
 _ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -102,7 +100,7 @@ class Screen:
         began = time.monotonic()
         try:
             work()
-            if time.monotonic() - began < SEEN_S:  # it was only printed, not paged
+            if time.monotonic() - began < 1.0:  # it was only printed, not paged, and no person has read it
                 click.pause("-- any key goes back --")
         finally:
             self._live = self._open()
@@ -130,13 +128,8 @@ def open_screen() -> Iterator[Screen]:
 ASK_TIMEOUT_S: Final = 5.0
 """How long a key waits for the session to do what it asks."""
 
-LOG_LINES: Final = "2000"
-
 PAGES: Final = {"l": "logs", "d": "diff", "\n": "explain", "\r": "explain"}
 """Keys, and the verbs whose output they show in a pager."""
-
-Work: TypeAlias = Callable[[Screen], None]
-"""What a key asks for that needs the screen itself."""
 
 
 @click.command("watch")
@@ -194,14 +187,16 @@ class Watcher:
             self._read_why(task)
         return draw(self._view, blocks, self._last, self._choice, time.time(), size)
 
-    def press(self, key: str) -> Work | None:
-        """Do what a key asks for."""
+    def press(self, key: str) -> Callable[[Screen], None] | None:
+        """Do what a key asks for, but return what needs the screen itself."""
         if self._answers is not None:
             self._answers(key)
             return None
         self._choice.message = ""
         if key in ARROWS:
-            self._choice.selected = step(self._tasks, self._choice.selected, key)
+            place = find_place(self._tasks, self._choice.selected) + ARROWS[key]
+            if self._tasks:
+                self._choice.selected = self._tasks[min(max(place, 0), len(self._tasks) - 1)]["id"]
         elif key == "f":
             self._choice.only_attention = not self._choice.only_attention
         elif key == "s":
@@ -256,7 +251,7 @@ class Watcher:
     def _page(self, verb: str) -> None:
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
-        words += ["-n", LOG_LINES] if verb == "logs" else []
+        words += ["-n", "2000"] if verb == "logs" else []
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
         from sessionrun.cli.render import escape
 

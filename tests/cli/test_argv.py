@@ -9,7 +9,7 @@ from click.shell_completion import BashComplete
 
 from sessionrun.cli import group
 from sessionrun.cli.aliases import ALIASES, expand_alias
-from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
+from sessionrun.cli.argv import VERBS, rewrite_argv
 
 TABLE = (
     # verbs stay as they are
@@ -64,19 +64,6 @@ def test_the_words_with_a_verb_in_front(given: str, expected: str) -> None:
     words = given.split()
     assert rewrite_argv(words) == expected.split(" ")
     assert words == given.split(), "the list itself is not changed"
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("run --json f.json", True),
-        ("status --json", True),
-        ("run -- --json", False),
-        ("run f.json --jsonx", False),
-    ],
-)
-def test_whether_json_is_asked_for_is_known_before_parsing(words: str, *, expected: bool) -> None:
-    assert asks_for_json(words.split()) is expected
 
 
 @pytest.mark.parametrize(

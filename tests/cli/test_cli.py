@@ -187,7 +187,7 @@ def test_an_odd_working_directory(sessionrun: Command) -> None:
 
 MISTAKES: Final = (
     *("status last bb", "results last TASKx", "diff last", "merge last", "set last --max-parallel 3"),
-    *("'Write tests'", "--agent shell --results-dir tasks.json/x tasks.json"),
+    *("'Write tests'", "--agent shell --results-dir tasks.json/x tasks.json", "-- --json"),
     *("--agent shell --results-dir tasks.json tasks.json", "report last -o gone/x.html"),
 )
 

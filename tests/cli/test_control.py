@@ -13,8 +13,8 @@ import pytest
 from conftest import Command, eventually, rests
 from test_cli_cancel import assert_nothing_left
 
-from sessionrun.cli.control import _count_retried
-from sessionrun.client.ask import select
+from sessionrun.cli.control import tell
+from sessionrun.client.ask import Reply, select
 from sessionrun.client.outbox import Refused, send
 from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import SessionDir
@@ -279,10 +279,13 @@ def test_retried_tasks_that_have_ended_again_are_counted() -> None:
             for number, (outcome, attempt) in enumerate(ends)
         ]
 
-    before = {task["id"]: task for task in tasks(("failed", 1), ("skipped", 1))}
-    assert _count_retried(tasks(("succeeded", 2), ("succeeded", 1)), before) == 2
-    assert _count_retried(tasks(("failed", 2), ("skipped", 1)), before) == 2
-    assert _count_retried(tasks(("failed", 1), ("skipped", 1)), before) == 0
+    before, view = tasks(("failed", 1), ("skipped", 1)), {"session_id": "s", "name": None}
+    for now, told in (
+        (tasks(("succeeded", 2), ("succeeded", 1)), "s: retrying 2 tasks"),
+        (tasks(("failed", 2), ("skipped", 1)), "s: retrying 2 tasks"),
+        (tasks(("failed", 1), ("skipped", 1)), "s: nothing was left to retry"),
+    ):
+        assert tell("retry", Reply(True, before, view, now)) == told
 
 
 @pytest.mark.slow

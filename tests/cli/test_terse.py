@@ -20,8 +20,8 @@ from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.cli.formats import FORMATS
 from sessionrun.cli.render import encode, versioned
-from sessionrun.cli.results import digest_lines, make_digest
-from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
+from sessionrun.cli.results import digest_lines
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN, describe_digest, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -194,7 +194,7 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
     assert counts[0] == len(unnamed)
     shown_fine = len(re.findall(r"^\S+ task-\d+ succeeded: do \d+$", text, re.MULTILINE))
     assert shown_fine + counts[1] == len(tasks) - len(failed)
-    record = make_digest(SessionDir(folder), view, tasks, room)
+    record = describe_digest(SessionDir(folder), view, tasks, room, spell)
     assert len(spell(record)) <= room
     assert {task["id"] for task in failed} <= {*names_of(record), *record["more_failed"]}
     assert len(record["tasks"]) + len(record["more_failed"]) + record["more_fine"] == len(tasks)
@@ -208,8 +208,8 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
         task["outcome"] = task["word"] = "failed"
     view = make_digest_view(tmp_path, tasks)
     with pytest.raises(InputError, match="600 tasks need attention"):
-        make_digest(SessionDir(tmp_path), view, tasks, 2500)
-    record = make_digest(SessionDir(tmp_path), view, tasks, 8000)
+        describe_digest(SessionDir(tmp_path), view, tasks, 2500, spell)
+    record = describe_digest(SessionDir(tmp_path), view, tasks, 8000, spell)
     assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "898-899"
 
 
@@ -233,7 +233,8 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     view = make_digest_view(tmp_path, tasks)
     for limit in (2000, 8000):
         lines = digest_lines(SessionDir(tmp_path), {**view, "tasks": tasks}, tasks, BYTES_PER_TOKEN * limit)
-        as_json = spell(make_digest(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit))
+        digest = describe_digest(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit, spell)
+        as_json = spell(digest)
         for content in ("\n".join(lines).encode(), as_json):
             assert len(tokenizer.encode(content.decode(), bos=False, eos=False)) <= limit
             names = content.decode()

@@ -145,9 +145,9 @@ def test_a_dry_run_names_branches_says_with_whose_work_a_task_begins_and_creates
         "needs: a",
         "begins: with the work of a",
         "needs: a, b",
-        "begins: at the session's base, without the work of its needs",
+        "begins: at the session's base, without that of its needs",
         "needs: in_place, b",
-        "begins: with the work of a and b, merged",
+        "begins: with the work of a and b",
     ]
     record = json.loads(project(*words, "--json", stdin=json.dumps(plan)).stdout)
     foreseen = {task["id"]: task["begins_at"] for task in record["tasks"]}

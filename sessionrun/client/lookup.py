@@ -62,8 +62,12 @@ def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
 
 
 def _match(sessions: list[SessionDir], wanted: str) -> list[SessionDir]:
-    named = (session for session, name in _load_names(sessions, wanted) if name == wanted)
-    return _match_ids(sessions, wanted) or [*named]
+    """Those of this id; else those whose id begins so; else those of this name."""
+    beginning = wanted.removeprefix(PREFIX)
+    matches = [session for session in sessions if beginning and session.session_id.startswith(beginning)]
+    exact = [session for session in matches if session.session_id == beginning]
+    found = [session for session in exact or matches if session.spec_path.exists()]
+    return found or [session for session, name in _load_names(sessions, wanted) if name == wanted]
 
 
 def _find_newest(results_dir: Path) -> SessionDir:
@@ -78,16 +82,6 @@ def _find_newest(results_dir: Path) -> SessionDir:
         f"there is no session in {results_dir}; the newest in your index is {place}: name it by its id "
         f"(`sessionrun list --all` shows all)"
     )
-
-
-def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
-    """Those of this id or, where there is none, those whose id begins so."""
-    beginning = wanted.removeprefix(PREFIX)
-    if not beginning:
-        return []
-    matches = [session for session in sessions if session.session_id.startswith(beginning)]
-    exact = [session for session in matches if session.session_id == beginning]
-    return [session for session in exact or matches if session.spec_path.exists()]
 
 
 def _load_names(sessions: Iterable[SessionDir], wanted: str) -> list[tuple[SessionDir, str | None]]:

@@ -218,12 +218,10 @@ def _free(
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
+    if not needed:
+        return None
     what = ", ".join(dict.fromkeys(needed))
-    return (
-        f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
-        if what
-        else None
-    )
+    return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
 
 
 def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], *, dry_run: bool) -> Leftover:
@@ -268,10 +266,9 @@ def delete(path: Path) -> None:
 
 def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
     """Remove what removals that were broken off left of sessions."""
-    trash = find_trash(folder)
-    for path in () if dry_run else trash:
-        delete(path)
-    for path in trash:
+    for path in find_trash(folder):
+        if not dry_run:
+            delete(path)
         if dry_run or not path.exists():
             why = "its removal was broken off"
             yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])

@@ -164,7 +164,10 @@ def _finish(
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
     full = None if shown["ended_at"] else find_shortage(session.path)
-    silent = _read_silences(session) if alive and not shown["ended_at"] else []
+    silent: list[dict[str, Any]] = []
+    if alive and not shown["ended_at"]:  # with what of its cluster it has no contact, as its supervisor wrote last
+        with suppress(OSError, ValueError):
+            silent = json.loads(read_regular(session.contact_path))
     added = {
         "results_dir": str(session.path.absolute()),
         "stopped": stopped,
@@ -182,14 +185,6 @@ def _finish(
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
     return shown
-
-
-def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
-    """With what of its cluster the session has no contact, as its supervisor wrote last."""
-    with suppress(OSError, ValueError):
-        found: list[dict[str, Any]] = json.loads(read_regular(session.contact_path))
-        return found
-    return []
 
 
 def fold_journal(session: SessionDir) -> State:

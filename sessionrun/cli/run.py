@@ -367,7 +367,7 @@ def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
     from sessionrun.walls.steps import may_have_walls
 
-    hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
+    hint(f"agent: {escape_line(planned.spec.agent)} ({planned.agent_reason})")
     if may_have_walls(planned.spec):
         hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
 

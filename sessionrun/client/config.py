@@ -270,32 +270,24 @@ def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[s
 
 
 def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.input.kinds import (
-        as_argv,
-        as_choice,
-        as_command_line,
-        as_duration,
-        as_environment,
-        as_flag,
-        as_line,
-    )
+    from sessionrun.input import kinds
     from sessionrun.input.reading import Field, table
     from sessionrun.model.spec import OutputFormat
 
     return {
         **table(
-            argv=as_command_line,
-            stdin=as_choice(("prompt", "none")),
-            prompt_kind=as_choice(("text", "script")),
-            model_args=as_argv,
-            approve_args=as_argv,
-            continue_args=as_argv,
-            budget_args=as_argv,
-            provider=as_line,
-            output=as_choice(get_args(OutputFormat)),
-            edits=as_flag,
-            env=as_environment,
-            ready=as_argv,
+            argv=kinds.as_command_line,
+            stdin=kinds.as_choice(("prompt", "none")),
+            prompt_kind=kinds.as_choice(("text", "script")),
+            model_args=kinds.as_argv,
+            approve_args=kinds.as_argv,
+            continue_args=kinds.as_argv,
+            budget_args=kinds.as_argv,
+            provider=kinds.as_line,
+            output=kinds.as_choice(get_args(OutputFormat)),
+            edits=kinds.as_flag,
+            env=kinds.as_environment,
+            ready=kinds.as_argv,
         ),
-        "stop_grace_s": Field("stop_grace_s", as_duration),
+        "stop_grace_s": Field("stop_grace_s", kinds.as_duration),
     }

@@ -23,15 +23,7 @@ from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.house import find_due
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import (
-    BUDGET_VARIABLE,
-    DEPTH_VARIABLE,
-    MAX_DEPTH,
-    Limits,
-    Parent,
-    SessionSpec,
-    TaskSpec,
-)
+from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec, TaskSpec
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first
@@ -41,11 +33,7 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 
 
 def launch(
-    spec: SessionSpec,
-    results_dir: Path | None = None,
-    *,
-    ready: bool = True,
-    held: bool = False,
+    spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True, held: bool = False
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 

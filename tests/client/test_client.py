@@ -125,7 +125,7 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
         "late\n",
     ]
     assert [view["session_id"] for view in api.load_summaries(results)] == [session.session_id]
-    assert diagnose(session.session_id).sessions == 1
+    assert diagnose(session.session_id)["session_count"] == 1
     eventually(lambda: clean(keep=0, dry_run=True)[0]["would_remove"])  # its processes leave a little later
     assert session.path.exists()
     assert [record["removed"] for record in clean([session.session_id])] == [True]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.client.doctor import condition
 from sessionrun.client.evidence import Living, find_marked, gather
@@ -117,16 +117,10 @@ OWN: Final = Findings(
 _LOCK_TIMEOUT_S: Final = 0.2
 
 
-class Report(NamedTuple):
-    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong."""
-
-    findings: list[dict[str, Any]]
-    sessions: int
-    remaining: int
-
-
-def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
-    """Examine one session or, without an id, this machine and all sessions of the results directory in use.
+def diagnose(
+    session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False
+) -> dict[str, Any]:
+    """The object of ``doctor --json``: of one session or, without an id, of this machine and all sessions here.
 
     With `fix`, do the repairs that have no risk: see sessionrun(1).
     """
@@ -145,7 +139,8 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
         records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
-    return Report(records, len(sessions), sum(not record["fixed"] for record in records))
+    remaining = sum(not record["fixed"] for record in records)
+    return {"findings": records, "session_count": len(sessions), "remaining": remaining}
 
 
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.planning.assemble import Choice, Draft, choose_agent
+from sessionrun.client.planning.assemble import Draft, choose_agent
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.house import describe_missing, find_due
 from sessionrun.input.fields import LIMIT_FIELDS
@@ -30,7 +30,7 @@ class Planned(NamedTuple):
     """
 
     spec: SessionSpec
-    choice: Choice
+    agent_reason: str
     dialect_reason: str
     warnings: tuple[str, ...]
     skipped: int = 0
@@ -84,9 +84,9 @@ def plan(
     if not found.tasks:
         return Nothing(found.warnings)
     config = _start_by(found.programs, config)
-    choice = choose_agent(found, config, preview=preview)
-    if into is not None and choice.name == into.agent and "agent" not in options:
-        choice = choice._replace(why=f"as in session {into.session_id}")
+    agent, why = choose_agent(found, config, preview=preview)
+    if into is not None and agent == into.agent and "agent" not in options:
+        why = f"as in session {into.session_id}"
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time.time()) or "",
@@ -95,7 +95,7 @@ def plan(
         dialect=dialect,
         source=source.name.encode("utf-8", "backslashreplace").decode(),
         cwd=_current_directory(),
-        agent=choice.name,
+        agent=agent,
         agents={},
         tasks=found.tasks,
         resources={**found.resources, **({} if found.max_parallel is None else {SLOT: found.max_parallel})},
@@ -105,10 +105,10 @@ def plan(
         exports=found.exports,
         notify=beside.choose("notify") or (),
     )
-    draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
+    draft = Draft(source, found, beside, config, spec, into, Path.cwd(), preview, found.warnings)
     for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
         draft = settle(draft)
-    return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
+    return Planned(draft.spec, why, reason, draft.remarks, draft.skipped)
 
 
 def refuse_missing(draft: Draft) -> Draft:

@@ -39,8 +39,6 @@ __all__ = ["project"]
 
 PLAN = {"prompts": [{"id": "a", "prompt": "echo fine"}, {"id": "b", "prompt": "exit 3", "check": "true"}]}
 Damage = Callable[[SessionDir], None]
-DEAD_PID = 2**22 - 7
-"""No process has it: the largest pid of Linux is near, and nobody comes so far."""
 
 
 @pytest.fixture
@@ -280,32 +278,6 @@ def test_what_a_job_left_is_a_known_record(ended: SessionDir) -> None:
     assert found(ended) == []
 
 
-@pytest.mark.parametrize("name", ["agent", "a1-walls", "walls-state"])
-def test_what_a_task_has_for_itself_is_not_looked_at(
-    ended: SessionDir, name: str, make_deep: Callable[[Path, int], None]
-) -> None:
-    own = ended.path / "jobs" / "t" / name
-    for folder in (own.parent.parent, own.parent, own):
-        folder.mkdir(mode=0o700)
-    temporary = own / f".x.{DEAD_PID}.tmp"
-    temporary.touch(0o644)
-    os.utime(temporary, (0, 0))
-    make_deep(own, 1200)  # deeper than Python calls itself
-    try:
-        assert found(ended) == []
-        assert temporary.exists()
-    finally:  # pytest could not remove it
-        subprocess.run(["rm", "-rf", str(own)], check=True)
-
-
-def test_temporary_files_that_may_be_in_use_stay(dead: SessionDir) -> None:
-    names = [f".status.json.{os.getpid()}.tmp", f".summary.{DEAD_PID}.tmp", ".x.tmp", "x.1.tmp"]
-    for name in names:
-        (dead.path / name).touch(0o600)
-    os.utime(dead.path / names[0], None)  # its process lives, and it is young; the second is too young
-    assert [check for check, _ in found(dead)] == ["interrupted"]
-
-
 def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: SessionDir) -> None:
     empty = sessionrun.results / "session-00000000-0000-4000-8000-000000000000"
     empty.mkdir(mode=0o700)
@@ -481,11 +453,6 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")
         (finding,) = examine_machine(tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
-
-
-def test_every_check_of_the_machine_has_a_test() -> None:
-    names = {"git", "configuration", "results", "space", "trash"}
-    assert {name for part in (OWN, *load_findings()) for name in part.machine_checks} == {*names, "replicas"}
 
 
 # --- any damage ---

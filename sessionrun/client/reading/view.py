@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.client.notices import notify
 from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.keys import is_node_id
@@ -112,8 +113,6 @@ def load_or_warn(session: SessionDir, read: Callable[[SessionDir], dict[str, Any
     except (SessionNotFound, FileNotFoundError):
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError) as error:
-        from sessionrun.client.notices import notify
-
         notify(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
         return None
 
@@ -198,8 +197,6 @@ def fold_journal(session: SessionDir) -> State:
 
 def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:
     if journal.damage_at is not None:
-        from sessionrun.client.notices import notify
-
         notify(f"{session.journal_path} is damaged at byte {journal.damage_at}: what came later is not shown")
 
 

@@ -61,9 +61,12 @@ JOB_FILES: Final = {
 """What Markdown job files came to."""
 
 _TELLING: Final = {"telling?": (Telling, None)}
-_TEXTS: Final = {"text": str | None, "stderr_text": str | None}
-_HIDDEN: Final = ({"passed": Count, "total": Count}, None)
-_ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
+_ANSWERED: Final = {
+    **keys_of(Task),
+    **dict.fromkeys(("text", "stderr_text"), str | None),
+    **_TELLING,
+    "hidden_tests?": (dict.fromkeys(("passed", "total"), Count), None),
+}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
 """What `--sync` prints at the end."""
 

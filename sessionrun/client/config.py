@@ -64,7 +64,7 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
     agents, merged, origins, tables = dict(BUILTIN), dict[str, Any](), dict[str, str](), dict[str, InUse]()
     prices: dict[str, Price] = {}
     for file in _files(cwd, environ):
-        values = _read_settings(file, _parse_file(file))
+        values = _read_file(file)
         for kind in ("agents", "prices"):
             for name, table in values.pop(kind, {}).items():
                 try:
@@ -136,9 +136,9 @@ def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
 def _find_setting(files: Sequence[Path], name: str) -> Any:
     """What the first of the files says that says something of one setting; None: none does."""
     for file in files:
-        settings = _parse_file(file)
-        if name in settings:
-            return _read_settings(file, {name: settings[name]})[name]
+        values = _read_file(file, name)
+        if name in values:
+            return values[name]
     return None
 
 
@@ -168,20 +168,17 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     return [file for file in files if file is not None and file.is_file()]
 
 
-def _parse_file(file: Path) -> dict[str, Any]:
+def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
+    """The settings of a file; `only`: just this one, whatever else is wrong.  Directories begin at its place."""
+    from sessionrun.input.kinds import Misfit
     from sessionrun.input.parse import parse_toml
 
     try:
-        return parse_toml(file.read_bytes(), str(file))
+        settings = parse_toml(file.read_bytes(), str(file))
+        wanted = {name: value for name, value in settings.items() if only in (None, name)}
+        values = _read_known(wanted, _setting_fields())
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-
-
-def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from sessionrun.input.kinds import Misfit
-
-    try:
-        values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):

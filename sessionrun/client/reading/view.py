@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
-    from sessionrun.store.logs import LogContents
+    from sessionrun.store.logs import LedgerJob, LogContents
 
 
 ROLES: Final = ("root", "keeper", "supervisor")
@@ -219,9 +219,7 @@ def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str,
         if lives:
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(
-                job.wait_status, same_boot=processes.is_this_boot(job.boot_id), can_be_seen=lives is not None
-            )
+            gone[key.task] = _explain(job, lives)
             if job.wait_status is None and lives is False and _is_whole(evidence.session, state, key):
                 outcome, why = gone[key.task]
                 gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
@@ -236,11 +234,13 @@ def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
     return key.phase == "work" and table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
 
 
-def _explain(wait_status: int | None, *, same_boot: bool, can_be_seen: bool) -> Gone:
-    if wait_status is not None:
-        return "lost", f"no process was left to judge its end (wait status {wait_status})"
-    if not same_boot:
+def _explain(job: LedgerJob, lives: bool | None) -> Gone:
+    from sessionrun.store import processes
+
+    if job.wait_status is not None:
+        return "lost", f"no process was left to judge its end (wait status {job.wait_status})"
+    if not processes.is_this_boot(job.boot_id):
         return "interrupted", "the machine was restarted while it ran"
-    if not can_be_seen:
+    if lives is None:
         return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone, and its end was not seen"

@@ -88,13 +88,6 @@ def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return {task: (solved[task], count) for task, count in judged.items() if count}
 
 
-def describe_rest(shown: Mapping[str, Any]) -> str:
-    """How many runs of a cell or group are open, and how many ended without a verdict; empty if there are none."""
-    rest = shown["runs"] - shown["succeeded"] - shown["failed"] - shown["open"]
-    open_too = f", {shown['open']} open" if shown["open"] else ""
-    return open_too + (f", {rest} without a verdict" if rest else "")
-
-
 def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """What is known of each group in sum beside its share of successes; what is known of none is left out."""
     groups, samples = record["groups"], record["samples"]

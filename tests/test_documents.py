@@ -477,7 +477,7 @@ def test_the_configuration_in_the_manual_is_valid(own_place: Path) -> None:
     block = "[agents.mine]\n" + page.partition("\n[agents.mine]\n")[2].partition(".EE\n")[0]
     (own_place / "sessionrun.toml").write_text(block)
 
-    loaded = config.load_config(own_place, {}, table.BUILTIN)
+    loaded = config.load_config(own_place, {})
 
     assert set(loaded.agents) == {*table.BUILTIN, "mine"}
     table.check_agent(loaded.agents["mine"])

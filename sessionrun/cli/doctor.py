@@ -37,7 +37,8 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
         return _report_agents()
     from sessionrun.client.doctor.report import diagnose
 
-    records, sessions, remaining = diagnose(session_id, results_dir=results_dir, fix=fix)
+    found = diagnose(session_id, results_dir=results_dir, fix=fix)
+    records, sessions, remaining = found["findings"], found["session_count"], found["remaining"]
     lines = []
     for record in records:
         word = "fixed" if record["fixed"] else record["severity"]
@@ -46,13 +47,9 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
     looked = f"{sessions} session{'s' * (sessions != 1)} looked at"
     fixable = [record for record in records if record["fixable"] and not record["fixed"]]
     hint = f"; sessionrun doctor --fix repairs {len(fixable)}" if fixable else ""
-    found = f"{remaining} finding{'s' * (remaining != 1)}; {looked}{hint}."
-    lines.append(found if remaining else f"Nothing is wrong; {looked}.")
-    return Answer(
-        {"findings": records, "session_count": sessions, "remaining": remaining},
-        lines,
-        EXIT_FOUND if remaining else 0,
-    )
+    counted = f"{remaining} finding{'s' * (remaining != 1)}; {looked}{hint}."
+    lines.append(counted if remaining else f"Nothing is wrong; {looked}.")
+    return Answer(found, lines, EXIT_FOUND if remaining else 0)
 
 
 def _report_agents() -> Answer:

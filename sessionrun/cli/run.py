@@ -301,7 +301,7 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         print_preview(planned, how)
         return 0
     if not how.quiet:
-        hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
+        hint(f"agent: {escape_line(planned.spec.agent)} ({planned.agent_reason})")
         if may_have_walls(planned.spec):
             hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
     if session is not None and addition is not None:

@@ -16,12 +16,7 @@ from sessionrun.agents import table
 from sessionrun.client.config import load_config
 from sessionrun.client.launch import check_ready
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.assemble import (
-    agents_of,
-    foresee_costs,
-    settle_agent,
-    settle_prices,
-)
+from sessionrun.client.planning.assemble import agents_of, foresee_costs, settle_agent, settle_prices
 from sessionrun.engine.requests import find_change_fault, find_dependents, find_fault
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -118,7 +113,7 @@ def settle_change(
         if word is not None and not word.strip():
             raise InputError(f"--{name} is empty: leave it out, or say which")
     _check_size("--prompt", asked.prompt or "")
-    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    config = load_config(Path.cwd(), os.environ)
     agents: dict[str, AgentSpec] = {}
     if asked.agent is not None:
         known = {**config.agents, **spec.agents}
@@ -132,20 +127,19 @@ def settle_change(
     if fault is not None:
         raise InputError(fault)
     if asked.agent is not None or asked.model is not None:
-        _look_ahead(spec, tasks, change, ready=ready)
+        changed = tuple(change_task(task.spec, change) for task in tasks)
+        known, used = {**agents, **spec.agents}, agents_of(changed)
+        narrow = replace(
+            spec,
+            tasks=changed,
+            agents={name: agent for name, agent in known.items() if name in used},
+            prices={**new, **spec.prices},
+        )
+        if ready:
+            check_ready(narrow)
+        for remark in foresee_costs(narrow):
+            notify(remark)
     return change
-
-
-def _look_ahead(spec: SessionSpec, tasks: Sequence[TaskState], change: Change, *, ready: bool) -> None:
-    changed = tuple(change_task(task.spec, change) for task in tasks)
-    agents, used = {**change.agents, **spec.agents}, agents_of(changed)
-    prices = {**change.prices, **spec.prices}
-    known = {name: agent for name, agent in agents.items() if name in used}
-    narrow = replace(spec, tasks=changed, agents=known, prices=prices)
-    if ready:
-        check_ready(narrow)
-    for remark in foresee_costs(narrow):
-        notify(remark)
 
 
 def _check_size(what: str, text: str) -> None:

@@ -63,8 +63,15 @@ class Target(NamedTuple):
 
 
 def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
-    """What a request is about."""
-    view = _load_latest(session)
+    """What a request is about: the session's own view, or that of the logs if they are ahead.
+
+    On a full disk status.json may be behind.  It is ahead of a journal that is damaged: then nothing behind the
+    damage counts.
+    """
+    view = load_view(session, merged=False)
+    with suppress(SessionrunError, OSError):  # the request is done all the same
+        logged, _ = load_history(session, merged=False)
+        view = logged if logged["seq"] > view["seq"] else view
     return Target(session, view, choose_tasks(view, names), bool(names))
 
 
@@ -162,7 +169,9 @@ def _ask(
                 raise
             raise InputError(f"{row.refused.format(id=session_id, **record)}: {error.why}") from None
     except SessionGone as error:
-        raise SessionGone(f"{error}{_list_running(target.view)}") from error
+        pids = [str(task["pid"]) for task in target.view["tasks"] if task["status"] == "running" and task["pid"]]
+        running = f"; still running without it: process groups {', '.join(pids)}" if pids else ""
+        raise SessionGone(f"{error}{running}") from error
     if fate == "moot" and row.ended:
         raise InputError(f"session {session_id} has ended, and {row.ended}")
     now = target.reload()
@@ -183,24 +192,6 @@ def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress
 
     seen = wait_until(lambda: load_view(target.session), is_over, timeout_s=timeout_s, progress=progress)
     return "late" if seen is None else "taken"
-
-
-def _list_running(view: View) -> str:
-    pids = [str(task["pid"]) for task in view["tasks"] if task["status"] == "running" and task["pid"]]
-    return f"; still running without it: process groups {', '.join(pids)}" if pids else ""
-
-
-def _load_latest(session: SessionDir) -> View:
-    """The session's own view, from the logs if they are ahead: on a full disk status.json may be behind.
-
-    It is ahead of a journal that is damaged: then nothing behind the damage counts.
-    """
-    view = load_view(session, merged=False)
-    try:
-        logged, _ = load_history(session, merged=False)
-    except (SessionrunError, OSError):  # the request is done all the same
-        return view
-    return logged if logged["seq"] > view["seq"] else view
 
 
 # --- what is asked ---

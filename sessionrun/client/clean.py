@@ -26,7 +26,7 @@ from sessionrun.client.evidence import Evidence, Living, find_marked, find_recor
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import ANY, Wanted, is_in_state
+from sessionrun.client.reading.selection import Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
@@ -81,21 +81,19 @@ def clean(
     first; without `directories` these alone, of all sessions.  A `dry_run` says what would go at most.
     """
     folder = find_results_dir(results_dir)
-    sessions = [open_session(results_dir, session_id) for session_id in session_ids] or list(
-        iterate_sessions(folder)
-    )
+    named = [open_session(results_dir, session_id) for session_id in session_ids]
+    sessions = named or list(iterate_sessions(folder))
     if not directories:
-        cleaned = _clean_all(sessions, named=bool(session_ids), dry_run=dry_run)
+        cleaned = _clean_all(sessions, named=bool(named), dry_run=dry_run)
         return [each.show(dry_run=dry_run) for each in _name_once(cleaned)]
     going, staying = choose(
         find_candidates(sessions),
         states=states or ENDED,
         older_than_s=older_than_s or 0.0,
         keep=keep or 0,
-        now=time.time(),
         wanted=Wanted(tuple((labels or {}).items()), (), since),
     )
-    found = staying if session_ids else []
+    found = staying if named else []
     found += _name_once(remove_sessions(going, worktrees=worktrees, dry_run=dry_run))
     gone = {each.name for each in found if each.removed}
     found += [each for each in _sweep(folder, dry_run=dry_run) if each.name not in gone]
@@ -143,8 +141,7 @@ def choose(
     states: Sequence[str],
     older_than_s: float,
     keep: int,
-    now: float,
-    wanted: Wanted = ANY,
+    wanted: Wanted,
 ) -> tuple[list[Candidate], list[Leftover]]:
     """The sessions to remove, oldest first, and why the others stay; see `clean`."""
     going, staying, left = [], [], keep
@@ -158,7 +155,7 @@ def choose(
         elif left > 0:
             left -= 1
             why = f"it is one of the newest {keep}"
-        elif now - candidate.ended_at < older_than_s:
+        elif time.time() - candidate.ended_at < older_than_s:
             why = "it is not old enough"
         if why is None:
             going.append(candidate)
@@ -218,12 +215,10 @@ def _free(
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
+    if not needed:
+        return None
     what = ", ".join(dict.fromkeys(needed))
-    return (
-        f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
-        if what
-        else None
-    )
+    return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
 
 
 def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], *, dry_run: bool) -> Leftover:
@@ -268,10 +263,9 @@ def delete(path: Path) -> None:
 
 def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
     """Remove what removals that were broken off left of sessions."""
-    trash = find_trash(folder)
-    for path in () if dry_run else trash:
-        delete(path)
-    for path in trash:
+    for path in find_trash(folder):
+        if not dry_run:
+            delete(path)
         if dry_run or not path.exists():
             why = "its removal was broken off"
             yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])

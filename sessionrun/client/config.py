@@ -1,9 +1,8 @@
 """Configuration: `sessionrun.toml`, the user's own file, and environment variables, named one by one.
 
 Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
-setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
-are passed in) or sessions.  Verbs that only read use `load_results_dir`, which parses
-nothing when there is no file.
+setting that silently does nothing would be worse than a refusal.  Must not know sessions.  Verbs that only read
+use `load_results_dir`, which parses nothing when there is no file.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
     from sessionrun.model.spec import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
-RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
-CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
 _PREFIXES: Final = ("SESSIONRUN_", "SWEBENCH_")
-
-
 DEFAULT: Final = "default"
 
 
@@ -54,7 +49,7 @@ class Config(NamedTuple):
     tables: Mapping[str, InUse] = {}
 
 
-def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
+def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
     """Read all configuration: environment over `sessionrun.toml` over the user's file.
 
     A model belongs to the agent beside which it is written: a stronger level that names another agent and no model
@@ -63,16 +58,23 @@ def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, Age
     Raises:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
-    agents, merged, origins, tables = dict(builtin), dict[str, Any](), dict[str, str](), dict[str, InUse]()
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.kinds import Misfit, as_record
+
+    agents, merged, origins, tables = dict(BUILTIN), dict[str, Any](), dict[str, str](), dict[str, InUse]()
     prices: dict[str, Price] = {}
     for file in _files(cwd, environ):
-        values = _read_settings(file, _parse_file(file))
-        for name, table in values.pop("agents", {}).items():
-            agents[name] = _agent(file, name, table, agents.get(name))
-            tables[f"agents.{name}"] = InUse(f"agents.{name}", table, str(file))
-        for name, table in values.pop("prices", {}).items():
-            prices[name] = _price(file, name, table)
-            tables[f"prices.{name}"] = InUse(f"prices.{name}", table, str(file))
+        values = _read_file(file)
+        for kind in ("agents", "prices"):
+            for name, table in values.pop(kind, {}).items():
+                try:
+                    if kind == "agents":
+                        agents[name] = _make_agent(name, as_record(table), agents.get(name))
+                    else:
+                        prices[name] = _make_price(name, as_record(table))
+                except Misfit as misfit:
+                    raise _error(file, misfit.within(kind, name)) from None
+                tables[f"{kind}.{name}"] = InUse(f"{kind}.{name}", table, str(file))
         merged = _lay_over(merged, values)
         origins |= dict.fromkeys(values, str(file))
     found = _read_variables(cwd, environ)
@@ -91,10 +93,9 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
 
 def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[InUse]:
     """All settings in use, also those that are not set, then the agents and prices that files name."""
-    from sessionrun.agents.table import BUILTIN
     from sessionrun.input.rows import SETTINGS
 
-    config = load_config(cwd, environ, BUILTIN)
+    config = load_config(cwd, environ)
     values, origins = config.values, config.origins
     names = [row.name for row in SETTINGS if row.config]
     settings = [InUse(name, values.get(name), origins[name] if name in values else DEFAULT) for name in names]
@@ -106,7 +107,7 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> tuple[Path | None
 
     Verbs that only look at sessions work although a configuration file is broken: that stops only launches.
     """
-    chosen = environ.get(RESULTS_DIR_VARIABLE)
+    chosen = environ.get("SESSIONRUN_RESULTS_DIR")
     if chosen:
         return cwd / chosen, None
     problem = None
@@ -122,7 +123,7 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> tuple[Path | None
 
 def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     """Find just the cache: the environment's, or the files'; None: it is in its usual place."""
-    chosen = environ.get(CACHE_DIR_VARIABLE)
+    chosen = environ.get("SESSIONRUN_CACHE_DIR")
     found: Path | None = cwd / chosen if chosen else _find_setting(_files(cwd, environ)[::-1], "cache_dir")
     return found
 
@@ -135,9 +136,9 @@ def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
 def _find_setting(files: Sequence[Path], name: str) -> Any:
     """What the first of the files says that says something of one setting; None: none does."""
     for file in files:
-        settings = _parse_file(file)
-        if name in settings:
-            return _read_settings(file, {name: settings[name]})[name]
+        values = _read_file(file, name)
+        if name in values:
+            return values[name]
     return None
 
 
@@ -159,67 +160,31 @@ def user_config_file(environ: Mapping[str, str]) -> Path | None:
     return Path(base, "sessionrun", "config.toml")
 
 
-def find_project_file(cwd: Path) -> Path | None:
-    """`sessionrun.toml` in the current directory, else at the top of the repository around it."""
-    here = cwd / PROJECT_FILE
-    if here.is_file():
-        return here
-    top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), None)
-    return top / PROJECT_FILE if top and (top / PROJECT_FILE).is_file() else None
-
-
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
-    """The files there are, weakest first."""
-    user = user_config_file(environ)
-    files = [user] if user and user.is_file() else []
-    project = find_project_file(cwd)
-    return [*files, project] if project else files
+    """The files there are, weakest first: the user's, then the project's, here or at the top of its repository."""
+    top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
+    project = cwd if (cwd / PROJECT_FILE).is_file() else top
+    files = [user_config_file(environ), project / PROJECT_FILE]
+    return [file for file in files if file is not None and file.is_file()]
 
 
-def _parse_file(file: Path) -> dict[str, Any]:
+def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
+    """The settings of a file; `only`: just this one, whatever else is wrong.  Directories begin at its place."""
+    from sessionrun.input.kinds import Misfit
     from sessionrun.input.parse import parse_toml
 
     try:
-        return parse_toml(file.read_bytes(), str(file))
+        settings = parse_toml(file.read_bytes(), str(file))
+        wanted = {name: value for name, value in settings.items() if only in (None, name)}
+        values = _read_known(wanted, _setting_fields())
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-
-
-def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from sessionrun.input.kinds import Misfit
-
-    try:
-        values = read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / os.path.expanduser(values[name])
     return values
-
-
-def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSpec:
-    from sessionrun.input.kinds import Misfit, as_record
-
-    try:
-        return _make_agent(name, as_record(table), base)
-    except Misfit as misfit:
-        raise _error(file, misfit.within("agents", name)) from None
-
-
-def _price(file: Path, name: str, table: Any) -> Price:
-    from sessionrun.input.kinds import Misfit, as_money, as_record
-    from sessionrun.input.reading import table as make_fields
-    from sessionrun.model.spec import Price
-
-    known = make_fields(input=as_money, cached_input=as_money, output=as_money)
-    try:
-        values = read_known(as_record(table), known)
-        if not name.strip("* ") or not {"input", "output"} <= set(values):
-            raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
-        return Price(**values)
-    except Misfit as misfit:
-        raise _error(file, misfit.within("prices", name)) from None
 
 
 def _error(file: Path, misfit: Misfit) -> InputError:
@@ -265,7 +230,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     problem = describe_id_problem(name)
     if problem:
         raise Misfit(f"an agent's name {problem}")
-    values = read_known(table, _agent_fields())
+    values = _read_known(table, _agent_fields())
     if base is None and "argv" not in values:
         raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
@@ -276,7 +241,18 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     return agent
 
 
-def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+def _make_price(name: str, table: Mapping[str, Any]) -> Price:
+    from sessionrun.input.kinds import Misfit, as_money
+    from sessionrun.input.reading import table as make_fields
+    from sessionrun.model.spec import Price
+
+    values = _read_known(table, make_fields(input=as_money, cached_input=as_money, output=as_money))
+    if not name.strip("* ") or not {"input", "output"} <= set(values):
+        raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
+    return Price(**values)
+
+
+def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
     """The values of a table by the names that they have here; Misfit for an unknown key, too."""
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_fields
@@ -291,32 +267,24 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
 
 
 def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.input.kinds import (
-        as_argv,
-        as_choice,
-        as_command_line,
-        as_duration,
-        as_environment,
-        as_flag,
-        as_line,
-    )
+    from sessionrun.input import kinds
     from sessionrun.input.reading import Field, table
     from sessionrun.model.spec import OutputFormat
 
     return {
         **table(
-            argv=as_command_line,
-            stdin=as_choice(("prompt", "none")),
-            prompt_kind=as_choice(("text", "script")),
-            model_args=as_argv,
-            approve_args=as_argv,
-            continue_args=as_argv,
-            budget_args=as_argv,
-            provider=as_line,
-            output=as_choice(get_args(OutputFormat)),
-            edits=as_flag,
-            env=as_environment,
-            ready=as_argv,
+            argv=kinds.as_command_line,
+            stdin=kinds.as_choice(("prompt", "none")),
+            prompt_kind=kinds.as_choice(("text", "script")),
+            model_args=kinds.as_argv,
+            approve_args=kinds.as_argv,
+            continue_args=kinds.as_argv,
+            budget_args=kinds.as_argv,
+            provider=kinds.as_line,
+            output=kinds.as_choice(get_args(OutputFormat)),
+            edits=kinds.as_flag,
+            env=kinds.as_environment,
+            ready=kinds.as_argv,
         ),
-        "stop_grace_s": Field("stop_grace_s", as_duration),
+        "stop_grace_s": Field("stop_grace_s", kinds.as_duration),
     }

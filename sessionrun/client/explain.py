@@ -86,9 +86,7 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     view, state = grounds.view, grounds.state
     tasks = [_explain_task(grounds, shown) for shown in view["tasks"]]
     dead = view["status"] == "interrupted"
-    works = [
-        task for task in view["tasks"] if task.get("landing") and not task.get("mends")
-    ]  # these count by the work
+    works = [task for task in view["tasks"] if task.get("landing") and not task.get("mends")]
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
@@ -134,7 +132,10 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         **{key: shown[key] for key in SHOWN_KEYS},
         "follow_up": next(reversed(task.follow_ups), None),
-        "needs": [_describe_need(state, need) for need in task.spec.needs],
+        "needs": [
+            {"id": need, "status": at and status_word(at), "outcome": at and at.outcome}
+            for need, at in ((need, state.tasks.get(need)) for need in task.spec.needs)
+        ],
         "holds": [
             *_describe_request(task.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
@@ -211,11 +212,6 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
     return f"{token['resource']}: {used} of {token['capacity']} {what} by {holders}{wants}"
-
-
-def _describe_need(state: State, need: str) -> dict[str, Any]:
-    task = state.tasks.get(need)
-    return {"id": need, "status": task and status_word(task), "outcome": task and task.outcome}
 
 
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:

@@ -89,7 +89,8 @@ def _examine(
     from sessionrun.agents.probing import asks_about_model
     from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
 
-    about, refusal, use = find_known(agent), None, Use(directories=(os.getcwd(),))
+    about, refusal, hint = find_known(agent), None, None
+    use = Use(directories=(os.getcwd(),))
     signed_in, shown = find_sign_in(agent, {**os.environ, **agent.env}, sys.platform, use)
     known = None if about is None or version is None else is_known_version(about, version)
     try:
@@ -97,14 +98,15 @@ def _examine(
         check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     except SessionrunError as error:
         refusal = str(error)
-    hint = refusal
     if program is None:
         hint = f"not found; {how_to_install(agent)}"
-    elif refusal is None and why is not None:
+    elif refusal is not None:
+        hint = refusal
+    elif why is not None:
         hint = f"not ready: {why}"
-    elif refusal is None and about is not None and signed_in == "no":
+    elif about is not None and signed_in == "no":
         hint = f"not signed in, as far as can be seen: {about.sign_in}"
-    elif refusal is None and about is not None and known is False:
+    elif about is not None and known is False:
         hint = f"not tested with this version, but with {about.version}: its output may be misread"
     is_asked = bool(agent.ready) and not asks_about_model(agent) and program is not None
     return Examined(
@@ -130,7 +132,7 @@ def _load() -> Config:
     from sessionrun.client.config import Config, load_config
 
     try:
-        return load_config(Path.cwd(), os.environ, BUILTIN)
+        return load_config(Path.cwd(), os.environ)
     except InputError as error:
         notify(f"{error} (only built-in agents are shown)")
         return Config(agents=BUILTIN)

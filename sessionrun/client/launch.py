@@ -9,30 +9,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.agents.installed import Use, find_known, find_sign_in, is_wrapper
-from sessionrun.agents.programs import Program, find_program
+from sessionrun.agents.programs import find_program
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.house import find_due
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import (
-    BUDGET_VARIABLE,
-    DEPTH_VARIABLE,
-    MAX_DEPTH,
-    AgentSpec,
-    Limits,
-    Parent,
-    SessionSpec,
-    TaskSpec,
-)
+from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec, TaskSpec
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first
@@ -42,11 +33,7 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 
 
 def launch(
-    spec: SessionSpec,
-    results_dir: Path | None = None,
-    *,
-    ready: bool = True,
-    held: bool = False,
+    spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True, held: bool = False
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
@@ -93,9 +80,8 @@ def launch(
 
 def _tell_limits(spec: SessionSpec) -> None:
     """Warn that tasks will wait, because another session met a limit of their account; scripts have no account."""
-    from sessionrun.store.index import limits_path
-
-    if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
+    is_scripts = all(agent.prompt_kind == "script" for agent in spec.agents.values())
+    if is_scripts or not index.limits_path().exists():
         return
     from sessionrun.session.limits import find_files, load_limit
 
@@ -161,10 +147,9 @@ def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec
     parent = find_parent(environ)
     if parent is None:
         return spec if spec.parent is None else replace(spec, parent=None)
-    from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
-    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth", MAX_DEPTH)
+    most = load_config(Path.cwd(), environ).values.get("max_depth", MAX_DEPTH)
     if parent.depth > most:
         raise InputError(
             f"task {parent.task!r:.140} of session {parent.session_id[:8]} launches a session that would be "
@@ -200,9 +185,14 @@ def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
 
 def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -> list[SessionDir]:
     """The sessions that jobs of these, or of these tasks, launched, and those inside, the outer ones first."""
+    places = {session.path.parent for session in sessions}
+    known = {os.fspath(session.path): session for place in places for session in iterate_sessions(place)}
+    known |= {os.fspath(session.path): session for session in index.sessions()}
     children: dict[str, list[tuple[SessionDir, str]]] = {}
-    for session, parent in _load_parents({session.path.parent for session in sessions}):
-        children.setdefault(parent["session_id"], []).append((session, parent["task"]))
+    for session in known.values():
+        view = load_or_warn(session, load_summary_view)
+        if view is not None and view.get("parent"):
+            children.setdefault(view["parent"]["session_id"], []).append((session, view["parent"]["task"]))
     found: dict[str, SessionDir] = {}
     outer = [session.session_id for session in sessions]
     for place, session_id in enumerate(outer):
@@ -214,43 +204,26 @@ def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -
     return list(found.values())
 
 
-def _load_parents(places: Iterable[Path]) -> Iterable[tuple[SessionDir, Mapping[str, Any]]]:
-    """The sessions of these results directories and of the user's index that a job launched."""
-    from sessionrun.store import index
-
-    known = {os.fspath(session.path): session for place in places for session in iterate_sessions(place)}
-    known |= {os.fspath(session.path): session for session in index.sessions()}
-    for session in known.values():
-        view = load_or_warn(session, load_summary_view)
-        if view is not None and view.get("parent"):
-            yield session, view["parent"]
-
+# --- is the machine ready ---
 
 STATUS_TIMEOUT_S: Final = 10.0
-
-_Pair = tuple[str, str]
-_START_ALL_THE_SAME = "--no-ready starts all the same"
 
 
 def check_ready(spec: SessionSpec) -> None:
     """Refuse an agent that is certainly not signed in, or whose own check says that it is not ready."""
-    outside = tell_signed_out(spec)
-    if outside:
-        raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
-    if not any(agent.ready for agent in spec.agents.values()):
-        return
-    from sessionrun.agents.probing import find_unready
+    problems = tell_signed_out(spec)
+    if not problems and any(agent.ready for agent in spec.agents.values()):
+        from sessionrun.agents.probing import find_unready
 
-    models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
-    for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
-        models.setdefault(name, {})[model] = None
-    problems = []
-    for name, why in find_unready(spec.agents.values(), models).items():
-        program = find_program(spec.agents[name].argv[0])
-        mend = f"; {program.mend}" if program is not None and program.mend else ""
-        problems.append(f"agent {name!r} is not ready: {why}{mend}")
+        models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
+        for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
+            models.setdefault(name, {})[model] = None
+        for name, why in find_unready(spec.agents.values(), models).items():
+            program = find_program(spec.agents[name].argv[0])
+            mend = f"; {program.mend}" if program is not None and program.mend else ""
+            problems.append(f"agent {name!r} is not ready: {why}{mend}")
     if problems:
-        raise InputError(f"{'; '.join(problems)} ({_START_ALL_THE_SAME})")
+        raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
 
 
 def check_machine(spec: SessionSpec) -> list[str]:
@@ -261,40 +234,27 @@ def check_machine(spec: SessionSpec) -> list[str]:
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:
     """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
-    signed_out = _find_signed_out(spec).items()
-    return [
-        f"agent {name!r} is not signed in: {how}"
-        for name, how in signed_out
-        if os.path.isabs(spec.agents[name].argv[0])
-    ]
-
-
-def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
-    """How to sign in, by the name of each agent that a task would certainly find not signed in."""
-    signed_out: dict[str, str] = {}
+    told: dict[str, str] = {}
     for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
         agent = spec.agents[name]
-        about = None if name in signed_out else find_known(agent)
-        use = Use((model,), args, (cwd or spec.cwd,))
-        environ = {**os.environ, **agent.env, **dict(env)}
+        about = find_known(agent) if name not in told and os.path.isabs(agent.argv[0]) else None
         if about is None:
             continue
-        answer = find_sign_in(agent, environ, sys.platform, use)[0]
-        if answer == "no" or (answer == "cannot tell" and is_wrapper(agent) and _says_no(agent, about, environ)):
-            signed_out[name] = about.sign_in
-    return signed_out
+        environ = {**os.environ, **agent.env, **dict(env)}
+        answer, _ = find_sign_in(agent, environ, sys.platform, Use((model,), args, (cwd or spec.cwd,)))
+        if answer == "cannot tell" and is_wrapper(agent) and about.status:  # the program itself may say it
+            from sessionrun.agents.probing import Question, ask
+
+            asked = ask({name: Question((agent.argv[0], *about.status), environ)}, timeout_s=STATUS_TIMEOUT_S)
+            answer = "no" if any(said.exit_code == 1 for said in asked.values()) else answer
+        if answer == "no":
+            told[name] = f"agent {name!r} is not signed in: {about.sign_in}"
+    return list(told.values())
 
 
-def _says_no(agent: AgentSpec, about: Program, environ: Mapping[str, str]) -> bool:
-    """Whether the program says itself that it is not signed in; False if it says nothing of that."""
-    from sessionrun.agents.probing import Question, ask
-
-    question = Question((agent.argv[0], *about.status), environ)
-    answers = ask({agent.name: question} if about.status else {}, timeout_s=STATUS_TIMEOUT_S)
-    return any(answer.exit_code == 1 for answer in answers.values())
-
-
-def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:
+def _list_uses(
+    task: TaskSpec,
+) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[tuple[str, str], ...]]]:
     """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
     env = tuple(task.env.items())
     yield task.agent, task.cwd, task.args, task.model, env

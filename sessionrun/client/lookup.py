@@ -19,10 +19,11 @@ from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
+DEFAULT_RESULTS_DIR: Final = "results"
 LAST: Final = "last"
 _WHOLE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NAMED: Final = 3
-"""How many sessions an error names."""
+_NAMED: Final = 5
+"""How many sessions or tasks an error names."""
 
 
 def find_session(results_dir: Path, wanted: str) -> SessionDir:
@@ -62,14 +63,21 @@ def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
 
 
 def _match(sessions: list[SessionDir], wanted: str) -> list[SessionDir]:
-    named = (session for session, name in _load_names(sessions, wanted) if name == wanted)
-    return _match_ids(sessions, wanted) or [*named]
+    """Those of this id; else those whose id begins so; else those of this name."""
+    beginning = wanted.removeprefix(PREFIX)
+    matches = [session for session in sessions if beginning and session.session_id.startswith(beginning)]
+    exact = [session for session in matches if session.session_id == beginning]
+    found = [session for session in exact or matches if session.spec_path.exists()]
+    return found or [session for session, name in _load_names(sessions, wanted) if name == wanted]
 
 
 def _find_newest(results_dir: Path) -> SessionDir:
-    here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
-    if here:
-        return max(here, key=lambda session: _age(session.spec_path))
+    begun: list[tuple[float, str, SessionDir]] = []
+    for session in iterate_sessions(results_dir):
+        with suppress(OSError):  # it has not begun, or was removed while we looked
+            begun.append((session.spec_path.stat().st_mtime, session.session_id, session))
+    if begun:
+        return max(begun)[2]
     away = index.sessions()
     if not away:
         raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
@@ -78,16 +86,6 @@ def _find_newest(results_dir: Path) -> SessionDir:
         f"there is no session in {results_dir}; the newest in your index is {place}: name it by its id "
         f"(`sessionrun list --all` shows all)"
     )
-
-
-def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
-    """Those of this id or, where there is none, those whose id begins so."""
-    beginning = wanted.removeprefix(PREFIX)
-    if not beginning:
-        return []
-    matches = [session for session in sessions if session.session_id.startswith(beginning)]
-    exact = [session for session in matches if session.session_id == beginning]
-    return [session for session in exact or matches if session.spec_path.exists()]
 
 
 def _load_names(sessions: Iterable[SessionDir], wanted: str) -> list[tuple[SessionDir, str | None]]:
@@ -109,26 +107,12 @@ def _load_either(session: SessionDir, key: str, field: str) -> str | None:
 
 def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
     if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in sessions):
-        ids = ", ".join(sorted(session.session_id for session in sessions)[:_NAMED])
-        more = " ..." if len(sessions) > _NAMED else ""
-        return f"{wanted!r} matches {len(sessions)} sessions ({ids}{more}): give more of the id"
+        ids = name_some(sorted(session.session_id for session in sessions), _NAMED)
+        return f"{wanted!r} matches {len(sessions)} sessions ({ids}): give more of the id"
     starts = (_load_either(session, "started_at", "created_at") or "?" for session in sessions)
     newest = sorted(zip(starts, (session.session_id for session in sessions), strict=True), reverse=True)
     named = name_some([f"{session_id} of {started}" for started, session_id in newest], _NAMED)
     return f"{len(sessions)} sessions have the name {wanted!r}: {named}; give an id"
-
-
-def _age(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-DEFAULT_RESULTS_DIR = "results"
-
-KNOWN_IDS = 5
-"""How many ids of tasks a message names if the wanted task does not exist."""
 
 
 def resolve_results_dir(given: Path | None) -> Path:
@@ -205,14 +189,11 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     matches = match_tasks(status["tasks"], wanted)
     for name, begun in zip(wanted, matches, strict=True):
         if len(begun) > 1:
-            some = ", ".join(task["id"] for task in begun[:KNOWN_IDS]) + " ..." * (len(begun) > KNOWN_IDS)
+            some = name_some([task["id"] for task in begun], _NAMED)
             raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
     missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
     if missing:
         ids = [task["id"] for task in status["tasks"]]
-        known = name_some(ids, KNOWN_IDS)
-        meant = suggest(missing[0], ids)
-        raise InputError(
-            f"no task {missing[0]!r} in session {status['session_id']}{meant}; it has: {known or 'none'}"
-        )
+        known = f"{suggest(missing[0], ids)}; it has: {name_some(ids, _NAMED) or 'none'}"
+        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}{known}")
     return [*{task["id"]: task for (task,) in matches}.values()]

@@ -55,11 +55,10 @@ def check_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterato
 
 
 def _find_configured() -> Iterator[str]:
-    from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
     with suppress(SessionrunError):
-        address = load_config(Path.cwd(), os.environ, BUILTIN).values.get("cluster")
+        address = load_config(Path.cwd(), os.environ).values.get("cluster")
         if address is not None and address != SLURM:
             yield address
 

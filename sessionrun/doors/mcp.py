@@ -116,7 +116,7 @@ class Tools:
             "total": len(spec.tasks),
             "max_parallel": spec.resources.get(SLOT),
             "agent": spec.agent,
-            "agent_reason": planned.choice.why,
+            "agent_reason": planned.agent_reason,
             "results_dir": str(session.path),
             "warnings": list(planned.warnings),
         }

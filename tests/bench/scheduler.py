@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 from zlib import crc32
 
 from simulated import Fate, SimulatedExecutor
@@ -24,68 +24,30 @@ GOAL: Final = 1.2
 FATES: Final = [Fate(duration_s=tenths / 10) for tenths in range(1, 20)]
 
 
-def make_independent(size: int) -> list[TaskSpec]:
-    """No task needs another."""
-    return [TaskSpec(f"t{number}", ("x",)) for number in range(size)]
+Needs = Callable[[int, int, random.Random], Iterable[int]]
+"""The numbers of the tasks that one of so many needs."""
 
-
-def make_chains(size: int) -> list[TaskSpec]:
-    """Chains of ten."""
-    return [
-        TaskSpec(f"t{number}", ("x",), needs=(f"t{number - 1}",) if number % 10 else ()) for number in range(size)
-    ]
-
-
-def make_fan_out(size: int) -> list[TaskSpec]:
-    """All need the first, the last needs all."""
-    middle = [f"t{number}" for number in range(1, size - 1)]
-    return [
-        TaskSpec("t0", ("x",)),
-        *(TaskSpec(name, ("x",), needs=("t0",)) for name in middle),
-        TaskSpec("last", ("x",), needs=tuple(middle)),
-    ]
-
-
-def make_random(size: int) -> list[TaskSpec]:
-    """Each needs up to three of the hundred before it."""
-    chance = random.Random(1)
-    return [
-        TaskSpec(
-            f"t{number}",
-            ("x",),
-            needs=tuple(
-                {
-                    f"t{chance.randrange(max(0, number - 100), number)}"
-                    for _ in range(chance.randrange(4))
-                    if number
-                }
-            ),
-        )
-        for number in range(size)
-    ]
-
-
-def make_checked(size: int) -> list[TaskSpec]:
-    """Two tokens and four jobs each."""
-    return [
-        TaskSpec(
-            f"t{number}",
-            ("x",),
-            workspace=Workspace("worktree"),
-            uses={"provider": 1},
-            check=Check(("true",)),
-        )
-        for number in range(size)
-    ]
-
-
-GRAPHS: Final[dict[str, Callable[[int], list[TaskSpec]]]] = {
-    "independent": make_independent,
-    "chains": make_chains,
-    "fan-out": make_fan_out,
-    "random": make_random,
-    "4 jobs a task": make_checked,
+GRAPHS: Final[dict[str, Needs]] = {
+    "independent": lambda number, size, chance: (),
+    "chains of ten": lambda number, size, chance: [number - 1] if number % 10 else (),
+    # all need the first, the last needs all
+    "fan-out": lambda number, size, chance: range(min(number, 1) if number < size - 1 else number),
+    # each needs up to three of the hundred before it
+    "random": lambda number, size, chance: {
+        chance.randrange(max(0, number - 100), number) for _ in range(chance.randrange(4)) if number
+    },
+    "4 jobs a task": lambda number, size, chance: (),
 }
+
+
+def make_tasks(name: str, size: int) -> list[TaskSpec]:
+    """A graph of its kind; where a task has four jobs, it takes two tokens, too."""
+    chance = random.Random(1)
+    more: dict[str, Any] = {}
+    if name == "4 jobs a task":
+        more = {"workspace": Workspace("worktree"), "uses": {"provider": 1}, "check": Check(("true",))}
+    needs = (tuple(f"t{need}" for need in GRAPHS[name](number, size, chance)) for number in range(size))
+    return [TaskSpec(f"t{number}", ("x",), needs=each, **more) for number, each in enumerate(needs)]
 
 
 def measure(rounds: int = 5) -> list[Row]:
@@ -98,7 +60,7 @@ def compare_sizes(name: str, slots: int | None, rounds: int) -> Row:
     kind = f"{name}, {slots or 'no'} slots"
     resources = {"provider": 8} | ({SLOT: slots} if slots else {})
     cases = {
-        label: drive_case(make_session(GRAPHS[name](size), resources=resources))
+        label: drive_case(make_session(make_tasks(name, size), resources=resources))
         for label, size in ((f"{LARGE:,}: {kind}", LARGE), (f"{LARGE // SMALL} x {SMALL}", SMALL))
     }
     large, small = cases

@@ -14,11 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from faults.place import wait_until
 from recorded import Recorded
-
-from sessionrun.store.processes import parent_of
-from sessionrun.store.session import SessionDir
 
 from .measure import (
     END_S,
@@ -139,10 +137,9 @@ def measure_memory() -> list[Row]:
 
 def _resident_kb(bench: Bench, size: int) -> int:
     _, session = bench.hold(size)
-    with open(f"/proc/{supervisor_of(session)}/status") as stream:
-        resident = next(int(line.split()[1]) for line in stream if line.startswith("VmRSS:"))
+    resident = psutil.Process(supervisor_of(session)).memory_info().rss
     bench.end(session)
-    return resident
+    return int(resident) >> 10
 
 
 # --- jobs that do nothing, with their files and both logs, against bare loops ---
@@ -269,20 +266,10 @@ def _measure_processor(bench: Bench) -> Row:
     file = bench.write("processor.json", [*["true"] * TASKS, last])
     _, session = bench.run("--agent", "noop", "--max-parallel", 16, file)
     assert wait_until(lambda: (session.load_summary() or {"completed": 0})["completed"] == TASKS, END_S)
-    spent = sum(_processor_s(pid) for pid in _find_chain(session))
+    supervisor = psutil.Process(supervisor_of(session))
+    times = [process.cpu_times() for process in (supervisor, *supervisor.parents()[:2])]
+    spent = sum(each.user + each.system for each in times)
     return compare_figure("processor time of the chain, a task", 1000 * spent / TASKS, 1000 * CPU_GOAL_S)
-
-
-def _find_chain(session: SessionDir) -> tuple[int, int, int]:
-    supervisor = supervisor_of(session)
-    keeper = parent_of(supervisor) or 0
-    return parent_of(keeper) or 0, keeper, supervisor
-
-
-def _processor_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", "rb") as stream:
-        fields = stream.read().rpartition(b")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- graphs ---
@@ -306,10 +293,7 @@ def measure_graph(rounds: int = 3) -> list[Row]:
             words = ("--sync", bench.write("graph.json", prompts))
             critical, ours = find_critical_s(graph), f"{name} at once"
             floor = f"critical path, {critical:.1f} s"
-            cases: dict[str, Case] = {
-                ours: partial(_take, bench, *words),
-                floor: partial(float, critical),
-            }
+            cases: dict[str, Case] = {ours: partial(_take, bench, *words), floor: partial(float, critical)}
             rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
     return rows
 

@@ -175,11 +175,7 @@ def test_ready_is_asked_of_those_that_are_there(programs: Path) -> None:
     two = replace(one, name="two", ready=(str(ready), "5"))
     gone = replace(two, name="gone", argv=("no-such-agent",))
     found = examine(programs, one, two, gone)
-    assert {name: found[name].ready for name in ("one", "two", "gone")} == {
-        "one": True,
-        "two": False,
-        "gone": None,
-    }
+    assert [found[name].ready for name in ("one", "two", "gone")] == [True, False, None]
     assert found["two"].hint == f"not ready: {ready} 5: exit code 5: no quota"
     assert [found[name].startable for name in ("one", "two", "gone")] == [True, False, False]
 
@@ -203,15 +199,13 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
         install(programs, name, f"echo; echo '{said}'; cat")
     done = sessionrun("doctor", "agents", env=env)
     assert (done.returncode, done.stderr, "top-secret" in done.stdout) == (0, "", False)
-    records = {
-        one["name"]: one for one in json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)["agents"]
-    }
+    printed = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)
+    records = {one["name"]: one for one in printed["agents"]}
     assert set(records) == set(table.BUILTIN)
     text = done.stdout + "".join(f"{key}: {json.dumps(value)}\n" for key, value in records["codex"].items())
     shell = shutil.which("sh", path=str(programs)) or ""
-    text = (
-        text.replace(os.path.realpath(shell), "SHELL").replace(shell, "SHELL").replace(str(programs), "/programs")
-    )
+    for path, word in ((os.path.realpath(shell), "SHELL"), (shell, "SHELL"), (str(programs), "/programs")):
+        text = text.replace(path, word)
     check_golden("agents", re.sub(" +", " ", text))
 
 
@@ -281,10 +275,8 @@ def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -
     assert (code, told) == (2, f"sessionrun: error: agent 'codex' is not signed in: {how}")
     assert not bare.results.exists()
     assert not (bare.cwd / "called").exists(), "a program was run to find out"
-    assert run(bare, task("codex"), words=("--dry-run",)) == (
-        0,
-        "sessionrun: warning: agent 'codex' is not signed in: codex login, or set OPENAI_API_KEY",
-    )
+    warned = "sessionrun: warning: agent 'codex' is not signed in: codex login, or set OPENAI_API_KEY"
+    assert run(bare, task("codex"), words=("--dry-run",)) == (0, warned)
     assert run(bare, task("codex"), words=("--no-ready",))[0] == 0
     assert run(bare, task("codex", env={"OPENAI_API_KEY": "k"}))[0] == 0
     (bare.cwd / ".env").touch()  # it may hold a key

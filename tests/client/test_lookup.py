@@ -91,18 +91,12 @@ def test_a_whole_id_costs_no_look_at_names(sessionrun: Command, monkeypatch: pyt
 def test_text_says_which_directory(sessionrun: Command, away: Command) -> None:
     session_id = start(sessionrun, "--name", "nightly")
     line = f"Results directory: {sessionrun.results}\n"
-    heads = {
-        "status": rf"nightly \({session_id[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}",
-    }
-    heads |= dict.fromkeys(("results", "explain"), heads["status"])
-    for verb, head in heads.items():
+    head = rf"nightly \({session_id[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}"
+    for verb in ("status", "results", "explain"):
         assert re.match(head, away(verb, session_id).stdout), verb
         assert line not in sessionrun(verb, session_id).stdout
-    assert (
-        away("wait", session_id).stdout
-        == sessionrun("wait", session_id).stdout
-        == "nightly: 1 of 1 ended: 1 succeeded\n"
-    )
+    for command in (away, sessionrun):
+        assert command("wait", session_id).stdout == "nightly: 1 of 1 ended: 1 succeeded\n"
     logs = away("logs", session_id)
     assert (logs.stdout, logs.stderr) == ("said\n", line)
     assert sessionrun("logs", session_id).stderr == ""

@@ -105,18 +105,14 @@ def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -
 
 
 def test_states_of_what_became_of_the_tasks() -> None:
-    bad, good, held = (
-        {"id": "a", "status": "completed", "outcome": "failed"},
-        {"id": "b", "status": "completed", "outcome": "succeeded"},
-        {"id": "c", "status": "pending", "reason_class": "held"},
-    )
+    bad = {"id": "a", "status": "completed", "outcome": "failed"}
+    good = {"id": "b", "status": "completed", "outcome": "succeeded"}
+    held = {"id": "c", "status": "pending", "reason_class": "held"}
     running = with_state({"tasks": [bad, good, held]})
     assert is_in_state(running, ["failed"]) and is_in_state(running, ["held"])
     assert not is_in_state(running, ["succeeded", "ended", "stopped", "bounced"])
     ended = with_state({"status": "completed", "outcome": "succeeded", "ended_at": "now", "tasks": [good]})
-    assert (
-        is_in_state(ended, ["succeeded"]) and is_in_state(ended, ["ended"]) and not is_in_state(ended, ["failed"])
-    )
+    assert [is_in_state(ended, [state]) for state in ("succeeded", "ended", "failed")] == [True, True, False]
 
 
 def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
@@ -212,13 +208,9 @@ def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: t
         assert (done.returncode, done.stdout, done.stderr.count("error: session")) == (2, "", 2), verb
         errors = sessionrun(verb, one, two, "--json")
         assert [record["error"]["code"] for record in json.loads(errors.stdout)["sessions"]] == [2, 2]
-    for words in (
-        ["logs", "-f"],
-        ["results", "--raw"],
-        ["results", "--format", "junit"],
-        ["status", "--since", "3"],
-    ):
-        done = sessionrun(words[0], one, two, *words[1:])
+    for words in ("logs -f", "results --raw", "results --format junit", "status --since 3"):
+        verb, *options = words.split()
+        done = sessionrun(verb, one, two, *options)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert "is about one session: name one" in done.stderr and done.stderr.count("\n") == 1
     done = sessionrun("resume", one, two)
@@ -276,11 +268,7 @@ CHOICES: list[tuple[str, str, str]] = [
     ("reads other", f"{NEW} other", ""),
     ("reads oth 2", f"{NEW} oth 2", ""),
     ("reads nothing", "", "no session 'nothing' in "),
-    (
-        "reads nightly",
-        ONE,
-        f"'nightly' is session {ONE}, and a task of the newest session: the session is ",
-    ),
+    ("reads nightly", ONE, f"'nightly' is session {ONE}, and a task of the newest session: the session is "),
     (f"reads {ONE} nightly", ONE, ""),
     ("reads 1111aaaa", ONE, ""),
     (f"reads {NEW} weekly", f"{NEW} weekly", ""),

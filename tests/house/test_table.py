@@ -16,7 +16,7 @@ import sessionrun as package
 from sessionrun.cli.argv import KNOWN
 from sessionrun.client.config import Config
 from sessionrun.client.findings import Findings
-from sessionrun.client.planning.assemble import Choice, Draft
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.client.schemas.outputs import OUTPUTS
 from sessionrun.engine.rules import Rules
 from sessionrun.house import ASKED, HOUSE, STEPS, Business, Step, find_due, load
@@ -122,7 +122,7 @@ def draft(tmp_path: Path) -> Draft:
     spec = SessionSpec("s", "2026-01-01T00:00:00Z", "prompts", "-p", str(tmp_path), "shell", {}, tasks)
     options, config = Options(), Config({})
     source = Source("-p", b"", str(tmp_path))
-    return Draft(source, Plan(tasks), options, config, spec, Choice("shell", ""), None, tmp_path, preview=False)
+    return Draft(source, Plan(tasks), options, config, spec, None, tmp_path, preview=False)
 
 
 def test_a_step_without_business_does_nothing(draft: Draft) -> None:

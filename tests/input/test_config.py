@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,11 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessionrun.agents.table import BUILTIN
 from sessionrun.client.config import Config, load_config, load_results_dir, user_config_file
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
-
-BUILTIN: Mapping[str, AgentSpec] = {
-    "claude": AgentSpec(name="claude", argv=("claude", "-p"), output="claude", env={"A": "1"}, stop_grace_s=3.0),
-    "shell": AgentSpec(name="shell", argv=("sh", "{prompt_file}"), stdin="none", prompt_kind="script"),
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Places:
         return self._write(self.deep / "sessionrun.toml", text)
 
     def load(self, **variables: str) -> Config:
-        return load_config(self.deep, self.environ(**variables), BUILTIN)
+        return load_config(self.deep, self.environ(**variables))
 
     def refusal(self, **variables: str) -> str:
         with pytest.raises(InputError) as caught:
@@ -194,7 +189,7 @@ def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:
     places.user(
         """
         [agents.claude]
-        env = {B = "2"}
+        env = {A = "1"}
         model_args = ["--model", "{model}"]
         [agents.mine]
         argv = ["mine", "{model_args}", "--quiet"]
@@ -203,12 +198,12 @@ def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:
         """
     )
     places.project(
-        '[agents.mine]\noutput = "codex"\nready = ["mine", "--check"]\n[agents.claude]\nstdin = "prompt"'
+        '[agents.mine]\noutput = "codex"\nready = ["mine", "--check"]\n[agents.claude]\nenv = {B = "2"}'
     )
     agents = places.load().agents
-    assert list(agents) == ["claude", "shell", "mine"]
+    assert list(agents) == [*BUILTIN, "mine"]
     claude = agents["claude"]
-    assert (claude.argv, claude.output, claude.env) == (("claude", "-p"), "claude", {"A": "1", "B": "2"})
+    assert (claude.argv, claude.output, claude.env) == (BUILTIN["claude"].argv, "claude", {"A": "1", "B": "2"})
     assert claude.model_args == ("--model", "{model}")
     assert agents["shell"] is BUILTIN["shell"]
     assert agents["mine"] == AgentSpec(
@@ -308,7 +303,7 @@ def test_any_file_gives_a_config_or_one_line(
     text = ("[agents.shell]\n" if table else "") + "\n".join(f"{key} = {value}" for key, value in lines)
     (place / "sessionrun.toml").write_text(text)
     try:
-        load_config(place, {"XDG_CONFIG_HOME": str(place)}, BUILTIN)
+        load_config(place, {"XDG_CONFIG_HOME": str(place)})
     except InputError as error:
         assert str(error).isprintable()
 

@@ -11,7 +11,6 @@ from conftest import Command, eventually
 from test_dialect_prompts import load, one, only
 from test_removal import left, make_older, reseal
 
-from sessionrun.agents import table
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.client.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
@@ -53,7 +52,7 @@ BAD = (
 @pytest.mark.parametrize(("text", "seconds"), GOOD.items())
 def test_everywhere_the_same(text: str, seconds: float, own_place: Path) -> None:
     (own_place / "sessionrun.toml").write_text(f'idle_timeout = "{text}"\n')
-    config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text}, table.BUILTIN)
+    config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text})
     task = only(load(one(setup_timeout=text, idle_timeout=text)))
     assert parse_duration(text) == Duration().convert(text, None, None) == seconds
     assert config.values == {"idle_timeout_s": seconds, "timeout_s": seconds}

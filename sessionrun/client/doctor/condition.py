@@ -93,11 +93,8 @@ def check_records(evidence: Evidence) -> Iterator[Finding]:
     elif evidence.journal_fault is not None and _is_regular(path):
         plan = "a newer version may have written it: use that one; else " + _keep_a_copy(path)
         yield error(path, str(evidence.journal_fault).replace(str(path), "it", 1), plan)
-    unknown = {payload[:1].decode("latin-1") for payload in evidence.ledger_log.payloads} - {
-        BEGAN,
-        GAVE_UP,
-        *OF_JOBS,
-    }
+    kinds = {payload[:1].decode("latin-1") for payload in evidence.ledger_log.payloads}
+    unknown = kinds - {BEGAN, GAVE_UP, *OF_JOBS}
     if unknown:
         what = f"records of unknown kinds: {', '.join(sorted(unknown))}"
         yield warning(evidence.session.ledger_path, what, "a newer version may have written them: use that one")
@@ -148,12 +145,9 @@ def check_cache(evidence: Evidence, *, summary: bool) -> Iterator[Finding]:
             yield error(path, "missing or damaged", "it cannot be made anew while the logs are damaged")
         return
     if _number(cached) > state.seq:
-        what = (
-            f"it counts {_number(cached)} journal entries, and the journal has {state.seq}: the journal lost some"
-        )
-        yield error(
-            path, what, "keep a copy of the whole directory; the outcomes that only this file has are in no log"
-        )
+        what = f"it counts {_number(cached)} journal entries, and the journal has {state.seq}: it lost some"
+        plan = "keep a copy of the whole directory; the outcomes that only this file has are in no log"
+        yield error(path, what, plan)
         return
     status: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
     status["view_problems"] = (evidence.status or status).get("view_problems", [])  # they are in no log
@@ -250,9 +244,8 @@ def check_stopped(evidence: Evidence) -> Iterator[Finding]:
     known = (evidence.status or {}).get("processes")
     for role in find_stopped(known) if evidence.alive and not evidence.ended else ():
         pid = known[role]["pid"] if known else 0
-        yield warning(
-            evidence.session.path, f"its {role}, process {pid}, is stopped: nothing goes on", f"kill -CONT {pid}"
-        )
+        what = f"its {role}, process {pid}, is stopped: nothing goes on"
+        yield warning(evidence.session.path, what, f"kill -CONT {pid}")
 
 
 def check_processes(evidence: Evidence) -> Iterator[Finding]:
@@ -285,10 +278,8 @@ def check_requests(evidence: Evidence) -> Iterator[Finding]:
         if evidence.ended:
             what = "it came too late: the session has ended"
         elif evidence.alive:
-            what, plan = (
-                "it was not taken for a minute",
-                "see whether the supervisor is stopped or its disk is full",
-            )
+            what = "it was not taken for a minute"
+            plan = "see whether the supervisor is stopped or its disk is full"
         elif not evidence.can_resume:
             what = "it will not be taken: the session cannot go on"
         else:

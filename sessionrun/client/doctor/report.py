@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.client.doctor import condition
 from sessionrun.client.evidence import Living, find_marked, gather
@@ -22,9 +22,6 @@ from sessionrun.client.findings import Finding, Findings, error, load_findings, 
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
-
-_ANOTHER: Final = "choose another one: --results-dir"
-
 
 # --- what all sessions need ---
 
@@ -45,11 +42,10 @@ def check_git(_: Path) -> Iterator[Finding]:
 
 def check_configuration(_: Path) -> Iterator[Finding]:
     """Whether the configuration can be read, so that a launch from here can work."""
-    from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
     try:
-        load_config(Path.cwd(), os.environ, BUILTIN)
+        load_config(Path.cwd(), os.environ)
     except InputError as fault:
         plan = "mend it: man 5 sessionrun-input, CONFIGURATION; until then no session can be launched"
         yield error("configuration", str(fault), plan)
@@ -57,12 +53,14 @@ def check_configuration(_: Path) -> Iterator[Finding]:
 
 def check_results_dir(results_dir: Path) -> Iterator[Finding]:
     """Whether we, and no other user, can make sessions."""
-    place = _find_existing(results_dir)
+    wanted = results_dir.absolute()
+    place = next(place for place in (wanted, *wanted.parents) if os.path.lexists(place))
+    another = "choose another one: --results-dir"
     if not place.is_dir():
-        yield error(place, "it is not a directory", _ANOTHER)
+        yield error(place, "it is not a directory", another)
         return
     if not os.access(place, os.W_OK | os.X_OK):
-        yield error(place, "it cannot be written", _ANOTHER)
+        yield error(place, "it cannot be written", another)
     mode, quoted = place.stat().st_mode, shlex.quote(str(place))
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         what = "every user may write in it, and remove or replace sessions"
@@ -77,15 +75,6 @@ def check_space(results_dir: Path) -> Iterator[Finding]:
         space.check_space(results_dir)
     except NoSpace as fault:
         yield warning(results_dir, str(fault), "make room; sessionrun clean --older-than 7d")
-
-
-def _find_existing(path: Path) -> Path:
-    """The path, or else the nearest directory above it that exists."""
-    path = path.absolute()
-    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
-
-
-# --- what sessions share ---
 
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:
@@ -128,16 +117,10 @@ OWN: Final = Findings(
 _LOCK_TIMEOUT_S: Final = 0.2
 
 
-class Report(NamedTuple):
-    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong."""
-
-    findings: list[dict[str, Any]]
-    sessions: int
-    remaining: int
-
-
-def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
-    """Examine one session or, without an id, this machine and all sessions of the results directory in use.
+def diagnose(
+    session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False
+) -> dict[str, Any]:
+    """The object of ``doctor --json``: of one session or, without an id, of this machine and all sessions here.
 
     With `fix`, do the repairs that have no risk: see sessionrun(1).
     """
@@ -156,7 +139,8 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
         records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
-    return Report(records, len(sessions), sum(not record["fixed"] for record in records))
+    remaining = sum(not record["fixed"] for record in records)
+    return {"findings": records, "session_count": len(sessions), "remaining": remaining}
 
 
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
@@ -18,7 +18,7 @@ from sessionrun.house import find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
-from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.errors import AgentNotFound, InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
@@ -40,8 +40,10 @@ REFUSED_SHARE: Final = 0.9
 def add_agents(draft: Draft) -> Draft:
     """The agents of the tasks, each with its program, and what is known of their prices; then all is checked."""
     spec, config = draft.spec, draft.config
-    tasks = tuple(task if task.agent else replace(task, agent=draft.choice.name) for task in spec.tasks)
-    _check_agents_known(tasks, config.agents, draft.source.name)
+    tasks = tuple(task if task.agent else replace(task, agent=spec.agent) for task in spec.tasks)
+    for num, task in enumerate(tasks, 1):
+        for name in sorted(agents_of([task])):
+            _find_agent(name, config.agents, f"{draft.source.name}: task {num} (ID: {task.id}): ")
     choices = (draft.options.given.get("approve"), draft.plan.approve, config.values.get("approve"))
     approve = first(*choices) is not False
     missing: list[str] | None = [] if draft.preview else None
@@ -174,19 +176,23 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
 _FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_programs, foresee_prompts)
 
 
-def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
-    """The default agent: the wanted one, else the first that is installed; in a `preview` else the first known."""
+def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> tuple[str, str]:
+    """The default agent, and why: the wanted one, else the first that is installed; for a `preview` any will do.
+
+    Raises:
+        InputError: it is not known, or none is installed.
+    """
     if plan.agent:
         _find_agent(plan.agent, config.agents)
-        return Choice(plan.agent, plan.agent_reason)
+        return plan.agent, plan.agent_reason
     if all(task.agent for task in plan.tasks):
-        return Choice(plan.tasks[0].agent, "named by the tasks")
+        return plan.tasks[0].agent, "named by the tasks"
     path = os.environ.get("PATH")
     for name in table.FIRST_FOUND:
         if table.find_program(config.agents[name], path):
-            return Choice(name, "first found")
+            return name, "first found"
     if preview:
-        return Choice(table.FIRST_FOUND[0], "the first in the order of choice; none is installed")
+        return table.FIRST_FOUND[0], "the first in the order of choice; none is installed"
     looked_for = ", ".join(table.FIRST_FOUND)
     first = table.how_to_install(table.BUILTIN[table.FIRST_FOUND[0]])
     raise AgentNotFound(
@@ -195,22 +201,11 @@ def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice
     )
 
 
-def _check_agents_known(tasks: Iterable[TaskSpec], known: Mapping[str, AgentSpec], source: str) -> None:
-    for num, task in enumerate(tasks, 1):
-        for name in sorted(agents_of([task]) - known.keys()):
-            raise InputError(f"{source}: task {num} (ID: {task.id}): {_describe_unknown(name, known)}")
-
-
-def _describe_unknown(name: str, known: Mapping[str, AgentSpec]) -> str:
-    from sessionrun.model.errors import suggest
-
-    return f"unknown agent {name!r}{suggest(name, known)}; there are: {', '.join(sorted(known))}"
-
-
-def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
+def _find_agent(name: str, known: Mapping[str, AgentSpec], where: str = "") -> AgentSpec:
     agent = known.get(name)
     if agent is None:
-        raise InputError(_describe_unknown(name, known))
+        meant = suggest(name, known)
+        raise InputError(f"{where}unknown agent {name!r}{meant}; there are: {', '.join(sorted(known))}")
     return agent
 
 
@@ -291,13 +286,6 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
     return set(walk([task.id], next_of))
 
 
-class Choice(NamedTuple):
-    """The session's default agent, and why it was chosen, as text for the user."""
-
-    name: str
-    why: str
-
-
 @frozen
 class Draft:
     """An input on its way: each step returns it with one more thing settled in `spec`; a step knows no other one.
@@ -312,7 +300,6 @@ class Draft:
     options: Options
     config: Config
     spec: SessionSpec
-    choice: Choice
     into: SessionSpec | None
     place: Path
     preview: bool

@@ -86,48 +86,33 @@ def read_source(given: Given) -> Source:
 
 def _read_directory(name: str, only: str | None) -> Source:
     """A directory of job files, or the one beside ``worksplit.toml`` where its project is named."""
-    if only is None and _has_jobs_below(name):
-        name = os.path.join(name, JOBS)
+    jobs = os.path.join(name, JOBS)
+    if only is None and os.path.isdir(jobs):
+        has_own = any(entry.name.endswith(".md") for entry in os.scandir(name))
+        name = jobs if os.path.isfile(os.path.join(name, PROJECT_SETTINGS)) or not has_own else name
     directory = os.path.realpath(name)
-    project = _find_project(directory)
+    # the paths in job files begin above their directory if that belongs to a project, else here
+    project = os.path.dirname(directory)
+    if os.path.basename(directory) != JOBS and not os.path.isfile(os.path.join(project, PROJECT_SETTINGS)):
+        project = str(Path.cwd())
     settings_path = os.path.join(project, PROJECT_SETTINGS)
     settings = _read(settings_path) if os.path.lexists(settings_path) else None
-    files = _read_files(name)
+    try:
+        entries = sorted(os.scandir(name), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    files = {
+        entry.name: _read(entry.path)
+        for entry in entries
+        if not entry.is_dir()
+        and (entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith(".")))
+    }
     folder = Folder(name, directory, project, files, settings, only)
     if only is None:
         return Source(name, b"", directory, str(Path.cwd()), folder)
     if only not in files:
         raise InputError(f"{os.path.join(name, only)}: a hidden file is not a job file")
     return Source(os.path.join(name, only), files[only], directory, str(Path.cwd()), folder)
-
-
-def _has_jobs_below(name: str) -> bool:
-    if not os.path.isdir(os.path.join(name, JOBS)):
-        return False
-    own = any(entry.name.endswith(".md") for entry in os.scandir(name))
-    return os.path.isfile(os.path.join(name, PROJECT_SETTINGS)) or not own
-
-
-def _find_project(directory: str) -> str:
-    """Where the paths in job files begin: above their directory if that belongs to a project, else here."""
-    parent = os.path.dirname(directory)
-    if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, PROJECT_SETTINGS)):
-        return parent
-    return str(Path.cwd())
-
-
-def _read_files(name: str) -> dict[str, bytes]:
-    """The Markdown files and the status file of a directory, without directories and hidden files."""
-    try:
-        entries = sorted(os.scandir(name), key=lambda entry: entry.name)
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from error
-    names = [
-        entry.name
-        for entry in entries
-        if entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith("."))
-    ]
-    return {file: _read(os.path.join(name, file)) for file in names if not os.path.isdir(os.path.join(name, file))}
 
 
 def _read(path: str, what: str | None = None) -> bytes:
@@ -209,12 +194,18 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
 
 def list_items(each: str) -> list[Each]:
     """The items of `--each`: a pattern of files, ``@`` and a file of lines, or ``-``: standard input."""
-    if each == STDIN:
-        texts, what = _split_lines(_read_stdin()), "standard input has no lines"
-    elif each.startswith("@"):
-        texts, what = _read_lines(each[1:]), f"{each[1:]} has no lines"
+    if each == STDIN or each.startswith("@"):
+        what = f"{'standard input' if each == STDIN else each[1:]} has no lines"
+        content = _read_stdin() if each == STDIN else _read_list(each[1:])
+        # Not splitlines(): it also breaks at form feeds and U+2028.
+        texts = [line.removesuffix("\r") for line in content.split("\n")]
     else:
-        texts, what = _match(each), f"no {'directory' if each.endswith('/') else 'file'} matches {each!r}"
+        what = f"no {'directory' if each.endswith('/') else 'file'} matches {each!r}"
+        texts = sorted(glob.glob(each, recursive=True))
+        if each.endswith("/"):
+            texts = [name.rstrip("/") or "/" for name in texts]
+        else:
+            texts = [name for name in texts if not os.path.isdir(name)]
     texts = [text for text in texts if text.strip()]
     for text in texts:
         if has_half_character(text):
@@ -247,14 +238,6 @@ def _spell(name: str, value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError as error:
         raise InputError(f"{name}: {error}") from None
-
-
-def _match(pattern: str) -> list[str]:
-    """The files of a pattern, or its directories if it ends with a slash."""
-    found = sorted(glob.glob(pattern, recursive=True))
-    if pattern.endswith("/"):
-        return [name.rstrip("/") or "/" for name in found]
-    return [name for name in found if not os.path.isdir(name)]
 
 
 def _repeat(tasks: Sequence[Any], items: Sequence[Each], whose: str) -> Iterator[dict[str, Any]]:
@@ -319,17 +302,12 @@ def _read_stdin() -> str:
     return _decode("standard input", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1))
 
 
-def _read_lines(name: str) -> list[str]:
+def _read_list(name: str) -> str:
     try:
         with open(name, "rb") as stream:
-            return _split_lines(_decode(name, stream.read(MAX_INPUT_BYTES + 1)))
+            return _decode(name, stream.read(MAX_INPUT_BYTES + 1))
     except OSError as error:
         raise InputError(f"--each: {name}: {error.strerror}") from None
-
-
-def _split_lines(text: str) -> list[str]:
-    # Not splitlines(): it also breaks at form feeds and U+2028.
-    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _decode(name: str, content: bytes) -> str:

@@ -21,7 +21,7 @@ from sessionrun.input.rows import BY_NAME
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.places import Repository
-from sessionrun.model.spec import SLOT, Limits, SessionSpec, TaskSpec
+from sessionrun.model.spec import SLOT, Limits, SessionSpec
 
 
 def refuse_session_options(options: Mapping[str, Any], into: SessionSpec) -> None:
@@ -47,22 +47,14 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 """The limits that a session has once, for all of its tasks."""
 
 
-def join_session(draft: Draft) -> Draft:
-    """The tasks with what the session has already; refuse what holds for it as a whole, or it does not have."""
-    into = draft.into
-    assert into is not None
-    return _join_plan(draft.settle(repository=_join_repository(draft.plan, into)), into)
-
-
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     """The repository of the session, if a task wants a worktree."""
     wanted = next((task for task in plan.tasks if task.workspace.kind == "worktree"), None)
     if wanted is None:
         return None
     if into.repository is None:
-        raise InputError(
-            f"task {wanted.id!r} wants a worktree, but session {into.session_id} was started without a repository"
-        )
+        what = f"session {into.session_id} was started without a repository"
+        raise InputError(f"task {wanted.id!r} wants a worktree, but {what}")
     from sessionrun.git.git import Git
 
     wish = plan.repository
@@ -85,9 +77,11 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     return known
 
 
-def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
-    """Refuse limits that hold for a whole session; say what has no effect on it."""
-    plan, spec = draft.plan, draft.spec
+def join_session(draft: Draft) -> Draft:
+    """The tasks with what the session has already; refuse what holds for it as a whole, or it does not have."""
+    plan, spec, into = draft.plan, draft.spec, draft.into
+    assert into is not None
+    repository = _join_repository(plan, into)
     # the feed comes first: it sets `land` and `worktrees` by itself, so the user may have asked for neither
     asked = {"feed": plan.feed, "land": plan.landing and plan.landing.lands, "worktrees": plan.seats}
     for name in sorted(_LIMITS - {"task_budget_usd"}):
@@ -99,15 +93,15 @@ def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
         how = f"sessionrun set {into.session_id} --max-parallel {plan.max_parallel}"
         draft = draft.remark(f"max_parallel has no effect on the session ({how})")
     if plan.exports:
-        draft = draft.remark(
-            "the results file of this input is not written: its tasks are added to a session that runs"
-        )
+        why = "its tasks are added to a session that runs"
+        draft = draft.remark(f"the results file of this input is not written: {why}")
     limit, tasks = spec.limits.task_budget_usd, spec.tasks
     if limit is not None:
         tasks = tuple(task if task.budget_usd is not None else replace(task, budget_usd=limit) for task in tasks)
     known = {name: amount for name, amount in into.resources.items() if name != SLOT}
     return draft.settle(
         tasks=tasks,
+        repository=repository,
         exports=(),
         resources={**known, **plan.resources},
         limits=Limits(budget_usd=into.limits.budget_usd),
@@ -119,9 +113,15 @@ def settle_addition(planned: SessionSpec, into: SessionSpec) -> TasksAdded:
     from sessionrun.agents.table import leavings
 
     new = {name: agent for name, agent in planned.agents.items() if name not in into.agents}
+    tasks = planned.tasks
+    if planned.cwd != into.cwd:  # a task runs where it was asked for, not where the session was
+        tasks = tuple(
+            replace(task, cwd=planned.cwd) if task.cwd is None and task.upstream is None else task
+            for task in tasks
+        )
     event = TasksAdded(
         "",
-        tuple(_settle_directory(task, planned, into) for task in planned.tasks),
+        tasks,
         new,
         {name: price for name, price in planned.prices.items() if name not in into.prices},
         {name: amount for name, amount in planned.resources.items() if into.resources.get(name) != amount},
@@ -131,13 +131,6 @@ def settle_addition(planned: SessionSpec, into: SessionSpec) -> TasksAdded:
     if clash is not None:
         raise InputError(f"session {into.session_id}: {clash}")
     return event
-
-
-def _settle_directory(task: TaskSpec, planned: SessionSpec, into: SessionSpec) -> TaskSpec:
-    """The task, which runs where it was asked for, not where the session was."""
-    if task.cwd is not None or task.upstream is not None or planned.cwd == into.cwd:
-        return task
-    return replace(task, cwd=planned.cwd)
 
 
 def describe_whole(name: str) -> str:

@@ -8,11 +8,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.planning.assemble import Choice, Draft, choose_agent
+from sessionrun.client.planning.assemble import Draft, choose_agent
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.house import describe_missing, find_due
 from sessionrun.input.fields import LIMIT_FIELDS
@@ -31,7 +30,7 @@ class Planned(NamedTuple):
     """
 
     spec: SessionSpec
-    choice: Choice
+    agent_reason: str
     dialect_reason: str
     warnings: tuple[str, ...]
     skipped: int = 0
@@ -72,7 +71,7 @@ def plan(
     options = read_options(options or {})
     given, wanted = find_input(given, options)
     source = make_source(given, options)
-    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    config = load_config(Path.cwd(), os.environ)
     if into is not None:
         from sessionrun.client.planning.joining import join_config  # few launches do, and this imports the engine
 
@@ -85,9 +84,9 @@ def plan(
     if not found.tasks:
         return Nothing(found.warnings)
     config = _start_by(found.programs, config)
-    choice = choose_agent(found, config, preview=preview)
-    if into is not None and choice.name == into.agent and "agent" not in options:
-        choice = choice._replace(why=f"as in session {into.session_id}")
+    agent, why = choose_agent(found, config, preview=preview)
+    if into is not None and agent == into.agent and "agent" not in options:
+        why = f"as in session {into.session_id}"
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time.time()) or "",
@@ -96,7 +95,7 @@ def plan(
         dialect=dialect,
         source=source.name.encode("utf-8", "backslashreplace").decode(),
         cwd=_current_directory(),
-        agent=choice.name,
+        agent=agent,
         agents={},
         tasks=found.tasks,
         resources={**found.resources, **({} if found.max_parallel is None else {SLOT: found.max_parallel})},
@@ -106,10 +105,10 @@ def plan(
         exports=found.exports,
         notify=beside.choose("notify") or (),
     )
-    draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
+    draft = Draft(source, found, beside, config, spec, into, Path.cwd(), preview, found.warnings)
     for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
         draft = settle(draft)
-    return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
+    return Planned(draft.spec, why, reason, draft.remarks, draft.skipped)
 
 
 def refuse_missing(draft: Draft) -> Draft:
@@ -157,15 +156,12 @@ def refuse_idle(draft: Draft) -> Draft:
     return draft
 
 
-_USUAL: Final = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
-"""The weakest level."""
-
-
 def settle_limits(draft: Draft) -> Draft:
     """The limits where the command line wins over the input, that over the configuration; 0 means none."""
     limits, options = draft.spec.limits, draft.options
+    usual = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
     settled = {
-        name: first(options.choose(name, getattr(limits, name)), _USUAL.get(name)) or None
+        name: first(options.choose(name, getattr(limits, name)), usual.get(name)) or None
         for name in {field.name for field in LIMIT_FIELDS.values()}
     }
     if "max_failures" not in options.given and options.given.get("stop_on_fail"):
@@ -173,21 +169,14 @@ def settle_limits(draft: Draft) -> Draft:
     limits = Limits(starts_at=options.given.get("starts_at"), **settled)
     if "halt" in options.given and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
-    _refuse_unknown_limits(limits)
+    if limits.max_load or limits.min_free_memory:
+        from sessionrun.session.watches import measure_free_memory, measure_load
+
+        if limits.max_load and measure_load() is None:
+            raise InputError("max_load: this system does not say what its load is; leave max_load out")
+        if limits.min_free_memory and measure_free_memory() is None:
+            raise InputError("min_free_memory: only Linux says how much memory is free; leave it out")
     return draft.settle(limits=limits)
-
-
-def _refuse_unknown_limits(limits: Limits) -> None:
-    """Refuse a limit of what this machine cannot say."""
-    if not (limits.max_load or limits.min_free_memory):
-        return
-    from sessionrun.session.watches import measure_free_memory, measure_load
-
-    if limits.max_load and measure_load() is None:
-        raise InputError("max_load: this system does not say what its load is; leave max_load out")
-    if limits.min_free_memory and measure_free_memory() is None:
-        why = "only Linux says how much memory is free"
-        raise InputError(f"min_free_memory: {why}; leave min_free_memory out")
 
 
 def _start_by(programs: Mapping[str, Sequence[str]], config: Config) -> Config:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import atan2, comb, cos, inf, pi, sin, sqrt
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from sessionrun.client.reading.money import describe_cost
 from sessionrun.model.usage import Usage
@@ -51,31 +51,24 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
 
 
 def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The groups, the best first, and each other one with how far it is behind that."""
-
-    if not groups:
-        return []
+    """The groups, the best first, and of each other one how many more runs of a task the first one solves."""
 
     def rank(group: Mapping[str, Any]) -> tuple[float, float]:
         rate, price = group["pass_at"].get("1"), group["cost_per_success"]
         return -rate["estimate"] if rate else 1.0, inf if price is None else price
 
-    first, *others = sorted(groups, key=rank)
-    behind = [_measure_behind(first, group) for group in others]
-    chances = correct_chances([found["p"] for found in behind if found])
-    for group, found in zip(others, behind, strict=True):
-        if found:
-            found["p"] = round(chances.pop(0), 6)
-            found["verdict"] = _judge(found)
-        group["behind"] = found
-    return [first, *others]
-
-
-def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How many more runs of a task the first group solves than this one, on the tasks of both."""
-    ahead, runs = _compare_by_task(first, group)
-    found = estimate_difference(ahead, runs / (2 * len(ahead))) if ahead else None
-    return found and {"tasks": len(ahead), **{key: round(value, 6) for key, value in found._asdict().items()}}
+    ranked = sorted(groups, key=rank)
+    for group in ranked[1:]:
+        ahead, runs = _compare_by_task(ranked[0], group)
+        found = estimate_difference(ahead, runs / (2 * len(ahead))) if ahead else None
+        rounded = found and {key: round(value, 6) for key, value in found.items()}
+        group["behind"] = rounded and {"tasks": len(ahead), **rounded}
+    measured = [group["behind"] for group in ranked if group["behind"]]
+    for behind, chance in zip(measured, correct_chances([one["p"] for one in measured]), strict=True):
+        is_told = behind["tasks"] >= LEAST_TASKS and chance < DOUBT
+        verdict: Told = ("worse" if behind["estimate"] > 0 else "better") if is_told else "not_told_apart"
+        behind |= {"p": round(chance, 6), "verdict": verdict}
+    return ranked
 
 
 def _compare_by_task(first: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[list[float], int]:
@@ -95,19 +88,6 @@ def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return {task: (solved[task], count) for task, count in judged.items() if count}
 
 
-def _judge(behind: Mapping[str, Any]) -> Told:
-    if behind["tasks"] < LEAST_TASKS or behind["p"] >= DOUBT:
-        return "not_told_apart"
-    return "worse" if behind["estimate"] > 0 else "better"
-
-
-def describe_rest(shown: Mapping[str, Any]) -> str:
-    """How many runs of a cell or group are open, and how many ended without a verdict; empty if there are none."""
-    rest = shown["runs"] - shown["succeeded"] - shown["failed"] - shown["open"]
-    open_too = f", {shown['open']} open" if shown["open"] else ""
-    return open_too + (f", {rest} without a verdict" if rest else "")
-
-
 def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """What is known of each group in sum beside its share of successes; what is known of none is left out."""
     groups, samples = record["groups"], record["samples"]
@@ -115,7 +95,7 @@ def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         deepest = [group["pass_at"].get(str(samples)) for group in groups]
         yield f"pass@{samples}", ["-" if rate is None else f"{rate['estimate']:.0%}" for rate in deepest]
     if any(group["cost_usd"] is not None or group["unpriced_jobs"] for group in groups):
-        yield "a success costs", [_tell_price(group) for group in groups]
+        yield "a success costs", [describe_cost(_price(group)) if group["succeeded"] else "-" for group in groups]
     if any(group["duration_s"] is not None for group in groups):
         spans = [group["duration_s"] for group in groups]
         yield "a run takes", ["-" if seconds is None else tell_span(seconds) for seconds in spans]
@@ -125,10 +105,8 @@ def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "proved", [count if proof else "-" for count, proof in zip(counts, proofs, strict=True)]
 
 
-def _tell_price(group: Mapping[str, Any]) -> str:
-    if not group["succeeded"]:
-        return "-"
-    return describe_cost(Usage(None, None, group["cost_per_success"], None, group["cost_source"], 0))
+def _price(group: Mapping[str, Any]) -> Usage:
+    return Usage(None, None, group["cost_per_success"], None, group["cost_source"], 0)
 
 
 def conclude(record: Mapping[str, Any]) -> Iterator[str]:
@@ -159,13 +137,8 @@ def find_place(task: Mapping[str, Any], axis: str) -> str:
 
 def name_arms(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The arm of each task by its id: its model, which is another thing in the hands of another agent."""
-    several = len({find_place(task, "agent") for task in tasks}) > 1
-    return {
-        task["id"]: f"{find_place(task, 'agent')}/{find_place(task, 'model')}"
-        if several
-        else find_place(task, "model")
-        for task in tasks
-    }
+    axes = ("agent", "model") if len({find_place(task, "agent") for task in tasks}) > 1 else ("model",)
+    return {task["id"]: "/".join(find_place(task, axis) for axis in axes) for task in tasks}
 
 
 def name_each(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -192,9 +165,8 @@ def _describe_group(
         if known:
             mean = sum(cell["pass_at"][k]["estimate"] for cell in known) / len(known)
             # runs of one task are alike, whatever else differs between them
-            pass_at[k] = _rate(
-                mean, *wilson(mean, len(known if by == "task" else {cell["task"] for cell in known}))
-            )
+            count = len(known if by == "task" else {cell["task"] for cell in known})
+            pass_at[k] = _rate(mean, *wilson(mean, count))
     return {
         "key": key,
         **_add_up(every),
@@ -246,6 +218,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     stats = [run["diff_stat"] for run in judged if run["diff_stat"]]
     proofs = [str(run["proof"]) for run in judged if run.get("proof")]
     checks = [run["check"]["passed"] for run in judged if run["check"]]
+    source = "table" if any(usage["cost_source"] == "table" for usage in usages) else "agent"
     return {
         "runs": len(runs),
         "succeeded": succeeded,
@@ -253,9 +226,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "open": sum(run["status"] != "completed" for run in runs),
         "duration_s": _mean([run["duration_s"] for run in judged if run["duration_s"] is not None]),
         "cost_usd": round(sum(costs), 9) if costs else None,
-        "cost_source": ("table" if "table" in {usage["cost_source"] for usage in usages} else "agent")
-        if costs
-        else None,
+        "cost_source": source if costs else None,
         "unpriced_jobs": sum(usage["unpriced_jobs"] for usage in usages),
         "diff": {name: _mean([stat[name] for stat in stats]) for name in _DIFF} if stats else None,
         "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
@@ -303,15 +274,6 @@ _Z: Final = 1.959963984540054
 """Of the normal distribution, for 95 % in the middle."""
 
 
-class Difference(NamedTuple):
-    """How much more one arm solves than another, -1 to 1; `p` is how likely so much is by chance."""
-
-    estimate: float
-    low: float
-    high: float
-    p: float
-
-
 def estimate_pass(runs: int, successes: int, k: int) -> float | None:
     """The chance that at least one of k runs succeeds, without bias; None where there are fewer than `k` runs.
 
@@ -334,11 +296,11 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
 
 
-def estimate_difference(by_task: Sequence[float], samples: float) -> Difference | None:
-    """The mean difference over tasks like these; None of fewer than two.
+def estimate_difference(by_task: Sequence[float], samples: float) -> dict[str, float] | None:
+    """The mean difference over tasks like these, its interval, and how likely so much is by chance (`p`).
 
-    Student's t over tasks, with 1/(2 samples) added to the sum of squares.  Without that, tasks that all came
-    out alike would give an interval without width, and of few tasks it would be too narrow.
+    None of fewer than two tasks.  Student's t over tasks, with 1/(2 samples) added to the sum of squares.  Without
+    that, tasks that all came out alike would give an interval without width, and of few it would be too narrow.
 
     Args:
         by_task: of each task, the share of runs that one arm solved less that of the other.
@@ -352,7 +314,7 @@ def estimate_difference(by_task: Sequence[float], samples: float) -> Difference 
     error = sqrt(squares / (count - 1) / count)
     spread = find_t(DOUBT, count - 1) * error
     chance = find_chance(abs(mean) / error, count - 1)
-    return Difference(mean, max(-1.0, mean - spread), min(1.0, mean + spread), chance)
+    return {"estimate": mean, "low": max(-1.0, mean - spread), "high": min(1.0, mean + spread), "p": chance}
 
 
 def correct_chances(chances: Sequence[float]) -> list[float]:

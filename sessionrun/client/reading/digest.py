@@ -110,6 +110,11 @@ class _Source(NamedTuple):
             needs.append(size if size > SHORT_BYTES else _measure(_read(path, 0, size)))
         return Part(len(orjson.dumps(self.record)) + 1, needs)
 
+    def excerpt(self, rooms: Sequence[int]) -> dict[str, str]:
+        """The texts, each cut to its room."""
+        files = zip(self.files.items(), rooms, strict=True)
+        return {key: make_excerpt(path, room, _measure).text for (key, path), room in files}
+
 
 def describe_digest(
     session: SessionDir,
@@ -148,14 +153,7 @@ def describe_digest(
         "more_failed": name(len(shares)) if by_id else [],
         "more_failed_numbers": [] if by_id else name(len(shares)),
         "more_fine": len(sources) - max(len(bad), len(shares)),
-        "tasks": [
-            source.record
-            | {
-                key: make_excerpt(source.files[key], room, _measure).text
-                for key, room in zip(source.files, rooms, strict=True)
-            }
-            for source, rooms in shown
-        ],
+        "tasks": [{**source.record, **source.excerpt(rooms)} for source, rooms in shown],
     }
 
 
@@ -225,16 +223,11 @@ def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
     left = room - measure(CUT)
     if left <= LEAST_TEXT:
         return Excerpt(_fit_end(_read(path, size - room, size), left, measure), size, True)
-    head = _fit_beginning(_read(path, 0, left // 4), left // 4, measure)
+    head = _read(path, 0, left // 4)
+    head = head[: find_most(len(head), lambda length: measure(head[:length]) <= left // 4)]
+    head = head[: head.rfind("\n")] if head.rfind("\n") > 0 else head  # in whole lines if there are some
     end = _fit_end(_read(path, size - left, size), left - measure(head), measure)
     return Excerpt(CUT.join(part for part in (head, end) if part), size, True)
-
-
-def _fit_beginning(text: str, room: int, measure: Measure) -> str:
-    """As much of the beginning as fits, in whole lines if there are some."""
-    fitting = text[: find_most(len(text), lambda length: measure(text[:length]) <= room)]
-    at = fitting.rfind("\n")
-    return fitting[:at] if at > 0 else fitting
 
 
 def _fit_end(text: str, room: int, measure: Measure) -> str:

@@ -66,11 +66,14 @@ def _describe(
     skipped = next((task["reason"] for task in parts if task["outcome"] in ("skipped", "cancelled")), None)
     tests: dict[str, int | None] = {}
     work: dict[str, int | None] = {}
+    earlier: list[str] = []
     for task in parts:
-        written = _written(session, spec, specs[task["id"]], task)
+        report, brief, agent = _find_report(session, task), specs[task["id"]].brief, spec.agents.get(task["agent"])
+        written: Mapping[str, int | None] = report.written if report else {}
+        if not written and brief and agent and agent.edits and task["outcome"] == "succeeded":
+            written = dict.fromkeys(brief.outputs)  # how many lines the agent wrote is not known
         (tests if task["id"] == f"{job_id}.test" else work).update(written)
-    reports = [_find_report(session, task) for task in parts]
-    earlier = [path for report in reports if report for path in report.earlier]
+        earlier += report.earlier if report else ()
     counts = [count for count in work.values() if count is not None]
     return {
         "job_id": job_id,
@@ -83,19 +86,6 @@ def _describe(
         "retry_attempted": any(task["round"] > 1 or task["attempt"] > 1 for task in parts),
         "implicit_context_files": list(dict.fromkeys(earlier)),
     }
-
-
-def _written(
-    session: SessionDir, spec: SessionSpec, asked: TaskSpec, task: Mapping[str, Any]
-) -> dict[str, int | None]:
-    """The files that a task wrote, with their numbers of lines; None if an agent that edits wrote them."""
-    report = _find_report(session, task)
-    if report is not None and report.written:
-        return dict(report.written)
-    brief, agent = asked.brief, spec.agents.get(task["agent"])
-    return (
-        dict.fromkeys(brief.outputs) if brief and agent and agent.edits and task["outcome"] == "succeeded" else {}
-    )
 
 
 def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:

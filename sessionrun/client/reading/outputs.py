@@ -195,11 +195,7 @@ def read_steps(path: Path, format_: OutputFormat, lines: int) -> list[tuple[str,
 
 
 def open_step(
-    session: SessionDir,
-    task: dict[str, Any],
-    step: str,
-    round_number: int | None = None,
-    lines: int | None = None,
+    session: SessionDir, task: dict[str, Any], step: str, round_number: int | None = None, lines: int | None = None
 ) -> list[OutputReader]:
     """Readers of all that a step of a task printed: see `telling.list_step`.  None where it did not begin."""
     from sessionrun.client.reading.telling import list_step  # it reads files of jobs, which a poll does not

@@ -181,10 +181,8 @@ def _find_other(results_dir: Path | None, word: str, view: Mapping[str, Any], *,
         whose = f"begins a task's id of {view['session_id']}"
         raise InputError(f"{word!r} is a session, and {whose}: give more of the id")
     if found and not (sure or tasks):
-        begins = f"{word!r} begins the id of session {found[0].session_id}"
-        raise InputError(
-            f"no task {word!r} in session {view['session_id']}; {begins}: give {_LEAST} characters of it"
-        )
+        begins = f"{word!r} begins the id of session {found[0].session_id}: give {_LEAST} characters of it"
+        raise InputError(f"no task {word!r} in session {view['session_id']}; {begins}")
     return open_session(results_dir, word) if sure else None
 
 
@@ -232,7 +230,7 @@ def arrange(views: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]
     known = {view["session_id"] for view in views}
     inside: dict[str, list[dict[str, Any]]] = {}
     for view in views:
-        parent = _parent_of(view)
+        parent = str((view.get("parent") or {}).get("session_id", ""))
         inside.setdefault(parent if parent in known else "", []).append(view)
     arranged: list[tuple[int, dict[str, Any]]] = []
     left = [(0, view) for view in inside.pop("", [])[::-1]]
@@ -242,7 +240,3 @@ def arrange(views: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]
         left += [(depth + 1, each) for each in inside.pop(view["session_id"], [])[::-1]]
     # a circle of sessions is forged; they are listed all the same
     return [*arranged, *((0, view) for views in inside.values() for view in views)]
-
-
-def _parent_of(view: Mapping[str, Any]) -> str:
-    return str((view.get("parent") or {}).get("session_id", ""))

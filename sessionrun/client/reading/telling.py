@@ -204,12 +204,15 @@ def group_failures(
         alike: dict[tuple[Section, ...], tuple[list[Task], list[Sequence[Section]]]] = {}
         for task in group.tasks:
             sections = read_sections(session, task)
-            members, read = alike.setdefault(_find_key(sections), ([], []))
+            # two tasks are told as one whatever took how long, and whatever the agents say
+            steps = (section for section in sections if section.source != SAID)
+            key = tuple(Section(source, tuple(_TOOK.sub("", line) for line in lines)) for source, lines in steps)
+            members, read = alike.setdefault(key, ([], []))
             members.append(task)
             read.append(sections)
-        failures += [
-            Failure(group._replace(tasks=members), _find_common(read)) for members, read in alike.values()
-        ]
+        for members, read in alike.values():
+            common = [one for one in read[0] if one.source != SAID or all(one in other for other in read)]
+            failures.append(Failure(group._replace(tasks=members), common))
     return failures
 
 
@@ -225,15 +228,3 @@ def fold_failures(failures: Iterable[Failure], most: int | None) -> list[Failure
             why = ", ".join(filter(None, (group.reason, "each with other last lines")))
             folded.append(Failure(group._replace(tasks=rest, reason=why), ()))
     return folded
-
-
-def _find_key(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """What has to be the same for two tasks to be told as one: not what took how long, nor what agents say."""
-    steps = (section for section in sections if section.source != SAID)
-    return tuple(Section(source, tuple(_TOOK.sub("", line) for line in lines)) for source, lines in steps)
-
-
-def _find_common(read: Sequence[Sequence[Section]]) -> Sequence[Section]:
-    """The sections of the first task, without what it said if others said something else."""
-    first = read[0]
-    return [section for section in first if section.source != SAID or all(section in other for other in read)]

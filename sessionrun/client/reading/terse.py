@@ -34,9 +34,8 @@ def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> d
 def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
     """A task in the brief form; the word says how it stands, and the telling lines what its standard error has."""
     record = drop_empty(_choose(task, TASK_KEYS))
-    needless = [
-        name for name, is_so in (("attempt", task["attempt"] == 1), ("stderr", "telling" in record)) if is_so
-    ]
+    needless = ["attempt"] if task["attempt"] == 1 else []
+    needless += ["stderr"] if "telling" in record else []
     return {name: value for name, value in record.items() if name not in needless}
 
 
@@ -92,20 +91,12 @@ def load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], list[di
         )
     if view["seq"] == since and view["status"] != "interrupted":
         return view, []
-    before = _load_tasks(session, since)
-    return view, [task for task in view["tasks"] if not _is_same(task, before.get(task["id"]))]
-
-
-def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
-    """The tasks by id as they were shown at the cursor."""
     from sessionrun.session.history import project_status, replay
 
-    state, _ = replay(session, since)
-    shown = [show_as_it_lies(task) for task in project_status(session, state)["tasks"]]
-    return {task["id"]: task for task in add_views(session, shown)}
+    shown = [show_as_it_lies(task) for task in project_status(session, replay(session, since)[0])["tasks"]]
+    before = {task["id"]: _spell(task) for task in add_views(session, shown)}
+    return view, [task for task in view["tasks"] if _spell(task) != before.get(task["id"])]
 
 
-def _is_same(task: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """Whether a task is as it was, in all that is shown of it."""
-    sort = orjson.OPT_SORT_KEYS
-    return before is not None and orjson.dumps(task, option=sort) == orjson.dumps(before, option=sort)
+def _spell(task: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(task, option=orjson.OPT_SORT_KEYS)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.client.notices import notify
 from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.keys import is_node_id
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
-    from sessionrun.store.logs import LogContents
+    from sessionrun.store.logs import LedgerJob, LogContents
 
 
 ROLES: Final = ("root", "keeper", "supervisor")
@@ -112,8 +113,6 @@ def load_or_warn(session: SessionDir, read: Callable[[SessionDir], dict[str, Any
     except (SessionNotFound, FileNotFoundError):
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError) as error:
-        from sessionrun.client.notices import notify
-
         notify(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
         return None
 
@@ -164,7 +163,10 @@ def _finish(
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
     full = None if shown["ended_at"] else find_shortage(session.path)
-    silent = _read_silences(session) if alive and not shown["ended_at"] else []
+    silent: list[dict[str, Any]] = []
+    if alive and not shown["ended_at"]:  # with what of its cluster it has no contact, as its supervisor wrote last
+        with suppress(OSError, ValueError):
+            silent = json.loads(read_regular(session.contact_path))
     added = {
         "results_dir": str(session.path.absolute()),
         "stopped": stopped,
@@ -184,14 +186,6 @@ def _finish(
     return shown
 
 
-def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
-    """With what of its cluster the session has no contact, as its supervisor wrote last."""
-    with suppress(OSError, ValueError):
-        found: list[dict[str, Any]] = json.loads(read_regular(session.contact_path))
-        return found
-    return []
-
-
 def fold_journal(session: SessionDir) -> State:
     """The state as a supervisor would have it; warns of damage."""
     from sessionrun.session.history import replay
@@ -203,8 +197,6 @@ def fold_journal(session: SessionDir) -> State:
 
 def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:
     if journal.damage_at is not None:
-        from sessionrun.client.notices import notify
-
         notify(f"{session.journal_path} is damaged at byte {journal.damage_at}: what came later is not shown")
 
 
@@ -227,9 +219,7 @@ def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str,
         if lives:
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(
-                job.wait_status, same_boot=processes.is_this_boot(job.boot_id), can_be_seen=lives is not None
-            )
+            gone[key.task] = _explain(job, lives)
             if job.wait_status is None and lives is False and _is_whole(evidence.session, state, key):
                 outcome, why = gone[key.task]
                 gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
@@ -244,11 +234,13 @@ def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
     return key.phase == "work" and table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
 
 
-def _explain(wait_status: int | None, *, same_boot: bool, can_be_seen: bool) -> Gone:
-    if wait_status is not None:
-        return "lost", f"no process was left to judge its end (wait status {wait_status})"
-    if not same_boot:
+def _explain(job: LedgerJob, lives: bool | None) -> Gone:
+    from sessionrun.store import processes
+
+    if job.wait_status is not None:
+        return "lost", f"no process was left to judge its end (wait status {job.wait_status})"
+    if not processes.is_this_boot(job.boot_id):
         return "interrupted", "the machine was restarted while it ran"
-    if not can_be_seen:
+    if lives is None:
         return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone, and its end was not seen"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from sessionrun.client.config import InUse
 from sessionrun.client.explain import SHOWN_KEYS
 from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
@@ -49,24 +50,23 @@ JOB_FILES: Final = {
     **dict.fromkeys(("processed", "passed", "failed", "skipped"), Count),
     "results": [
         {
-            "job_id": str,
-            "status": str,
-            "error": str | None,
-            "output_paths": [str],
-            "output_lines": Count | None,
-            "test_path": str | None,
-            "test_lines": Count | None,
+            **dict.fromkeys(("job_id", "status"), str),
+            **dict.fromkeys(("error", "test_path"), str | None),
+            **dict.fromkeys(("output_lines", "test_lines"), Count | None),
+            **dict.fromkeys(("output_paths", "implicit_context_files"), list[str]),
             "retry_attempted": bool,
-            "implicit_context_files": [str],
         }
     ],
 }
 """What Markdown job files came to."""
 
 _TELLING: Final = {"telling?": (Telling, None)}
-_TEXTS: Final = {"text": str | None, "stderr_text": str | None}
-_HIDDEN: Final = ({"passed": Count, "total": Count}, None)
-_ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
+_ANSWERED: Final = {
+    **keys_of(Task),
+    **dict.fromkeys(("text", "stderr_text"), str | None),
+    **_TELLING,
+    "hidden_tests?": (dict.fromkeys(("passed", "total"), Count), None),
+}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
 """What `--sync` prints at the end."""
 
@@ -94,8 +94,7 @@ _COMPARED: Final = {
 _CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None, "words": [Word]}
 _BEHIND: Final = {"tasks": Count, **dict.fromkeys(("estimate", "low", "high", "p"), float), "verdict": Told}
 COMPARED: Final = {
-    "session_id": str,
-    "by": str,
+    **dict.fromkeys(("session_id", "by"), str),
     "samples": Count,
     "groups": [
         {**_COMPARED, "key": str, "cost_per_success": float | None, "behind": (_BEHIND, None), "cells": [_CELL]}
@@ -117,9 +116,8 @@ FIELDS: Final = {
 }
 NEXT_END: Final = {
     **keys_of(Standing),
+    **dict.fromkeys(("left", "cursor"), Count),
     "results_dir": str,
-    "left": Count,
-    "cursor": Count,
     "timed_out": bool,
     "tasks": [EndedTask],
 }
@@ -132,10 +130,8 @@ RESULTS: Final = {
 DIGEST: Final = {
     **keys_of(Verdict),
     **only(Counters, ("total", "completed", "successful", "failed")),
-    "results_dir": str,
-    "rest": str,
-    "more_failed": [str],
-    "more_failed_numbers": [str],
+    **dict.fromkeys(("results_dir", "rest"), str),
+    **dict.fromkeys(("more_failed", "more_failed_numbers"), list[str]),
     "more_fine": Count,
     "tasks": [
         {
@@ -152,15 +148,10 @@ DIGEST: Final = {
 _HOLD: Final = {"resource": str, "reason": str, "until": Time | None}
 _TOKEN: Final = {"resource": str, "capacity": Count, "free": Count, "holders": [str]}
 _JOB: Final = {
-    "key": str,
-    "round": Count,
-    "phase": str,
-    "start": Count,
-    "node": str | None,
+    **dict.fromkeys(("key", "phase"), str),
+    **dict.fromkeys(("round", "start"), Count),
+    **dict.fromkeys(("node", "timer", "verdict", "ledger"), str | None),
     **only(Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
-    "timer": str | None,
-    "verdict": str | None,
-    "ledger": str | None,
 }
 _ATTEMPT: Final = {
     **only(Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
@@ -169,24 +160,18 @@ _ATTEMPT: Final = {
     "jobs": [_JOB],
 }
 _DENIED: Final = {
-    "task": str,
-    "host": str,
-    "port": Count,
-    "count": Count,
-    "first_at": Time,
-    "last_at": Time,
-    "why": str,
+    **dict.fromkeys(("task", "host", "why"), str),
+    **dict.fromkeys(("port", "count"), Count),
+    **dict.fromkeys(("first_at", "last_at"), Time),
 }
 _STORY: Final = only(Task, SHOWN_KEYS)
 _EXPLAINED: Final = {
     **{f"{key}?" if key in ("proof", "audit") else key: shape for key, shape in _STORY.items()},
-    "cause": str,
-    "why": str,
-    "follow_up": str | None,
+    **dict.fromkeys(("cause", "why"), str),
+    **dict.fromkeys(("follow_up", "budget"), str | None),
     "needs": [only(Task, ("id", "status", "outcome"))],
     "holds": [_HOLD],
     "tokens": [{**_TOKEN, "wants": Count}],
-    "budget": str | None,
     "retry_at": Time | None,
     "chain": [str],
     "landing?": keys_of(Task)["landing"],
@@ -197,25 +182,19 @@ EXPLAINED: Final = {
     **{key: shape for key, shape in SESSION.items() if key not in keys_of(Source)},
     "holds": [_HOLD],
     "tokens": [_TOKEN],
-    "causes": {str: Count},
-    "landings": {str: Count},
+    **dict.fromkeys(("causes", "landings"), dict[str, Count]),
+    **dict.fromkeys(("resume", "damage"), str | None),
     "denied": [_DENIED],
-    "resume": str | None,
-    "damage": str | None,
     "tasks": [_EXPLAINED],
 }
+
 # --- many sessions and the machine ---
 
 PREVIEW: Final = {
-    "dialect": str,
-    "dialect_reason": str,
-    "agent": str,
-    "agent_reason": str,
+    **dict.fromkeys(("dialect", "dialect_reason", "agent", "agent_reason"), str),
+    **dict.fromkeys(("base_branch", "base_commit", "worktree_dir"), str | None),
     "total": Count,
     "max_parallel": Count | None,
-    "base_branch": str | None,
-    "base_commit": str | None,
-    "worktree_dir": str | None,
     "land": ({"target": str, "gates": [str]}, None),
     "waves": [[str]],
     "critical_path": [str],
@@ -224,11 +203,9 @@ PREVIEW: Final = {
     "tasks": [
         {
             **only(Task, ("num", "id", "title", "agent", "branch", "repo", "ref", "needs")),
-            "prompts": [str],
-            "argv": [str],
+            **dict.fromkeys(("prompts", "argv"), list[str]),
+            **dict.fromkeys(("sandbox", "network"), str | None),
             "cwd": str,
-            "sandbox": str | None,
-            "network": str | None,
             "begins_at": ([str], None),
         }
     ],
@@ -237,8 +214,9 @@ LIST: Final = {"sessions": [keys_of(Summary, Seen)]}
 TOTALS: Final = {
     **LIST,
     "session_counts": {
-        **dict.fromkeys(("total", "running", "recovering", "completed", "cancelled", "interrupted"), Count),
-        "stopped": Count,
+        **dict.fromkeys(
+            ("total", "running", "recovering", "completed", "cancelled", "interrupted", "stopped"), Count
+        ),
         "states": dict[State, Count],
     },
     "task_counts": Counters,
@@ -261,26 +239,15 @@ COST: Final = {
     "unpriced": {str: Count},
 }
 
+_CLEANED: Final = Literal["session", "worktree", "branch", "trash", "room", "environment", "mirror", "replica"]
 CLEANED: Final = {
     "findings": [
         {
-            "session_id": str | None,
-            "repository": str | None,
-            "what": Literal[
-                "session",
-                "worktree",
-                "branch",
-                "trash",
-                "room",
-                "environment",
-                "mirror",
-                "replica",
-            ],
-            "name": str,
-            "id": str | None,
+            **dict.fromkeys(("session_id", "repository", "id"), str | None),
+            **dict.fromkeys(("name", "why"), str),
+            "what": _CLEANED,
             "removed": bool,
             "would_remove": bool | None,
-            "why": str,
             "bytes?": Count,
         }
     ]
@@ -288,8 +255,7 @@ CLEANED: Final = {
 
 _FINDING: Final = only(Finding, ("check", "severity", "where", "what", "plan"))
 DOCTOR: Final = {
-    "session_count": Count,
-    "remaining": Count,
+    **dict.fromkeys(("session_count", "remaining"), Count),
     "findings": [{"session_id": str | None, **_FINDING, "fixable": bool, "fixed": bool}],
 }
 DOCTOR_AGENTS: Final = {
@@ -298,7 +264,8 @@ DOCTOR_AGENTS: Final = {
     "walls": dict.fromkeys(("version", "project", "strict", "keys"), str | None),
 }
 
-CONFIG: Final = {"settings": [{"name": str, "value": Any, "origin": str}]}
+CONFIG: Final = {"settings": [keys_of(InUse)]}
+
 # --- by verb ---
 
 
@@ -321,9 +288,7 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "resume": several(RESUMED),
     "retry": (*several(*_CHANGED), LAUNCHED),
     "continue": _CHANGED,
-    "hold": several(SHOWN),
-    "release": several(SHOWN),
-    "set": several(SHOWN),
+    **dict.fromkeys(("hold", "release", "set"), several(SHOWN)),
     "explain": several(EXPLAINED),
     "cost": (COST,),
     "clean": (CLEANED,),

@@ -41,15 +41,8 @@ _LEAVES: Final[Mapping[Any, Schema]] = {
     kinds.Time: {"type": "string", "format": "date-time"},
     kinds.FileName: {"type": "string", "minLength": 1},
 }
-_NAMES: Final = {
-    "Sequence": Sequence,
-    **vars(checks),
-    **vars(kinds),
-    **vars(places),
-    **vars(spec),
-    **vars(usage),
-    **vars(words),
-}
+_MODULES: Final = (checks, kinds, places, spec, usage, words)
+_NAMES: Final = {"Sequence": Sequence, **{name: kind for each in _MODULES for name, kind in vars(each).items()}}
 """What annotations name that only a type checker imports."""
 
 
@@ -74,8 +67,10 @@ def describe_shape(shape: Shape) -> Schema:
     """The JSON Schema of a shape."""
     if isinstance(shape, Mapping):
         return _describe_mapping(*next(iter(shape.items()))) if str in shape else _describe_object(shape)
-    if isinstance(shape, (list, tuple)):
-        return _describe_union(shape) if isinstance(shape, tuple) else _describe_list(shape[0])
+    if isinstance(shape, tuple):
+        return _describe_union(shape)
+    if isinstance(shape, list):
+        return {"type": "array", "items": describe_shape(shape[0])}
     if shape in _LEAVES:
         return dict(_LEAVES[shape])
     origin: Any = get_origin(shape)
@@ -87,7 +82,7 @@ def describe_shape(shape: Shape) -> Schema:
     if origin is Annotated:
         return describe_shape(inner[0])
     if origin in (list, tuple, Sequence):
-        return _describe_list(inner[0])
+        return describe_shape([inner[0]])
     if origin in (dict, Mapping):
         return _describe_mapping(*inner)
     assert is_typeddict(shape) or is_dataclass(shape) or issubclass(shape, tuple), shape
@@ -97,10 +92,6 @@ def describe_shape(shape: Shape) -> Schema:
 def _describe_object(keys: Keys) -> Schema:
     properties = {key.rstrip("?"): describe_shape(shape) for key, shape in keys.items()}
     return {"type": "object", "properties": properties, "required": [key for key in keys if not key.endswith("?")]}
-
-
-def _describe_list(element: Shape) -> Schema:
-    return {"type": "array", "items": describe_shape(element)}
 
 
 def _describe_mapping(key: Shape, value: Shape) -> Schema:

@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -91,7 +91,9 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     rescue = _point_a_ref(site.outer, site.place, head.commit, commit, tidy=not problems)
     if rescue is not None:
         commit = rescue[0]
-    problems += _find_missing(site.outer, commit, site.place.base_commit)
+    known = ("--not", site.place.base_commit) if site.place.base_commit is not None else ()
+    if site.outer.attempt("rev-list", "--objects", "--quiet", commit, *known, "--").returncode != 0:
+        problems.append("a part of its commit is missing in the repository")
     return Parked(commit, tree, rescue and rescue[1], tuple(problems))
 
 
@@ -291,15 +293,11 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
             why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
         else:
             names.append(name)
-    return names, [*why, *_find_broken_repositories(top, names)]
-
-
-def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
-    """A line for each directory .git that is not a repository (any more): git overlooks what is in it."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
-        git_dir = top / folder / ".git"
+        git_dir = top / folder / ".git"  # one that is not a repository (any more): git overlooks what is in it
         if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
-            yield f"{folder}/.git is not a repository, and no commit can hold it"
+            why.append(f"{folder}/.git is not a repository, and no commit can hold it")
+    return names, why
 
 
 def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
@@ -339,34 +337,17 @@ def is_readable(path: Path) -> bool:
 
 def _find_untrue(index: Git, names: Sequence[str], gitlinks: Sequence[str]) -> list[str]:
     """Name the files that were added to the index, and of which it holds something else; at most one line."""
-    found = {*names}.difference(gitlinks)
     top = index.directory
-    untrue = [name for name in names if name in found and (top / name).is_file() and not (top / name).is_symlink()]
-    if not untrue:
+    files = [name for name in {*names}.difference(gitlinks) if (top / name).is_file()]
+    files = sorted(name for name in files if not (top / name).is_symlink())
+    if not files:
         return []
     entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
-    held = {name: about.split(" ")[1] for about, _, name in entries if name in found}
-    untrue = [name for name in untrue if not _holds(index.directory / name, held.get(name, ""))]
-    if untrue:  # these have a filter: what git makes of a file is asked of git
-        listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in untrue)
-        blobs = index("hash-object", "--stdin-paths", stdin=listed).decode().split()
-        untrue = [name for name, blob in zip(untrue, blobs, strict=True) if held.get(name) != blob]
+    held = {name: about.split(" ")[1] for about, _, name in entries}
+    listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in files)
+    blobs = index("hash-object", "--stdin-paths", stdin=listed).decode().split()
+    untrue = [name for name, blob in zip(files, blobs, strict=True) if held.get(name) != blob]
     return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"] if untrue else []
-
-
-def _holds(path: Path, blob: str) -> bool:
-    """Whether a file, as it is, has the content of which `blob` is git's name."""
-    import hashlib  # only work that is not committed needs it
-
-    try:
-        with open(open_regular(path), "rb") as stream:
-            head = b"blob %d\0" % os.fstat(stream.fileno()).st_size
-            digest = hashlib.new("sha256" if len(blob) == 64 else "sha1", head, usedforsecurity=False)
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-    except OSError:
-        return False
-    return digest.hexdigest() == blob
 
 
 def _quote(name: str) -> str:
@@ -375,13 +356,6 @@ def _quote(name: str) -> str:
         return name
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{quoted}"'
-
-
-def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
-    """Say whether the repository lacks a part of a commit that a ref holds; at most one line."""
-    known = ("--not", base) if base is not None else ()
-    done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
-    return [] if done.returncode == 0 else ["a part of its commit is missing in the repository"]
 
 
 def _parents(git: Git, head: Head) -> list[str]:

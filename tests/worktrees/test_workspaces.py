@@ -154,12 +154,12 @@ def put_first(project: Project, monkeypatch: pytest.MonkeyPatch, script: str) ->
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_worktree_takes_sixteen_commands_of_git(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worktree_takes_seventeen_commands_of_git(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the launch to the end of work that is not committed."""
     put_first(project, monkeypatch, f'echo "$*" >> {project.root}/calls')
     project.cycle(lambda path: (path / "new").write_text("new"))
     calls = (project.root / "calls").read_text().splitlines()
-    assert len(calls) == 16, calls
+    assert len(calls) == 17, calls
 
 
 def test_an_old_git_is_refused_by_its_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,8 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
     from sessionrun.model.places import Place
     from sessionrun.session.history import find_task, load_tasks
-    from sessionrun.worktrees.own import open_reader
+    from sessionrun.walls.argv import OWN_GIT
+    from sessionrun.worktrees.own import open_apart, open_as_is
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.request import WorkspaceRequest
     from sessionrun.worktrees.site import find_site
@@ -148,7 +149,8 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
     names, inside = (session.session_id, task["id"], ""), str(walls) if walls.is_dir() else None
     request = WorkspaceRequest(fence.repository, *names, links, place, walls=inside)
-    site = find_site(fence, request, Path(task["worktree"]), fence.common, open_reader)
+    opens = open_as_is if (walls / OWN_GIT).is_dir() else open_apart  # the task may be at work in its own
+    site = find_site(fence, request, Path(task["worktree"]), fence.common, opens)
     real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
     git = site.git.on_trial(site.folder / "new-objects", real)
     return git, write_worktree(replace(site, git=git)).tree

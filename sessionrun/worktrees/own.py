@@ -242,8 +242,11 @@ def open_own(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) ->
     _check_files(own)
     found = open_as_is(fence, request, path, outer)
     head = found.git.attempt("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if head.returncode != 0 and not _is_unborn(found.git):
-        raise CannotLeave("its commits cannot be read: HEAD leads to a commit that is not there")
+    if head.returncode != 0:  # it may name a branch that is not there; a branch that is broken is there
+        name = os.fsdecode(found.git.attempt("symbolic-ref", "-q", "HEAD").stdout).strip()
+        listed = found.git.attempt("for-each-ref", "--format=%(refname)", name) if name else None
+        if listed is None or (listed.returncode, listed.stdout, listed.stderr) != (0, b"", b""):
+            raise CannotLeave("its commits cannot be read: HEAD leads to a commit that is not there")
     found.follow()
     return found
 
@@ -252,12 +255,6 @@ def open_apart(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) 
     """Another git directory at the tip of the task's branch: its own cannot be read, or is not there any more."""
     folder = tempfile.mkdtemp(prefix="apart-", dir=fence.common)
     return _begin(fence, replace(request, walls=folder), path, outer)
-
-
-def open_reader(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
-    """The git directory of a task that may be at work, for who only reads; one apart if it is gone."""
-    opens = open_as_is if Path(request.walls or "", OWN_GIT).is_dir() else open_apart
-    return opens(fence, request, path, outer)
 
 
 def _begin(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
@@ -332,13 +329,6 @@ def _check_files(own: Path) -> None:
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise CannotLeave(f"its commits cannot be read: {path.relative_to(own)} is no regular file")
-
-
-def _is_unborn(git: Git) -> bool:
-    """HEAD names a branch that is not there; one that is broken is there."""
-    name = os.fsdecode(git.attempt("symbolic-ref", "-q", "HEAD").stdout).strip()
-    listed = git.attempt("for-each-ref", "--format=%(refname)", name) if name else None
-    return listed is not None and (listed.returncode, listed.stdout, listed.stderr) == (0, b"", b"")
 
 
 @contextmanager

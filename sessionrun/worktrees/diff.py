@@ -99,22 +99,13 @@ def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone
                     raise
                 notify(f"task {task['id']}: {error}")
                 return
-    if stat:
-        yield _count_patch(session, task, patch)
-    else:
+    if not stat:
         yield from iterate_chunks(patch)
+        return
+    from sessionrun.git.git import Git
 
-
-def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> bytes:
-    from sessionrun.git.private import open_fence
-
-    if patch.stat().st_size == 0:
-        return b""
-    repository = _load_repository(session, task)
-    with open_fence(
-        repository
-    ) as fence:  # the patch's folder serves as a worktree: so git looks for no other repository
-        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
+    with open(patch, "rb") as stream:  # at the root: below the top of a repository git would count less
+        yield Git(Path("/")).attempt("apply", "--stat", stdin=stream.fileno()).stdout
 
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:

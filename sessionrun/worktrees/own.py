@@ -58,14 +58,9 @@ QUARANTINE: Final = "sessionrun-in-"
 """In the administrative directory of a worktree: how the name of a quarantine begins."""
 
 _MOVED: Final = "{} was moved from outside while the task ran"
-_UNSIGNED: Final = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))
-"""The keys by which commits would be signed are not inside."""
-
 _OPENED: Final = ("HEAD", "packed-refs", "shallow", "refs", "logs", "objects", "objects/info", "modules")
 _MANY: Final = ("objects", "modules")
 """What of a git directory git, or we, open by its name; an index is copied first.  In these there are too many."""
-
-_PROGRAMS: Final = (".clean", ".smudge", ".process")
 
 
 class CannotLeave(SessionrunError):
@@ -201,10 +196,11 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     (draft / "user-attributes").write_text(settings.user_attributes, encoding="utf-8")
     bring_settings(draft, fence.settings)
     attributes = ("core.attributesFile", f"{OWN_PLACE}/user-attributes")
+    unsigned = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))  # the keys are not inside
     make_repository(
         draft,
         f"ref: refs/heads/{branch}",
-        (*settings.config, *_UNSIGNED, attributes, *read_author(Git(Path(fence.repository.top))).items()),
+        (*settings.config, *unsigned, attributes, *read_author(Git(Path(fence.repository.top))).items()),
         of=common,
         refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + list_tags(fence.main(), commit),
     )
@@ -315,7 +311,7 @@ def _find_programs(settings: GitSettings) -> Iterator[str]:
     import shutil  # it loads five compressors
 
     for name, command in settings.config:
-        if name.startswith("filter.") and name.endswith(_PROGRAMS) and command:
+        if name.startswith("filter.") and name.endswith((".clean", ".smudge", ".process")) and command:
             with suppress(ValueError):
                 program = shutil.which(next(iter(shlex.split(command)), ""))
                 yield from find_folders(program) if program is not None else ()

@@ -65,6 +65,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
     ):
         released = release_behind(fence, request, folder)
+        drop_rounds(fence.main(), request)
         if request.mend is not None:
             released = finish_mend(fence.main(), request, released)
         released = _drop_empty_branch(request, fence.main(), released, folder)
@@ -81,14 +82,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
-    """The same with a private common directory that exists already; the branch stays, whatever it holds."""
-    released = _release(fence, request, folder)
-    if request.place is not None:
-        drop_rounds(fence.main(), request)
-    return released
-
-
-def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
+    """The same with a private common directory that exists already; its branch and the refs of rounds stay."""
     place, main = request.place, fence.main()
     remove_clean_room(request.repository, request.owner)
     drop_environment(room_path(request.repository, request.owner))

@@ -13,7 +13,6 @@ but what git ignores goes when the next task takes it, and so do locks, settings
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -151,8 +150,8 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
-    """Take a free seat, or make it, for a branch of the first name that is free."""
-    git = fence.main()
+    """Take a free seat, or make it, for a branch of the first name that is free, or that holds earlier work."""
+    git, earlier = fence.main(), request.earlier
 
     def take(claim: Claim) -> None:
         if admin is None:
@@ -161,18 +160,11 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
             create_branch(git, claim)
             write_mark(admin, claim.owner, claim.branch)
 
-    return claim_first(_name_branches(git, request, wanted), folder, take)
-
-
-def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterator[Claim]:
-    """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
-    earlier = request.earlier
     if earlier is not None and earlier.branch is not None:
-        yield Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
-        return
-    stem, taken = list_taken(git, request)
-    for branch, _ in free_branches(stem, taken):
-        yield replace(wanted, branch=branch)
+        again = Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
+        return claim_first([again], folder, take)
+    names = free_branches(*list_taken(git, request))
+    return claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
 
 
 # --- bringing it to where a task begins ---

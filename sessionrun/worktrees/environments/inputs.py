@@ -198,9 +198,11 @@ def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list
     poetry = _as_map(_as_map(described.get("tool")).get("poetry"))
     own = _as_map(_as_map(described.get("project")).get("optional-dependencies"))
     names = [*own, *_as_map(poetry.get("extras"))]
-    settings, setup = _parse_settings(texts), texts.get("setup.py", "")
-    if settings.has_section("options.extras_require"):
-        names += settings.options("options.extras_require")
+    settings, setup = configparser.RawConfigParser(strict=False), texts.get("setup.py", "")
+    with suppress(configparser.Error):
+        settings.read_string(texts.get("setup.cfg", ""))
+        if settings.has_section("options.extras_require"):
+            names += settings.options("options.extras_require")
     if "extras_require" in setup:
         names += [one or other for one, other in _EXTRA_OF_SETUP.findall(setup)]
     return names
@@ -225,16 +227,6 @@ def _parse_toml(text: str) -> Mapping[str, Any]:
         return dict(toml.loads(text))
     except (ValueError, RecursionError):
         return {}
-
-
-def _parse_settings(texts: Mapping[str, str]) -> configparser.RawConfigParser:
-    """What setup.cfg says; nothing where it cannot be read."""
-    settings = configparser.RawConfigParser(strict=False)
-    try:
-        settings.read_string(texts.get("setup.cfg", ""))
-    except configparser.Error:
-        return configparser.RawConfigParser()
-    return settings
 
 
 NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"

@@ -288,15 +288,11 @@ def make_excerpt(
 def drop_excerpt(path: Path) -> None:
     """Remove an excerpt, if it holds no branch and no worktree, and what a crash left of others of its name."""
     sweep_entry(path)
-    if not _is_used(path):
-        remove_entry(path)
-
-
-def _is_used(path: Path) -> bool:
     heads, worktrees, packed = path / "refs" / "heads", path / "worktrees", path / "packed-refs"
-    if any(one.is_file() for one in heads.rglob("*")) or (worktrees.is_dir() and os.listdir(worktrees)):
-        return True
-    return packed.is_file() and b" refs/heads/" in packed.read_bytes()
+    has_branch = any(one.is_file() for one in heads.rglob("*"))
+    has_branch = has_branch or (packed.is_file() and b" refs/heads/" in packed.read_bytes())
+    if not has_branch and not (worktrees.is_dir() and os.listdir(worktrees)):
+        remove_entry(path)
 
 
 _FORMAT: Final = "%(refname)%00%(objectname)%00%(objecttype)%00%(object)%00%(type)%00%(taggerdate:unix)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,25 +26,17 @@ _CHUNK: Final = 1 << 20
 
 def take_large_files(view: Path, common_dir: Path) -> None:
     """Copy what a view has stored into the repository's store, if there is one."""
-    if not (common_dir / STORE.parent).is_dir():
-        return
-    for path in _find_stored(view):
-        name = path.name
-        own = common_dir / STORE / name[:2] / name[2:4] / name
-        if not own.exists():
-            make_directories(own.parent, 0o777)
-            make_directories(common_dir / DRAFTS, 0o777)
-            _copy(path, own, common_dir / DRAFTS / f"{name}-{os.getpid()}")
-
-
-def _find_stored(view: Path) -> Iterator[Path]:
-    """Regular files with such names, where Git LFS puts them; links are not followed, not even to a folder."""
     top = view / STORE
-    if top.parent.is_symlink() or top.is_symlink():
+    if not (common_dir / STORE.parent).is_dir() or top.parent.is_symlink() or top.is_symlink():
         return
+    # Git LFS puts them there; `list_folders` follows no link
     for folder in (top / outer / inner for outer in list_folders(top) for inner in list_folders(top / outer)):
-        paths = [folder / name for name in os.listdir(folder) if _NAME.fullmatch(name)]
-        yield from (path for path in paths if stat.S_ISREG(path.lstat().st_mode))
+        for name in filter(_NAME.fullmatch, os.listdir(folder)):
+            own = common_dir / STORE / name[:2] / name[2:4] / name
+            if stat.S_ISREG((folder / name).lstat().st_mode) and not own.exists():
+                make_directories(own.parent, 0o777)
+                make_directories(common_dir / DRAFTS, 0o777)
+                _copy(folder / name, own, common_dir / DRAFTS / f"{name}-{os.getpid()}")
 
 
 def _copy(origin: Path, copy: Path, draft: Path) -> None:

@@ -97,8 +97,13 @@ def open_merge_room(
     remove_tree(path)
     path.mkdir()
     try:
-        old = _is_old(os.environ.get("PATH"))
-        _bring_attributes(fence.main(), attributes, path)
+        old, main = _is_old(os.environ.get("PATH")), fence.main()
+        for entry in main.names("ls-tree", "-r", "-z", "--full-tree", attributes):
+            about, _, name = entry.partition("\t")
+            mode, _, blob = about.split(" ")
+            if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                (path / name).write_bytes(main("cat-file", "blob", blob))
         git = replace(fence.inside(path, fence.common), trial=trial)
         yield MergeRoom(git, folder / "merge-index" if old else None)
     finally:
@@ -115,17 +120,6 @@ def _merge(git: Git, *argv: str) -> tuple[bool, bytes]:
     """Whether a merge has a conflict, and the output of the command."""
     done = git.attempt(*argv)
     return done.returncode != 0, check(argv, done, (0, 1))
-
-
-def _bring_attributes(git: Git, commit: str, path: Path) -> None:
-    """Put the `.gitattributes` files of a commit where git looks for them when it merges there."""
-    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", commit):
-        about, _, name = entry.partition("\t")
-        mode, _, blob = about.split(" ")
-        if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
-            target = path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(git("cat-file", "blob", blob))
 
 
 AUTHOR: Final = f"{ENVIRONMENT['GIT_COMMITTER_NAME'][0]} <{ENVIRONMENT['GIT_COMMITTER_EMAIL'][0]}>"

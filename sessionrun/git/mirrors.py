@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,8 +57,6 @@ FETCHED: Final = "refs/sessionrun/fetched/"
 _SETTINGS: Final = (("core.bare", "true"), ("remote.origin.fetch", f"+refs/heads/*:{HEADS}*"))
 
 _ABBREVIATED: Final = re.compile("[0-9a-f]{7,63}")
-_USUAL: Final = ("main", "master")
-_MOST_NAMED: Final = 3
 
 
 @frozen
@@ -133,10 +131,11 @@ def use_mirror(
                 # another task of the session may have fetched it meanwhile
                 start = _find_known(*known) if mirror.exists() else None
                 start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
-                _leave_note(note, start)
+                if note is not None:
+                    replace_file(note, orjson.dumps(start), durable=False)
                 held.enter_context(hold_mirror(upstream))
-        elif require_cache:
-            _leave_note(note, start)
+        elif require_cache and note is not None:
+            replace_file(note, orjson.dumps(start), durable=False)
         with suppress(OSError):  # of a cache that may only be read
             os.utime(mirror / MARKER)  # its last use, for `clean --cache`
         yield start
@@ -152,21 +151,12 @@ def _find_known(
 ) -> Start | None:
     """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
     with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
-        start = _load_note(note) if note is not None else None
-        if start is not None and room.git.commit_of(start.commit) == start.commit:
+        start = load_usable(note, Start) if note is not None else None
+        # any task may write there: what is no commit's name is no note
+        is_usable = start is not None and is_commit(start.commit) and start.name.isprintable()
+        if start is not None and is_usable and room.git.commit_of(start.commit) == start.commit:
             return start
         return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
-
-
-def _leave_note(note: Path | None, start: Start) -> None:
-    if note is not None:
-        replace_file(note, orjson.dumps(start), durable=False)
-
-
-def _load_note(note: Path) -> Start | None:
-    """Any task may write there: what is no commit's name is no note."""
-    start = load_usable(note, Start)
-    return start if start is not None and is_commit(start.commit) and start.name.isprintable() else None
 
 
 def fetch_mirror(
@@ -208,21 +198,16 @@ def _renew(room: Room) -> None:
         options.append("--unshallow")
     room.fetch(f"+refs/heads/*:{HEADS}*", options=tuple(options))
     shallow.unlink(missing_ok=True)
-    if branch is None and commit is not None:
-        branch = _guess_branch(room.git, commit)
+    if branch is None and commit is not None:  # a bundle, or an old server, tells the commit of HEAD alone
+        names = [name.removeprefix(HEADS) for name in room.git.list_refs(f"--points-at={commit}", HEADS)]
+        usual = [name for name in ("main", "master") if name in names]
+        branch = next(iter(usual), names[0] if len(names) == 1 else None)
     if branch is not None and room.git.commit_of(HEADS + branch):
         room.git("symbolic-ref", HEAD, HEADS + branch)
     elif branch is None and commit is not None:
         room.fetch(f"+HEAD:{FETCHED}HEAD")
         room.git.attempt("symbolic-ref", "--delete", HEAD)
         room.git("update-ref", "--no-deref", HEAD, commit)
-
-
-def _guess_branch(git: Git, commit: str) -> str | None:
-    """A bundle, or an old server, tells the commit of HEAD and not its branch."""
-    names = [name.removeprefix(HEADS) for name in git.list_refs(f"--points-at={commit}", HEADS)]
-    usual = [name for name in _USUAL if name in names]
-    return next(iter(usual), names[0] if len(names) == 1 else None)
 
 
 def _fetch_ref(room: Room, ref: str | None) -> Start:
@@ -301,29 +286,17 @@ def _find_obstacle(mirror: Cached) -> str | None:
     books = mirror.path / "worktrees"
     worktrees = sorted(os.listdir(books)) if books.is_dir() else []
     if worktrees:
-        return f"it has worktrees: {name_some(worktrees, _MOST_NAMED)} (sessionrun clean --worktrees)"
-    with open_room(mirror.path, "") as room:
-        unmerged = _find_unmerged(room.git)
-    home = _list_branches_at_home(mirror.repo) if unmerged else {}
-    branches = sorted(name for name, commit in unmerged.items() if home.get(name) != commit)
-    return f"branches of tasks in it hold work: {name_some(branches, _MOST_NAMED)}" if branches else None
-
-
-def _find_unmerged(git: Git) -> dict[str, str]:
-    """The branches of tasks whose commits are not among what was fetched, with these."""
+        return f"it has worktrees: {name_some(worktrees, 3)} (sessionrun clean --worktrees)"
     unmerged = {}
-    for name, commit in git.list_branches().items():
-        words = ("--not", "--remotes", "--tags", "--glob=refs/sessionrun/*")
-        done = git.attempt("rev-list", "--max-count=1", commit, *words)
-        if done.returncode != 0 or done.stdout:
-            unmerged[name] = commit
-    return unmerged
-
-
-def _list_branches_at_home(repo: str) -> Mapping[str, str]:
-    """The branches of a local repository, to which those of tasks are brought; none if it is no such."""
-    for common in (Path(repo, ".git"), Path(repo)):
-        if is_path(repo) and (common / "objects").is_dir():
-            with open_room(common, "") as room:
-                return room.git.list_branches()
-    return {}
+    with open_room(mirror.path, "") as room:
+        for name, commit in room.git.list_branches().items():
+            fetched = ("--remotes", "--tags", "--glob=refs/sessionrun/*")
+            done = room.git.attempt("rev-list", "--max-count=1", commit, "--not", *fetched)
+            if done.returncode != 0 or done.stdout:
+                unmerged[name] = commit
+    local = (Path(mirror.repo, ".git"), Path(mirror.repo)) if unmerged and is_path(mirror.repo) else ()
+    if (common := next((path for path in local if (path / "objects").is_dir()), None)) is not None:
+        with open_room(common, "") as room:  # the branches of tasks are brought there
+            home = room.git.list_branches()
+        unmerged = {name: commit for name, commit in unmerged.items() if home.get(name) != commit}
+    return f"branches of tasks in it hold work: {name_some(sorted(unmerged), 3)}" if unmerged else None

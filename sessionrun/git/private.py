@@ -107,17 +107,17 @@ def _read_head(real: Path) -> bytes:
 
 def word_settings(settings: Iterable[tuple[str, str | None]]) -> str:
     """Settings in the words of a config file (git-config(1), CONFIGURATION FILE)."""
-    return "".join(_word_setting(*pair) for pair in settings)
-
-
-def _word_setting(name: str, value: str | None) -> str:
-    section, _, rest = name.partition(".")
-    subsection, _, key = rest.rpartition(".")
-    head = f'[{section} "{_escape(subsection)}"]' if subsection else f"[{section}]"
-    if value is None:
-        return f"{head}\n\t{key}\n"
-    text = _escape(value).replace("\n", "\\n").replace("\t", "\\t").replace("\b", "\\b")
-    return f'{head}\n\t{key} = "{text}"\n'
+    lines = []
+    for name, value in settings:
+        section, _, rest = name.partition(".")
+        subsection, _, key = rest.rpartition(".")
+        lines.append(f'[{section} "{_escape(subsection)}"]' if subsection else f"[{section}]")
+        if value is None:
+            lines.append(f"\t{key}")
+        else:
+            text = _escape(value).replace("\n", "\\n").replace("\t", "\\t").replace("\b", "\\b")
+            lines.append(f'\t{key} = "{text}"')
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _escape(text: str) -> str:
@@ -130,32 +130,13 @@ _CORE: Final = frozenset(
     f"core.{name}"
     for name in (
         # what a file's content becomes
-        "autocrlf",
-        "eol",
-        "safecrlf",
-        "checkroundtripencoding",
-        "bigfilethreshold",
+        *("autocrlf", "eol", "safecrlf", "checkroundtripencoding", "bigfilethreshold"),
         # what counts as a change, and what a file system can hold
-        "filemode",
-        "symlinks",
-        "ignorecase",
-        "precomposeunicode",
-        "protecthfs",
-        "protectntfs",
-        "longpaths",
-        "sparsecheckout",
-        "sparsecheckoutcone",
+        *("filemode", "symlinks", "ignorecase", "precomposeunicode", "protecthfs", "protectntfs", "longpaths"),
+        *("sparsecheckout", "sparsecheckoutcone"),
         # how the repository is kept
-        "repositoryformatversion",
-        "sharedrepository",
-        "logallrefupdates",
-        "compression",
-        "loosecompression",
-        "fsync",
-        "fsyncmethod",
-        "fsyncobjectfiles",
-        "filesreflocktimeout",
-        "packedrefstimeout",
+        *("repositoryformatversion", "sharedrepository", "logallrefupdates", "compression", "loosecompression"),
+        *("fsync", "fsyncmethod", "fsyncobjectfiles", "filesreflocktimeout", "packedrefstimeout"),
     )
 )
 """The settings of `core` that matter to us; the others name programs and files, or concern people."""
@@ -167,9 +148,6 @@ checkout.
 
 _FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
 """What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
-
-_NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
-"""The setting by which a worktree has settings of its own; these are already among those of the launch."""
 
 
 def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitSettings]:
@@ -189,8 +167,15 @@ def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitS
 
 def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
     """The same of the user and the system alone, for mirrors; git runs in any `folder`."""
-    found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
-    return _read_users(folder, [pair for pair in found if not _is_of_repository(pair[0])])
+    found = []
+    for name, value in _list_config(Git(folder), but=("command", "local", "worktree")):
+        # what describes the repository that it stands in is nothing that a user says of all repositories
+        of_format = (
+            name.startswith(("extensions.", "core.sparsecheckout")) or name == "core.repositoryformatversion"
+        )
+        if not (of_format or is_promise(name)):
+            found.append((name, value))
+    return _read_users(folder, found)
 
 
 def _read_users(top: Path, found: list[tuple[str, str | None]]) -> tuple[str, GitSettings]:
@@ -200,12 +185,6 @@ def _read_users(top: Path, found: list[tuple[str, str | None]]) -> tuple[str, Gi
     files = [SYSTEM_ATTRIBUTES, _find_users_file(top, found, "attributes")]
     rules = _read_rules(_find_users_file(top, found, "excludes"))
     return rules, GitSettings(wanted, "\n".join(map(_read_text, files)), "", "")
-
-
-def _is_of_repository(name: str) -> bool:
-    """Whether it describes the repository that it stands in: nothing that a user says of all repositories."""
-    of_format = name.startswith(("extensions.", "core.sparsecheckout")) or name == "core.repositoryformatversion"
-    return of_format or is_promise(name)
 
 
 def is_promise(name: str) -> bool:
@@ -233,8 +212,8 @@ def _list_config(git: Git, but: tuple[str, ...] = ("command",)) -> Iterator[tupl
 
 def _matters(name: str, *, has_filter: bool) -> bool:
     section = name.split(".", 1)[0] + "."
-    if name in _NOT_OURS:
-        return False
+    if name == "extensions.worktreeconfig":
+        return False  # by it a worktree has settings of its own; these are already among those of the launch
     known = name in _CORE or section in _SECTIONS or is_promise(name)
     return known or (has_filter and section in _FOR_FILTERS)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_merge_room
+from sessionrun.git.merging import AUTHOR, commit_repeatably, open_merge_room
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
@@ -71,21 +71,15 @@ def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
     tips = []
     for need, commit, tip in zip(needs, objects[::2], objects[1::2], strict=True):
         if need.commit is None or commit[-1] != "commit":
-            raise SessionrunError(_describe_loss(need))
+            branch = f"branch {need.branch}" if need.branch else "its branch"
+            why = need.why if need.commit is None else f"{branch} and its commit {need.commit[:12]} are gone"
+            raise SessionrunError(f"nothing holds the work of task {need.task!r}, which it needs: {why}")
         ahead = need.follow and tip[-1] == "commit" and tip != commit
         if ahead and git.attempt("merge-base", "--is-ancestor", need.commit, tip[0]).returncode == 0:
             tips.append(tip[0])
         else:
             tips.append(need.commit)
     return tips
-
-
-def _describe_loss(need: Handed) -> str:
-    lost = f"nothing holds the work of task {need.task!r}, which it needs"
-    if need.commit is None:
-        return f"{lost}: {need.why}"
-    branch = f"branch {need.branch}" if need.branch else "its branch"
-    return f"{lost}: {branch} and its commit {need.commit[:12]} are gone"
 
 
 def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Handed], folder: Path) -> str:
@@ -102,18 +96,13 @@ def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Hande
         for number, commit in enumerate(commits[1:], 2):
             tree, files = room.merge(head, commit)
             if tree is None:
-                against = _find_opponents(room, commits[: number - 1], commit)
+                before = commits[: number - 1]
+                alone = [end for end in before if len(before) > 1 and room.merge(end, commit).tree is None]
+                against = alone or before  # it may conflict with none of them alone
                 raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             parents = [head, commit] if number < len(commits) else commits
             head = commit_repeatably(git, tree, parents, message)
     return head
-
-
-def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[str]:
-    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
-    if len(earlier) == 1:
-        return earlier
-    return [end for end in earlier if room.merge(end, commit).tree is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
@@ -143,13 +132,11 @@ def holds_nothing(
     others = (f"--exclude={branch}", "--branches", "--tags", "--remotes")
     listed = git.attempt("rev-list", "--max-count=2", base, "--not", *others)
     alone = listed.stdout.decode().split()
-    if listed.returncode != 0:
+    if listed.returncode != 0 or alone not in ([], [base]):
         return False
-    return not alone or (alone == [base] and _is_merge_of_needs(git, base))
-
-
-def _is_merge_of_needs(git: Git, commit: str) -> bool:
-    head, _, message = git("cat-file", "commit", commit).decode("utf-8", "replace").partition("\n\n")
+    if not alone:
+        return True
+    head, _, message = git("cat-file", "commit", base).decode("utf-8", "replace").partition("\n\n")
     return message.startswith(SUBJECT) and f"\ncommitter {AUTHOR} " in head
 
 
@@ -181,7 +168,8 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     if _parents(git, commit) == [target, tip] and commit != base:
         return released  # an earlier start came so far
     since = git.attempt("merge-base", target, tip).stdout.decode().strip()
-    sides = _Sides(base, commit, target, tip, since, _list_merged(git, base, target, tip))
+    merged = sorted({*_list_changed(git, target, base)} & {*_list_changed(git, tip, base)})
+    sides = _Sides(base, commit, target, tip, since, merged)
     why = _find_refusal(git, sides, insists=mend.insists)
     if why is None and not mend.insists:
         why = _find_untouched(git, sides, mend.files)
@@ -250,11 +238,6 @@ def _find_entry(git: Git, commit: str, name: str) -> str:
         return ""
     found = git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name)
     return found[0].partition("\t")[0] if found else ""
-
-
-def _list_merged(git: Git, base: str, target: str, tip: str) -> list[str]:
-    """The files of the base that are as in neither side."""
-    return sorted({*_list_changed(git, target, base)} & {*_list_changed(git, tip, base)})
 
 
 def _list_changed(git: Git, old: str, new: str) -> list[str]:

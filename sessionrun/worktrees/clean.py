@@ -9,7 +9,6 @@ or when all it holds is in the branch it began from.
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -240,7 +239,11 @@ def clean_seats(
             for top, admin, free in mine:
                 yield _clean_seat(fence, top, admin, free, Path(made), dry_run=dry_run)
     if not dry_run and seats.placement == "inside":
-        _remove_folder_of_seats(Path(seats.directory))
+        rules = Path(seats.directory, ".gitignore")
+        with suppress(OSError):
+            if os.listdir(rules.parent) == [rules.name] and rules.read_bytes() == GITIGNORE:
+                rules.unlink()
+            rules.parent.rmdir()  # not if anything else is in it
 
 
 def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> Leftover:
@@ -261,8 +264,6 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
 def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Path) -> str | None:
     if load_free(admin) != free:
         return "another session has it now"
-    if free.aside:
-        return f"no task can begin in it ({free.aside}): git worktree remove --force {shlex.quote(str(top))}"
     if (admin / "locked").exists():
         return "it is locked (git worktree lock)"
     try:
@@ -270,12 +271,3 @@ def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Pa
     except (SessionrunError, OSError) as error:
         return f"it cannot be read: {error}"
     return None if unchanged else "it has changes since its last task: commit them to a branch, or take them back"
-
-
-def _remove_folder_of_seats(folder: Path) -> None:
-    """Only if nothing but our rules is in it."""
-    rules = folder / ".gitignore"
-    with suppress(OSError):
-        if os.listdir(folder) == [rules.name] and rules.read_bytes() == GITIGNORE:
-            rules.unlink()
-        folder.rmdir()

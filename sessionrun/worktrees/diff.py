@@ -99,22 +99,13 @@ def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone
                     raise
                 notify(f"task {task['id']}: {error}")
                 return
-    if stat:
-        yield _count_patch(session, task, patch)
-    else:
+    if not stat:
         yield from iterate_chunks(patch)
+        return
+    from sessionrun.git.git import Git
 
-
-def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> bytes:
-    from sessionrun.git.private import open_fence
-
-    if patch.stat().st_size == 0:
-        return b""
-    repository = _load_repository(session, task)
-    with open_fence(
-        repository
-    ) as fence:  # the patch's folder serves as a worktree: so git looks for no other repository
-        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
+    with open(patch, "rb") as stream:  # at the root: below the top of a repository git would count less
+        yield Git(Path("/")).attempt("apply", "--stat", stdin=stream.fileno()).stdout
 
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
@@ -138,7 +129,8 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
     from sessionrun.model.places import Place
     from sessionrun.session.history import find_task, load_tasks
-    from sessionrun.worktrees.own import open_reader
+    from sessionrun.walls.argv import OWN_GIT
+    from sessionrun.worktrees.own import open_apart, open_as_is
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.request import WorkspaceRequest
     from sessionrun.worktrees.site import find_site
@@ -148,7 +140,8 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
     names, inside = (session.session_id, task["id"], ""), str(walls) if walls.is_dir() else None
     request = WorkspaceRequest(fence.repository, *names, links, place, walls=inside)
-    site = find_site(fence, request, Path(task["worktree"]), fence.common, open_reader)
+    opens = open_as_is if (walls / OWN_GIT).is_dir() else open_apart  # the task may be at work in its own
+    site = find_site(fence, request, Path(task["worktree"]), fence.common, opens)
     real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
     git = site.git.on_trial(site.folder / "new-objects", real)
     return git, write_worktree(replace(site, git=git)).tree

@@ -36,9 +36,11 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
             yield from _find_changes(site, site.git, name, modules)
-    for repository in _submodules(modules):
-        if _has_own_commits(site, repository):
-            yield f"submodule {repository.relative_to(modules)} has commits of its own"
+    for root, folders, files in os.walk(modules):
+        if "HEAD" in files and "objects" in folders:
+            folders[:] = [name for name in folders if name == "modules"]  # those of its submodules
+            if _has_own_commits(site, Path(root)):
+                yield f"submodule {Path(root).relative_to(modules)} has commits of its own"
 
 
 def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[str]:
@@ -81,14 +83,6 @@ def _open_repository(site: Site, git_dir: Path, top: Path) -> Iterator[Git]:
     with tempfile.TemporaryDirectory(prefix="inner-", dir=folder, ignore_cleanup_errors=True) as made:
         furnish(Path(made), git_dir, site.fence.settings)
         yield replace(site.git, directory=top, common=Path(made), git_dir=Path(made), index=None)
-
-
-def _submodules(modules: Path) -> Iterator[Path]:
-    """The repositories of submodules, and those of their submodules."""
-    for root, folders, files in os.walk(modules):
-        if "HEAD" in files and "objects" in folders:
-            yield Path(root)
-            folders[:] = [name for name in folders if name == "modules"]
 
 
 def _has_own_commits(site: Site, repository: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sessionrun.git.clone import make_excerpt, open_room
 from sessionrun.git.mirrors import use_mirror
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.places import Place, Upstream
+from sessionrun.model.places import Place
 from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -31,7 +31,11 @@ def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceR
     if upstream is None:
         yield request
         return
-    note = folder.absolute().parents[1] / _name_note(upstream)
+    import hashlib
+
+    # in the session's folder of jobs: where the ref stands for all tasks of the session
+    ref = hashlib.sha256(f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")).hexdigest()
+    note = folder.absolute().parents[1] / f".start-{ref[:20]}.json"
     limit_s = request.git_limit_s
     with use_mirror(upstream, note, folder, require_cache=request.require_cache, limit_s=limit_s) as start:
         repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
@@ -39,14 +43,6 @@ def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceR
             path, mirror = Path(repository.common_dir), Path(upstream.mirror)
             make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)
         yield replace(request, repository=repository, start=start)
-
-
-def _name_note(upstream: Upstream) -> str:
-    """File in a session's folder of jobs: where a ref of a mirror stands for all tasks of the session."""
-    import hashlib
-
-    name = f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")
-    return f".start-{hashlib.sha256(name).hexdigest()[:20]}.json"
 
 
 def settle_starts(

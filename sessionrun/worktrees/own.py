@@ -58,14 +58,9 @@ QUARANTINE: Final = "sessionrun-in-"
 """In the administrative directory of a worktree: how the name of a quarantine begins."""
 
 _MOVED: Final = "{} was moved from outside while the task ran"
-_UNSIGNED: Final = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))
-"""The keys by which commits would be signed are not inside."""
-
 _OPENED: Final = ("HEAD", "packed-refs", "shallow", "refs", "logs", "objects", "objects/info", "modules")
 _MANY: Final = ("objects", "modules")
 """What of a git directory git, or we, open by its name; an index is copied first.  In these there are too many."""
-
-_PROGRAMS: Final = (".clean", ".smudge", ".process")
 
 
 class CannotLeave(SessionrunError):
@@ -201,10 +196,11 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     (draft / "user-attributes").write_text(settings.user_attributes, encoding="utf-8")
     bring_settings(draft, fence.settings)
     attributes = ("core.attributesFile", f"{OWN_PLACE}/user-attributes")
+    unsigned = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))  # the keys are not inside
     make_repository(
         draft,
         f"ref: refs/heads/{branch}",
-        (*settings.config, *_UNSIGNED, attributes, *read_author(Git(Path(fence.repository.top))).items()),
+        (*settings.config, *unsigned, attributes, *read_author(Git(Path(fence.repository.top))).items()),
         of=common,
         refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + list_tags(fence.main(), commit),
     )
@@ -242,8 +238,11 @@ def open_own(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) ->
     _check_files(own)
     found = open_as_is(fence, request, path, outer)
     head = found.git.attempt("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if head.returncode != 0 and not _is_unborn(found.git):
-        raise CannotLeave("its commits cannot be read: HEAD leads to a commit that is not there")
+    if head.returncode != 0:  # it may name a branch that is not there; a branch that is broken is there
+        name = os.fsdecode(found.git.attempt("symbolic-ref", "-q", "HEAD").stdout).strip()
+        listed = found.git.attempt("for-each-ref", "--format=%(refname)", name) if name else None
+        if listed is None or (listed.returncode, listed.stdout, listed.stderr) != (0, b"", b""):
+            raise CannotLeave("its commits cannot be read: HEAD leads to a commit that is not there")
     found.follow()
     return found
 
@@ -252,12 +251,6 @@ def open_apart(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) 
     """Another git directory at the tip of the task's branch: its own cannot be read, or is not there any more."""
     folder = tempfile.mkdtemp(prefix="apart-", dir=fence.common)
     return _begin(fence, replace(request, walls=folder), path, outer)
-
-
-def open_reader(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
-    """The git directory of a task that may be at work, for who only reads; one apart if it is gone."""
-    opens = open_as_is if Path(request.walls or "", OWN_GIT).is_dir() else open_apart
-    return opens(fence, request, path, outer)
 
 
 def _begin(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
@@ -318,7 +311,7 @@ def _find_programs(settings: GitSettings) -> Iterator[str]:
     import shutil  # it loads five compressors
 
     for name, command in settings.config:
-        if name.startswith("filter.") and name.endswith(_PROGRAMS) and command:
+        if name.startswith("filter.") and name.endswith((".clean", ".smudge", ".process")) and command:
             with suppress(ValueError):
                 program = shutil.which(next(iter(shlex.split(command)), ""))
                 yield from find_folders(program) if program is not None else ()
@@ -332,13 +325,6 @@ def _check_files(own: Path) -> None:
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise CannotLeave(f"its commits cannot be read: {path.relative_to(own)} is no regular file")
-
-
-def _is_unborn(git: Git) -> bool:
-    """HEAD names a branch that is not there; one that is broken is there."""
-    name = os.fsdecode(git.attempt("symbolic-ref", "-q", "HEAD").stdout).strip()
-    listed = git.attempt("for-each-ref", "--format=%(refname)", name) if name else None
-    return listed is not None and (listed.returncode, listed.stdout, listed.stderr) == (0, b"", b"")
 
 
 @contextmanager

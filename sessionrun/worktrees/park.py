@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -91,7 +91,9 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     rescue = _point_a_ref(site.outer, site.place, head.commit, commit, tidy=not problems)
     if rescue is not None:
         commit = rescue[0]
-    problems += _find_missing(site.outer, commit, site.place.base_commit)
+    known = ("--not", site.place.base_commit) if site.place.base_commit is not None else ()
+    if site.outer.attempt("rev-list", "--objects", "--quiet", commit, *known, "--").returncode != 0:
+        problems.append("a part of its commit is missing in the repository")
     return Parked(commit, tree, rescue and rescue[1], tuple(problems))
 
 
@@ -291,15 +293,11 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
             why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
         else:
             names.append(name)
-    return names, [*why, *_find_broken_repositories(top, names)]
-
-
-def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
-    """A line for each directory .git that is not a repository (any more): git overlooks what is in it."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
-        git_dir = top / folder / ".git"
+        git_dir = top / folder / ".git"  # one that is not a repository (any more): git overlooks what is in it
         if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
-            yield f"{folder}/.git is not a repository, and no commit can hold it"
+            why.append(f"{folder}/.git is not a repository, and no commit can hold it")
+    return names, why
 
 
 def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
@@ -375,13 +373,6 @@ def _quote(name: str) -> str:
         return name
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{quoted}"'
-
-
-def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
-    """Say whether the repository lacks a part of a commit that a ref holds; at most one line."""
-    known = ("--not", base) if base is not None else ()
-    done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
-    return [] if done.returncode == 0 else ["a part of its commit is missing in the repository"]
 
 
 def _parents(git: Git, head: Head) -> list[str]:

@@ -155,11 +155,13 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """
     if key.phase == "setup":
         return _build_setup(site, state, key)
-    request = make_request(site, state, key)
+    request, mend, landing = make_request(site, state, key), state.spec.mend, site.spec.landing
     if key.phase == "prepare":
         check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
-        target, earlier = _find_target(site, state), find_earlier(state)
-        request = replace(request, needs=find_handed(state, whole.tasks), target=target, earlier=earlier)
+        request = replace(request, needs=find_handed(state, whole.tasks), earlier=find_earlier(state))
+        if state.spec.base == "target" and site.spec.repository is not None:  # at its end, wherever that is by now
+            usual = f"refs/heads/{site.spec.repository.base_branch}"  # a user lands there
+            request = replace(request, target=landing.target if landing is not None else usual)
         if state.spec.prove is not None and state.spec.prove.hidden is not None:
             request = replace(request, tests=state.spec.prove.hidden.patch)
         if request.seats is not None:
@@ -167,29 +169,16 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     else:
         partly = key.phase == "park" and hides_tests(state.spec)
         request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
-    request = replace(request, mend=_find_mend_base(site, state, whole))
+    source = whole.tasks[mend.source].place if mend is not None else None
+    if mend is not None and landing is not None and source is not None:
+        insists = may_insist(mend.reason)
+        base = MendBase(landing.target, source.commit or "", insists=insists, files=mend.files)
+        request = replace(request, mend=base)
     better = find_better(state) if key.phase in ("park", "release") else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
         request = replace(request, best=better.checked.snapshot, replaced=replaced)
     return site.ask(key, request, cwd=find_cwd(site, request))
-
-
-def _find_mend_base(site: Site, state: TaskState, whole: State) -> MendBase | None:
-    """Where a mend begins; None: the task is no mend."""
-    mend, landing = state.spec.mend, site.spec.landing
-    source = whole.tasks[mend.source].place if mend is not None else None
-    if mend is None or landing is None or source is None:
-        return None
-    return MendBase(landing.target, source.commit or "", insists=may_insist(mend.reason), files=mend.files)
-
-
-def _find_target(site: Site, state: TaskState) -> str | None:
-    """The branch at whose end the task begins, wherever that is by now; without landing a user lands there."""
-    landing, repository = site.spec.landing, site.spec.repository
-    if state.spec.base != "target" or repository is None:
-        return None
-    return landing.target if landing is not None else f"refs/heads/{repository.base_branch}"
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
@@ -239,38 +228,26 @@ _INSIDE_AND_SETTLE: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
 
 
 def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
-    words, place = _word_commands(site, state, key), state.place
-    if state.spec.environment is not None and place is not None and place.worktree is not None:
-        folder = site.session.make_job_path(key)
-        replace_file(
-            folder / WISH, orjson.dumps(_wish_of_task(site, state, key, place, place.worktree)), durable=False
-        )
+    """The commands in one shell, as lines of a script, and then what commits what they left."""
+    task, place, script = state.spec, state.place, AND_THEN.join(state.spec.setup)
+    words: tuple[str, ...] = (SHELL, "-ec", script)
+    if place is None or place.worktree is None:
+        return site.run_commands(state, key, words)
+    settling = site.ask(key, make_request(site, state, key), cwd="").argv
+    if (walls := wish_walls(site, task, key, place)) is None:
+        words = (SHELL, "-c", AND_SETTLE, SHELL, script, *settling)
+    else:
+        words = (SHELL, "-c", _INSIDE_AND_SETTLE, *begin_outside(walls, words), *settling)
+    if task.environment is not None:
+        folder, repository = site.session.make_job_path(key), repository_of(site.spec, task, place.start)
+        directory = site.directory_of(task, place)
+        wish = wish_environment(site, task, key, place, top=place.worktree, directory=directory)
+        is_new = key.start == 1 and place.seat is None and place.taken_up is None
+        pristine = is_new and repository is not None and place.base_commit == repository.base_commit
+        wish = replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)
+        replace_file(folder / WISH, orjson.dumps(wish), durable=False)
         words = (SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *words)
     return site.run_commands(state, key, words)
-
-
-def _word_commands(site: Site, state: TaskState, key: JobKey) -> tuple[str, ...]:
-    """The commands in one shell, as lines of a script, and then what commits what they left."""
-    script = AND_THEN.join(state.spec.setup)
-    if state.place is None or state.place.worktree is None:
-        return SHELL, "-ec", script
-    settling = site.ask(key, make_request(site, state, key), cwd="").argv
-    wish = wish_walls(site, state.spec, key, state.place)
-    if wish is None:
-        return SHELL, "-c", AND_SETTLE, SHELL, script, *settling
-    inside = begin_outside(wish, (SHELL, "-ec", script))
-    return SHELL, "-c", _INSIDE_AND_SETTLE, *inside, *settling
-
-
-def _wish_of_task(site: Site, state: TaskState, key: JobKey, place: Place, top: str) -> EnvironmentRequest:
-    """What is asked for the environment of a task in its worktree, with its walls."""
-    task = state.spec
-    repository = repository_of(site.spec, task, place.start)
-    directory = site.directory_of(task, place)
-    wish = wish_environment(site, task, key, place, top=top, directory=directory)
-    is_new = key.start == 1 and place.seat is None and place.taken_up is None
-    pristine = is_new and repository is not None and place.base_commit == repository.base_commit
-    return replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)
 
 
 def wish_environment(
@@ -312,9 +289,11 @@ def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | N
     """
     folder = site.session.job_path(ended.key)
     printed = folder.relative_to(site.session.path)
-    if problem is None:
-        judged = _judge_settled(folder)
-    else:
+    try:
+        judged = Judged(place=load_place(folder) if problem is None else None)
+    except JobFileError as error:
+        judged = Judged(Problem("setup_failed", f"its answer cannot be used: {error.why}"))
+    if problem is not None:
         judged = Judged(Problem("setup_failed", f"{problem.text}, see {printed / 'stderr'}"))
     if state.spec.environment is None:
         return judged
@@ -330,10 +309,3 @@ def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | N
     if report.problem is None:
         return replace(judged, place=place)
     return Judged(Problem("environment_failed", f"{report.problem}, see {printed}"), place)
-
-
-def _judge_settled(folder: Path) -> Judged:
-    try:
-        return Judged(place=load_place(folder))
-    except JobFileError as error:
-        return Judged(Problem("setup_failed", f"its answer cannot be used: {error.why}"))

@@ -196,28 +196,18 @@ def _list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Mapping[_R
     )
     by_ground: dict[bytes, _Ahead] = {}
     for task in tasks:
-        for ahead in _iterate_ahead(spec, task, starts):
-            upstream = task.upstream
+        upstream = task.upstream
+        start = None if upstream is None else starts.get((upstream.mirror, upstream.ref))
+        begins_at = repository_of(spec, task, start) if upstream is None or start is not None else None
+        if task.environment is None or not has_worktree(task) or begins_at is None:
+            continue  # that it cannot be fetched is said already
+        hidden = task.prove and task.prove.hidden if task.sandbox is None else None  # see decision 313
+        for tests in dict.fromkeys(("", hidden.patch if hidden else "")):
+            ahead = _Ahead(spec, task, start, begins_at.base_commit, tests)
             ground = (ahead.mirror, ahead.commit, upstream and upstream.history, task.cwd, task.environment)
-            key = orjson.dumps((*ground, task.links, sorted(task.env.items()), ahead.tests, task.sandbox))
+            key = orjson.dumps((*ground, task.links, sorted(task.env.items()), tests, task.sandbox))
             by_ground.setdefault(key, ahead).record["tasks"].append(task.id)
     return list(by_ground.values())
-
-
-def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Mapping[_Ref, Start]) -> Iterator[_Ahead]:
-    if task.environment is None or not has_worktree(task):
-        return
-    upstream, repository = task.upstream, spec.repository
-    start = None if upstream is None else starts.get((upstream.mirror, upstream.ref))
-    if start is not None:
-        commit = start.commit
-    elif upstream is None and repository is not None:
-        commit = repository.base_commit
-    else:
-        return  # that it cannot be fetched is said already
-    hidden = task.prove and task.prove.hidden if task.sandbox is None else None  # see decision 313
-    for tests in dict.fromkeys(("", hidden.patch if hidden else "")):
-        yield _Ahead(spec, task, start, commit, tests)
 
 
 def _build_ahead(wanted: Sequence[_Ahead], tell: Tell) -> dict[str | None, list[Record]]:

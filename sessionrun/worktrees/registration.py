@@ -76,7 +76,9 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 
 def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
     common, path = Path(repository.common_dir), Path(claim.worktree)
-    _make_list(common)
+    if not (books := common / "worktrees").is_dir():  # git makes it as well, but not behind the link of a `fence`
+        books.mkdir()
+        books.chmod(common.stat().st_mode & 0o7777)  # group and others write there as they do in the repository
     # it reads the HEADs of all worktrees, and others must not wait for the lock if one of these is a FIFO
     brief = replace(git, limit_s=min(READER_LIMIT_S, git.limit_s or READER_LIMIT_S))
     words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{claim.owner}")
@@ -96,16 +98,6 @@ def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) 
     write_mark(admin, claim.owner, claim.branch)
     (admin / LOCKED).unlink()
     return admin
-
-
-def _make_list(common: Path) -> None:
-    """Make the directory of all worktrees; git makes it as well, but not behind the link of a `fence`."""
-    folder = common / "worktrees"
-    if not folder.is_dir():
-        folder.mkdir()
-        folder.chmod(
-            common.stat().st_mode & 0o7777
-        )  # group and others write in it where they do in the repository
 
 
 def bring_settings(admin: Path, settings: GitSettings) -> None:
@@ -132,19 +124,13 @@ def drop_branch(git: Git, repository: Repository, claim: Claim) -> None:
     """Delete a claim's branch if it has not moved; one that holds the work of an earlier attempt stays."""
     if claim.taken_up is not None:
         return
-    _break_lock_of_start(repository, claim.branch, claim.base_commit)
-    git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
-
-
-def _break_lock_of_start(repository: Repository, branch: str, commit: str) -> None:
-    """Remove a lock by which a git of ours was about to make a branch at this commit, or to delete it again.
-
-    Nobody has worked on the branch yet.  The lock is empty, or holds the name of the commit or a part of it.
-    """
-    lock = find_branch_lock(repository.common_dir, branch)
+    lock = find_branch_lock(repository.common_dir, claim.branch)
     with suppress(OSError):
-        if commit.encode().startswith(read_regular(lock, 4096).strip()):
+        # a git of ours was about to make the branch, or to delete it again: it is empty, or has (a part of) the
+        # commit's name in it
+        if claim.base_commit.encode().startswith(read_regular(lock, 4096).strip()):
             lock.unlink()
+    git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
 
 
 def find_branch_lock(common_dir: str, branch: str) -> Path:

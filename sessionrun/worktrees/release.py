@@ -65,6 +65,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
     ):
         released = release_behind(fence, request, folder)
+        drop_rounds(fence.main(), request)
         if request.mend is not None:
             released = finish_mend(fence.main(), request, released)
         released = _drop_empty_branch(request, fence.main(), released, folder)
@@ -81,14 +82,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
-    """The same with a private common directory that exists already; the branch stays, whatever it holds."""
-    released = _release(fence, request, folder)
-    if request.place is not None:
-        drop_rounds(fence.main(), request)
-    return released
-
-
-def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
+    """The same with a private common directory that exists already; its branch and the refs of rounds stay."""
     place, main = request.place, fence.main()
     remove_clean_room(request.repository, request.owner)
     drop_environment(room_path(request.repository, request.owner))
@@ -108,7 +102,9 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path) or drop_made(request, _find_first(request, folder))
     if kept is None and request.seats is not None and not moved:
-        return _leave(request, site, released)
+        with register_lock(request.repository):
+            leave_seat(site.outer, parked.commit, request)
+        return replace(released, worktree=None)
     if kept is None:
         return _remove(request, path, released)
     if not parked.problems and parked.rescue is None:
@@ -144,9 +140,12 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
 
         publish_gone(fence, request, path, folder)
     rescue_lost_head(request, main, path)
+    rescue = next(reversed(find_rescues(main, place.branch or "")), None)
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
     claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
-    parked = _parked_before(main, place, emptied=any(claim.emptied for claim in claims))
-    if parked is None:
+    if commit is None and any(claim.emptied for claim in claims):  # an earlier start dropped the branch
+        commit = place.work_base
+    if commit is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
         released = Place(
             base_commit=place.base_commit,
@@ -156,6 +155,7 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
             changed=False,
         )
     else:
+        parked = Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
         branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
         released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
     remark = "; ".join(filter(None, (released.remark, drop_made(request, _find_first(request, folder)))))
@@ -170,15 +170,6 @@ def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
     if any(load_owner(admin) == request.owner for admin in lost):
         return "its worktree was gone before it ended: what was not committed there is on no branch"
     return None
-
-
-def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
-    """What the branches hold whose worktree is gone; None if no branch is left, unless it was dropped as empty."""
-    rescue = next(reversed(find_rescues(main, place.branch or "")), None)
-    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.work_base if emptied else None)
-    if commit is None:
-        return None
-    return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
 
 
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
@@ -278,15 +269,6 @@ def drop_made(request: WorkspaceRequest, top: Path) -> str | None:
     except OSError as error:
         return f"its environment cannot be deleted: {error}"
     return None
-
-
-def _leave(request: WorkspaceRequest, site: Site, released: Place) -> Place:
-    """The worktree stays, and no task has it; its work is safe."""
-    assert released.branch is not None or released.rescue is not None
-    assert released.commit is not None
-    with register_lock(request.repository):
-        leave_seat(site.outer, released.commit, request)
-    return replace(released, worktree=None)
 
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:

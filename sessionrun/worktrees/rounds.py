@@ -115,12 +115,18 @@ def is_kept(site: Site, name: str) -> bool:
 def set_back(site: Site, content: str, head: str) -> None:
     """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`."""
     git, branch = site.git, f"refs/heads/{site.place.branch}"
-    _unlock(git)
+    assert git.git_dir is not None
+    for name in ("index.lock", "HEAD.lock"):  # of a git that was killed: no process of the task runs any more
+        (git.git_dir / name).unlink(missing_ok=True)
     git("symbolic-ref", "HEAD", branch)
     show_hidden(git)
     git("reset", "--hard", "--quiet", content)
     _remove_new_files(site)
-    _link_again(site)
+    for link, target in sorted(site.brought.links.items()):
+        path = git.directory / link
+        if not os.path.lexists(path):  # what the task put in its place stays if git ignores it
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
     tip = git.commit_of(branch)
     if tip != head and not git.set_ref(branch, head, tip):
         raise SessionrunError(f"{site.place.branch} cannot be moved to {head}: another program holds it")
@@ -163,13 +169,6 @@ def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
     return f"{REFS}{request.session_id}/{request.task}/{name}"
 
 
-def _unlock(git: Git) -> None:
-    """Remove the locks that a killed git left in the worktree's books: no process of the task runs any more."""
-    assert git.git_dir is not None
-    for name in ("index.lock", "HEAD.lock"):
-        (git.git_dir / name).unlink(missing_ok=True)
-
-
 def _remove_new_files(site: Site) -> None:
     """Remove what git neither tracks nor ignores, and the directories that are empty then."""
     top = site.git.directory
@@ -181,12 +180,3 @@ def _remove_new_files(site: Site) -> None:
             continue
         path.unlink()
         remove_empty(path.parent, top)
-
-
-def _link_again(site: Site) -> None:
-    """A link that the task removed is there again; what the task put in its place stays if git ignores it."""
-    for link, target in sorted(site.brought.links.items()):
-        path = site.git.directory / link
-        if not os.path.lexists(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(target)

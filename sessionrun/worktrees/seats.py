@@ -1,9 +1,9 @@
 """Worktrees that stay after their task: how one is found, taken, brought to where a task begins, and left.
 
 The mark in the administrative directory (see `registration`) says who has the seat: its owner and its branch, or
-`FREE`, then the commit that lies there, and the session that had it last; then, if it could not be brought to
-where a task begins, why: it is set aside, and no task takes it any more.  What a task leaves is on its branch
+`FREE`, then the commit that lies there, and the session that had it last.  What a task leaves is on its branch
 before the mark changes, so a free seat holds nothing of its own but what git ignores: caches, for which it stays.
+One in which a PREPARE fails, or is killed, is removed with these, and made anew.
 
 A seat is taken under the lock of all worktrees.  Whatever is not a free seat as its last task left it is passed
 over, and the next number is tried: another session's, a user's directory, one in which a user worked since.  All
@@ -13,38 +13,32 @@ but what git ignores goes when the next task takes it, and so do locks, settings
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import hide_name, included_files
+from sessionrun.git.repository import included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees.park import show_hidden, write_worktree
 from sessionrun.worktrees.registration import (
     MARK,
     bring_settings,
     create_branch,
-    drop_branch,
+    drop_unused,
     find_admin,
     find_lost_admins,
     list_worktrees,
     need_admin,
-    prepare_jobs,
     read_head,
     read_mark,
     register,
     register_lock,
-    take_back,
     unregister,
     write_mark,
 )
@@ -72,17 +66,16 @@ all worktrees, and hide work there."""
 
 @frozen
 class Free:
-    """A seat that no task has: the commit that lies there, the session that had it last, why it is set aside."""
+    """A seat that no task has: the commit that lies there, and the session that had it last."""
 
     commit: str
     session_id: str
-    aside: str = ""
 
 
 def load_free(admin: Path) -> Free | None:
     """What the mark of a free seat says; None: the worktree is not one."""
     lines = read_mark(admin)
-    return Free(*lines[1:4]) if len(lines) > 2 and lines[0] == FREE else None
+    return Free(*lines[1:3]) if len(lines) > 2 and lines[0] == FREE else None
 
 
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
@@ -114,26 +107,14 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
 # --- taking one ---
 
 
-def find_begun(request: WorkspaceRequest, folder: Path) -> Claim | None:
-    """The claim of the seat that an earlier PREPARE of this attempt took and did not make ready."""
-    for job, claim in prepare_jobs(folder):
-        if job != folder and claim.seat is not None and is_made(request, claim):
-            replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
-            return claim
-    return None
-
-
-def is_made(request: WorkspaceRequest, claim: Claim) -> bool:
-    """Whether the worktree of a claim is the task's, for the branch of the claim."""
-    admin = find_admin(request.repository, Path(claim.worktree))
-    return admin is not None and read_mark(admin)[:2] == [request.owner, claim.branch]
-
-
 def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
     """Take the first seat that is free, or make one where there is none; under the lock."""
     seats = request.seats
     assert seats is not None
-    _hide_seats(seats)
+    rules = Path(seats.directory, ".gitignore")
+    make_directories(rules.parent)
+    if seats.placement == "inside" and not os.path.lexists(rules):  # a user's rules stay
+        replace_file(rules, GITIGNORE, durable=False, mode=0o644)
     first = request.seat or 1
     for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
         path = Path(seats.path_of(number))
@@ -150,7 +131,7 @@ def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
     """The administrative directory of a free seat in which all is as its last task left it."""
     admin = find_admin(fence.repository, path)
     free = load_free(admin) if admin is not None else None
-    if admin is None or free is None or free.aside:
+    if admin is None or free is None:
         return None
     try:
         return admin if is_unchanged(fence, path, admin, free, folder) else None
@@ -169,8 +150,8 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
-    """Take a free seat, or make it, for a branch of the first name that is free."""
-    git = fence.main()
+    """Take a free seat, or make it, for a branch of the first name that is free, or that holds earlier work."""
+    git, earlier = fence.main(), request.earlier
 
     def take(claim: Claim) -> None:
         if admin is None:
@@ -179,25 +160,18 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
             create_branch(git, claim)
             write_mark(admin, claim.owner, claim.branch)
 
-    return claim_first(_name_branches(git, request, wanted), folder, take)
-
-
-def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterator[Claim]:
-    """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
-    earlier = request.earlier
     if earlier is not None and earlier.branch is not None:
-        yield Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
-        return
-    stem, taken = list_taken(git, request)
-    for branch, _ in free_branches(stem, taken):
-        yield replace(wanted, branch=branch)
+        again = Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
+        return claim_first([again], folder, take)
+    names = free_branches(*list_taken(git, request))
+    return claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
 
 
 # --- bringing it to where a task begins ---
 
 
 def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
-    """Bring the task's seat to where the task begins; one where that fails is set aside, and another is taken.
+    """Bring the task's seat to where the task begins; one where that fails is removed, and the next is taken.
 
     Returns the claim of the seat that is ready.
     """
@@ -207,13 +181,8 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     except (GitError, OSError) as error:
         if getattr(error, "signal", None):
             raise  # git was killed: the job is done again
-        path = Path(claim.worktree)
         with register_lock(request.repository):
-            admin = find_admin(request.repository, path)
-            if admin is not None:
-                fence.inside(path, admin).attempt("update-ref", "--no-deref", "HEAD", claim.base_commit)
-                write_mark(admin, FREE, claim.base_commit, request.session_id, " ".join(str(error).split()))
-            drop_branch(fence.main(), request.repository, claim)
+            drop_unused(fence.main(), request, claim)
             claim = take_seat(fence, request, folder, claim.taken_up or claim.base_commit)
     _set_back(fence, request, claim)
     return claim
@@ -224,7 +193,12 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     admin = need_admin(request.repository, path)
     git = fence.inside(path, admin)
     if (admin / "modules").exists() or (admin / WALLED).exists():
-        _empty_submodules(git)
+        # the repositories of submodules are of the task before
+        for line in git.names("ls-files", "--stage", "-z"):
+            about, _, name = line.partition("\t")
+            if about.startswith("160000 "):
+                remove_entry(path / name)
+                (path / name).mkdir()
     before = git.commit_of("HEAD")
     kept = _OF_ANY_WORKTREE | (_OF_A_TABLE if (admin / "reftable").is_dir() else set())
     for entry in admin.iterdir():
@@ -234,29 +208,24 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
     if request.walls is None:
         show_hidden(git)
-        git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
-    else:
+    git = write_files(fence, request, claim, before)
+    git("clean", "-ffdq")
+    # what git ignores in the place of what is brought goes: it is brought again
+    for name in (*find_links(request), *included_files(fence.main())):
+        if os.path.lexists(path / name) and not is_tracked(git, name, "HEAD"):
+            remove_entry(path / name)
+
+
+def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: str | None = None) -> Git:
+    """Write the files of HEAD into the task's worktree, where those of `before` lie; git for its files there."""
+    path = Path(claim.worktree)
+    if request.walls is not None:
         from sessionrun.worktrees.own import check_out  # only walled tasks need it
 
-        git = check_out(fence, replace(request, place=claim.place), path, before)
-    git("clean", "-ffdq")
-    _make_room(fence.main(), git, request)
-
-
-def _empty_submodules(git: Git) -> None:
-    """Delete the files of submodules: their repositories are of the task before."""
-    for entry in git.names("ls-files", "--stage", "-z"):
-        about, _, name = entry.partition("\t")
-        if about.startswith("160000 "):
-            remove_entry(git.directory / name)
-            (git.directory / name).mkdir()
-
-
-def _make_room(main: Git, git: Git, request: WorkspaceRequest) -> None:
-    """Delete what git ignores in the place of links, and of files that are copied: they are brought again."""
-    for name in (*find_links(request), *included_files(main)):
-        if os.path.lexists(git.directory / name) and not is_tracked(git, name, "HEAD"):
-            remove_entry(git.directory / name)
+        return check_out(fence, replace(request, place=claim.place), path, before)
+    git = fence.inside(path, need_admin(fence.repository, path))
+    git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    return git
 
 
 def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
@@ -298,35 +267,3 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
         replace_file(admin / WALLED, b"", durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
     write_mark(admin, FREE, commit, request.session_id)
-
-
-def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
-    """Take the seat from a task that never worked in it; it stays if it can be free, under the lock."""
-    path = Path(claim.worktree)
-    admin = find_admin(request.repository, path)
-    try:
-        if admin is None or not is_made(request, claim):
-            raise SessionrunError(f"{path} is not the task's")
-        git = fence.inside(path, admin)
-        drop_task_file(git, claim.place)
-        begin = claim.taken_up or claim.base_commit
-        leave_seat(git, begin, request)
-        drop_branch(fence.main(), request.repository, claim)
-    except (SessionrunError, OSError):
-        take_back(fence.main(), request.repository, claim)
-
-
-# --- hiding it from the user's git ---
-
-
-def hide_task_file(repository: Repository) -> None:
-    """Let every git overlook the file of the current task; where that cannot be, only ours does."""
-    hide_name(Path(repository.common_dir), TASK_FILE)
-
-
-def _hide_seats(seats: Seats) -> None:
-    """Make the directory of the seats; git overlooks it where it lies in the checkout.  A user's rules stay."""
-    make_directories(Path(seats.directory))
-    path = Path(seats.directory, ".gitignore")
-    if seats.placement == "inside" and not os.path.lexists(path):
-        replace_file(path, GITIGNORE, durable=False, mode=0o644)

@@ -230,13 +230,13 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
         own = Path(os.path.realpath(request.walls), OWN_GIT)
         locks += own.glob("*.lock")
         lock = find_branch_lock(str(own), branch)
-        locks += (
-            [lock] if os.path.realpath(lock.parent) == str(lock.parent) else []
-        )  # no link of the task leads away
-    for folder_of_refs in (common, home) if branch is not None else ():
-        if folder_of_refs:
-            lock = find_branch_lock(folder_of_refs, branch or "")
-            locks += [lock, *lock.parent.glob(f"{lock.name.removesuffix('.lock')}{RESCUE_SUFFIX}*.lock")]
+        if os.path.realpath(lock.parent) == str(lock.parent):  # no link of the task leads away
+            locks.append(lock)
+    for folder_of_refs in (common, home):
+        if branch is None or not folder_of_refs:
+            continue
+        lock = find_branch_lock(folder_of_refs, branch)
+        locks += [lock, *lock.parent.glob(f"{lock.name.removesuffix('.lock')}{RESCUE_SUFFIX}*.lock")]
     for lock in locks:
         if (_made(lock) or 0.0) >= since:
             _remove(lock)

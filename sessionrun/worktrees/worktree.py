@@ -23,8 +23,9 @@ from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
 from sessionrun.git.merging import find_patch_fault
 from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.repository import hide_name
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place
+from sessionrun.model.places import TASK_FILE, Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
@@ -34,27 +35,20 @@ from sessionrun.worktrees.park import park
 from sessionrun.worktrees.registration import (
     LOCKED,
     drop_unused,
+    find_admin,
     find_checkout,
     find_claims,
     find_lost_admins,
     load_owner,
     need_admin,
+    read_mark,
     register,
     register_lock,
-    take_back,
     take_back_unused,
     unregister,
 )
 from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest, load_claim
-from sessionrun.worktrees.seats import (
-    find_begun,
-    give_back,
-    hide_task_file,
-    is_made,
-    make_ready,
-    show_task,
-    take_seat,
-)
+from sessionrun.worktrees.seats import make_ready, show_task, take_seat, write_files
 from sessionrun.worktrees.site import (
     break_own_locks,
     claim_first,
@@ -79,23 +73,18 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
         settle_start(request, folder) as settled,
         open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
     ):
-        _check_tests(fence.main(), settled, folder)
+        base, patch = settled.repository.base_commit, settled.tests.encode("utf-8", "surrogateescape")
+        # hidden tests are tried before any agent is paid for work that they could not judge
+        fault = find_patch_fault(fence.main(), base, patch, folder / "tests-index")
+        if fault is not None:
+            raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
         return _prepare(fence, settled, folder)
-
-
-def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
-    """Try the patch with the hidden tests before any agent is paid for work that it could not judge."""
-    base = request.repository.base_commit
-    patch = request.tests.encode("utf-8", "surrogateescape")
-    fault = find_patch_fault(git, base, patch, folder / "tests-index")
-    if fault is not None:
-        raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
 
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
-    if request.seats is not None:
-        hide_task_file(repository)
+    if request.seats is not None:  # every git overlooks it; where that cannot be, only ours does
+        hide_name(Path(repository.common_dir), TASK_FILE)
     if request.earlier is not None:
         place = reuse_worktree(fence, request, folder)
         if place is not None:
@@ -109,23 +98,20 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     try:
         return _furnish(fence, request, claim, folder).place
     except (SessionrunError, OSError):
-        claim = load_claim(folder) or claim  # of another seat, if the first could not be made ready
         with register_lock(repository):
-            if claim.seat is None:
-                take_back(git, repository, claim)
-            else:
-                give_back(fence, request, claim, folder)
+            drop_unused(git, request, load_claim(folder) or claim)
         raise
 
 
 def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
     """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
-    git = fence.main()
-    claim = load_claim(folder) or find_begun(request, folder)
+    git, claim = fence.main(), load_claim(folder)
     claim = None if claim is not None and claim.reused else claim
     take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
     with register_lock(request.repository):
-        if claim is not None and not is_made(request, claim):
+        admin = find_admin(request.repository, Path(claim.worktree)) if claim is not None else None
+        mark = read_mark(admin)[:2] if admin is not None else []
+        if claim is not None and mark != [request.owner, claim.branch]:
             drop_unused(git, request, claim)
             claim = None
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
@@ -134,17 +120,20 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
 def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
     """Put into the worktree what the task begins with; the claim of the worktree that has it."""
     _sync_claim(claim, folder)
-    if claim.seat is None:
-        _check_out(fence, request, claim)
-    else:
+    if claim.seat is not None:
         claim = make_ready(fence, request, claim, folder)
         _sync_claim(claim, folder)
     path = Path(claim.worktree)
+    admin = need_admin(fence.repository, path)
+    if claim.seat is None:
+        for name in ("index.lock", LOCKED):  # of an earlier start that was killed
+            (admin / name).unlink(missing_ok=True)
+        write_files(fence, request, claim)
     bring_files(fence.main(), request, path)
     write_hidden(request.repository, request.links, folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
-    check_answer(path, need_admin(fence.repository, path))
+    check_answer(path, admin)
     return claim
 
 
@@ -179,19 +168,6 @@ def _find_work_tree(path: Path, admin: Path) -> str | None:
     top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
     is_right = os.path.realpath(top) == os.path.realpath(path) and os.path.samefile(git_dir, admin)
     return str(path) if is_right else top
-
-
-def _check_out(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
-    path = Path(claim.worktree)
-    admin = need_admin(fence.repository, path)
-    for name in ("index.lock", LOCKED):  # of an earlier start that was killed
-        (admin / name).unlink(missing_ok=True)
-    if request.walls is not None:
-        from sessionrun.worktrees.own import check_out  # only walled tasks need it
-
-        check_out(fence, replace(request, place=claim.place), path)
-        return
-    fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
 
 
 def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
@@ -285,14 +261,10 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     for path in itertools.chain(dict.fromkeys(before), more):
         if os.path.lexists(path):
             continue
-        _forget_lost(request, Path(path))
+        # one of ours whose directory a person deleted
+        if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, Path(path))):
+            unregister(request.repository, Path(path), request.owner)
         yield Claim.again(earlier, path, request.owner, tip)
-
-
-def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
-    """Take a worktree of ours whose directory a person deleted out of git's books."""
-    if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, path)):
-        unregister(request.repository, path, request.owner)
 
 
 def check_earlier(request: WorkspaceRequest) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, kill_sessions
+from stages import commit_all
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
-from sessionrun.git.git import ENVIRONMENT, Git, GitError
+from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository
@@ -150,8 +151,7 @@ def test_settings_of_the_launch_hold(project: Project) -> None:
     project.run("config", "filter.up.smudge", "tr A-Z a-z")
     (project.top / ".git/info/attributes").write_text("*.txt text eol=crlf\n")
     (project.top / "one.up").write_text("word\n")
-    project.run("add", "-A")
-    project.run("commit", "-qm", "filtered")
+    commit_all(project.top, "filtered")
     assert project.show("main", "one.up") == b"WORD\n"
     request, place = project.prepare()
     path = Path(place.worktree or "")
@@ -187,10 +187,6 @@ def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest
 def test_the_lock_of_a_table_of_refs_is_named() -> None:
     failed = GitError(("update-ref",), 128, "fatal: update_ref failed for ref 'refs/x': cannot lock references")
     assert str(failed).endswith("then rm reftable/tables.list.lock in its git directory")
-
-
-def test_two_variables_forbid_to_fetch_of_which_an_older_git_knows_one() -> None:
-    assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
 
 
 def test_every_kind_of_value_survives_the_copy(project: Project) -> None:

@@ -157,12 +157,6 @@ def test_a_dry_run_names_branches_says_with_whose_work_a_task_begins_and_creates
     assert not project.results.exists()
 
 
-def test_a_plan_without_worktrees_foresees_none(project: Project) -> None:
-    record = json.loads(project("--dry-run", "--agent", "shell", "--json", stdin='["true"]').stdout)
-    assert record["base_branch"] is record["base_commit"] is record["worktree_dir"] is None
-    assert [task["branch"] for task in record["tasks"]] == [None]
-
-
 @pytest.mark.slow
 def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_along(project: Project) -> None:
     new = project.cwd / "new" / "deep*[x]"
@@ -318,27 +312,6 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
     for branch in ("main-task-a", "main-task-a-2"):
         names = project.git("ls-tree", "-r", "--name-only", branch)
         assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
-
-
-@pytest.mark.slow
-def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
-    plan = {
-        "prompts": [{"id": "a", "prompt": "echo $SESSIONRUN_ATTEMPT $SESSIONRUN_BRANCH > f; cat ../../ok"}, WAITS]
-    }
-    session = project.start(plan, "--worktree")
-    project.until(session, lambda view: view["completed"] == 1)
-    project.git("commit", "-q", "--allow-empty", "-m", "second")
-    (project.cwd.parent / "ok").touch()
-    assert project("retry", session).returncode == 0
-    view = project.until(session, lambda view: view["completed"] == 1)
-    assert (view["tasks"][0]["attempt"], view["tasks"][0]["branch"]) == (2, "main-task-a-2")
-    for number, branch in enumerate(("main-task-a", "main-task-a-2"), 1):
-        assert project.git("show", f"{branch}:f") == f"{number} {branch}"
-        assert f"+{number} " in (project.directory(session) / f"jobs/a/a{number}-diff.patch").read_text()
-    first = project.git("rev-parse", "main~1")
-    assert view["tasks"][0]["base_commit"] == first
-    (project.cwd.parent / "go").touch()
-    assert project.wait(session)["outcome"] == "succeeded"
 
 
 @pytest.mark.slow

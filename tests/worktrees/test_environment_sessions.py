@@ -168,27 +168,6 @@ def test_clean_takes_an_environment_with_its_worktree(place: Place) -> None:
         kept.mkdir(parents=True, exist_ok=True)  # for the last time
 
 
-@pytest.mark.slow
-def test_clean_cache_takes_entries_and_what_killed_processes_left_of_them(place: Place) -> None:
-    (task,) = place.run([{"id": "a", "prompt": "touch new"}]).values()
-    entry = place.cache / task["environment"]["digest"]
-    begun = entry.with_name(f".new-{entry.name}-x")
-    begun.mkdir()
-
-    def clean(*words: str) -> dict[str, dict[str, Any]]:
-        records = place.command.load("clean", "--cache", *words)["findings"]
-        assert all(one["what"] == "environment" for one in records)
-        assert all(one["removed"] is not os.path.exists(one["name"]) for one in records)
-        return {one["name"]: one for one in records}
-
-    assert str(entry) not in clean("--older-than", "1h")
-    foreseen = clean("--dry-run")
-    assert foreseen[str(entry)]["would_remove"] and foreseen[str(begun)]["would_remove"]
-    assert {name: one["removed"] for name, one in clean().items()} == {str(entry): True, str(begun): True}
-    assert [path.name for path in place.cache.rglob("*") if path.suffix != ".lock"] == [], "it is empty"
-    assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
-
-
 # --- proof ---
 
 PATCHED = "grep -rl 'pytest in' $VIRTUAL_ENV/lib | xargs sed -i 's/pytest in/patched/'"
@@ -216,15 +195,3 @@ def test_a_proof_has_environments_of_its_own(place: Place) -> None:
     reports = [json.loads(path.read_text()) for path in folder.glob("*-environment/environment.json")]
     assert reports and all(report["cached"] for report in reports)
     assert "pytest in " in (folder / "result.txt").read_text(), "not the patched one"
-
-
-@pytest.mark.slow
-def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place) -> None:
-    """The proof is done again after a crash; and where it is not, the end of the task takes what it left."""
-    once = place.root / "once"
-    kill = f'case "$PWD" in *.room-*) [ -e {once} ] || {{ touch {once}; kill -9 $PPID; }};; esac'
-    tasks = place.run(
-        [{"id": "a", "prompt": "echo good > answer", "check": f"{kill}; grep good answer", "prove": True}]
-    )
-    assert (tasks["a"]["outcome"], tasks["a"]["proof"]) == ("succeeded", "proved")
-    assert once.exists() and place.in_use() == []

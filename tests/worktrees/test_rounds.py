@@ -141,14 +141,6 @@ def test_the_best_round_is_kept(sessionrun: Command, project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_without_counts_the_last_round_is_kept(sessionrun: Command, project: Project) -> None:
-    plan = [{"id": "a", "prompt": "echo $SESSIONRUN_ROUND > new.txt", "check": {"commands": "false", "rounds": 2}}]
-    task = only_task(finish(sessionrun, project, plan))
-    assert (task["check"]["best_round"], task["check"]["best_counts"]) == (2, None)
-    assert project.show(task["commit"], "new.txt") == b"2\n"
-
-
-@pytest.mark.slow
 def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: Command, project: Project) -> None:
     """Round 2 finds the files as they were, but its environment, the links and the copies."""
     (project.top / "shared").mkdir()

@@ -22,7 +22,6 @@ from sessionrun.model.events import JobFinished, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
-from sessionrun.worktrees.clean import clean_seats
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -225,34 +224,26 @@ def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> Non
     assert seated.run("worktree", "list").count(str(path)) == 1
 
 
-def test_a_seat_in_which_no_task_can_begin_is_set_aside(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seat_in_which_no_task_can_begin_is_made_anew(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
     request, path = seated.begin("one")
+    (path / "x.log").write_text("cache")
     seated.end(request)
-    refuses = 'case "$GIT_WORK_TREE $*" in *"/w1 "*" read-tree --reset"*) echo "fatal: no" >&2; exit 128;; esac'
-    with monkeypatch.context() as patch:
-        put_first(seated, patch, refuses)
-        assert seated.begin("two")[1].name == "w2"
+    once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
+    put_first(seated, monkeypatch, once)
+    again, same = seated.begin("two")
+    assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
     assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
-    assert seated.begin("three")[1].name == "w3"
-    folder, repository, seats = seated.folder(), seated.repository(), Seats(str(seated.place))
-    (folder / "jobs").mkdir()
-    (finding,) = clean_seats(repository, seats, folder, "s1", dry_run=False)
-    assert (finding.name, finding.removed, path.exists()) == (str(path), False, True)
-    assert finding.why == f"no task can begin in it (git read-tree: fatal: no): git worktree remove --force {path}"
+    assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
 
 
-def test_a_prepare_that_fails_leaves_the_seat_free(seated: Seated) -> None:
-    request, path = seated.begin("one")
-    (path / "cache").mkdir()
-    (path / "cache" / ".gitignore").write_text("*")
-    seated.end(request)
+def test_a_prepare_that_fails_leaves_no_branch_and_its_seat_is_made_anew(seated: Seated) -> None:
+    seated.end(seated.begin("one")[0])
     (seated.top / "a-link").write_text("there when it is looked for")
-    for link in ("README", "nowhere"):
-        with pytest.raises(SessionrunError, match="links"):
-            seated.begin("two", links=(link,))
+    with pytest.raises(SessionrunError, match="links"):
+        seated.begin("two", links=("nowhere",))
     assert seated.run("branch", "--list", "main-task-two") == ""
-    third, same = seated.begin("three", links=("a-link",))
-    assert same == path and (path / "cache").exists() and (path / "a-link").is_symlink()
+    third, path = seated.begin("three", links=("a-link",))
+    assert path.name == "w1" and (path / "a-link").is_symlink()
     seated.end(third)
     assert not (path / "a-link").is_symlink()
 

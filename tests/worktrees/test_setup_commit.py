@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import eventually, kill_sessions
 from test_cli_worktrees import Finished, Project, finished, project, stage
+from test_workspaces import Project as Repo
 from test_worktrees import by_id
 
 __all__ = ["finished", "project", "stage"]
@@ -138,55 +140,36 @@ def test_a_supervisor_that_dies_during_setup_or_work_changes_nothing(project: Pr
 # --- `expect_change`: a task that ends well and leaves its worktree as it was has failed ---
 
 REASON = "no_change: nothing in its worktree differs from the base commit"
-NOTHING = {
-    "nothing": "true",
-    "ignored": "echo x > x.log",
-    "reverted": "echo x > f; git add f; git commit -qm f; git rm -q f; git commit -qm back",
-    "rewritten": "cp README r; rm README; mv r README; touch README",
-    "empty": "git commit -q --allow-empty -m nothing",
-    "stashed": "echo x > f; git add f; git stash -q; git stash drop -q",
-    "deleted": 'rm -rf "$PWD"',
-    "branchless": 'git -C "$SESSIONRUN_REPOSITORY" worktree remove -f "$PWD"; '
-    'git -C "$SESSIONRUN_REPOSITORY" branch -qD "$SESSIONRUN_BRANCH"',
-}
-SOMETHING = {
-    "new": "echo x > f",
-    "committed": "echo x > f; git add f; git commit -qm f",
-    "removed": "rm README",
-    "mode": "chmod +x README",
-    "forced": "echo x > x.log; git add -f x.log",
-    "elsewhere": "echo x > f; git add f; git commit -qm f; git switch -q --detach HEAD~1",
-    "nested": "git init -q inner; echo in > inner/f",
-}
+NOTHING = (
+    "true",
+    "echo x > x.log",
+    "echo x > f; git add f; git commit -qm f; git rm -q f; git commit -qm back",
+    "cp a.txt r; rm a.txt; mv r a.txt; touch a.txt",
+    "git commit -q --allow-empty -m nothing",
+    "echo x > f; git add f; git stash -q; git stash drop -q",
+    'rm -rf "$PWD"',
+    'cd ../../repo; git worktree remove -f "$OLDPWD"; git branch -qD main-task-t',
+)
+SOMETHING = (
+    "echo x > f",
+    "echo x > f; git add f; git commit -qm f",
+    "rm a.txt",
+    "chmod +x a.txt",
+    "echo x > x.log; git add -f x.log",
+    "echo x > f; git add f; git commit -qm f; git switch -q --detach HEAD~1",
+    "git init -q inner; echo in > inner/f",
+)
 
 
 def find_outcomes(view: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     return ((task["id"], task["outcome"], task["reason"]) for task in view["tasks"])
 
 
-@pytest.mark.slow
-def test_what_is_no_change_and_what_is_one(project: Project) -> None:
-    """It is retried and skips who needs it; a check that fails says more."""
-    prompts = [{"id": name, "prompt": prompt} for name, prompt in (NOTHING | SOMETHING).items()]
-    more = [
-        {"id": "second", "prompt": '[ "$SESSIONRUN_ATTEMPT" = 1 ] || echo x > f', "retries": 1},
-        {"id": "after", "prompt": "echo x > g", "needs": next(iter(NOTHING))},
-        {"id": "checked", "prompt": "true", "check": "false"},
-    ]
-    session = project.finish([*prompts, *more], "--expect-change")
-    expected = {
-        **dict.fromkeys(NOTHING, ("failed", REASON)),
-        **dict.fromkeys(SOMETHING, ("succeeded", None)),
-    }
-    view = project.status(session)
-    tasks, (second, after, checked) = view["tasks"][: -len(more)], view["tasks"][-len(more) :]
-    assert {name: (outcome, reason) for name, outcome, reason in find_outcomes({"tasks": tasks})} == expected
-    assert {task["reason_class"] for task in tasks} == {None, "no_change"}
-    assert view["failed"] == len(NOTHING) + 1
-    assert (second["outcome"], second["attempt"], second["diff_stat"]["files"]) == ("succeeded", 2, 1)
-    assert after["outcome"] == "skipped"
-    assert checked["reason_class"] == "check_failed"
-    assert project("doctor", session).returncode == 0, "a replay says the same"
+@pytest.mark.parametrize("script", [*NOTHING, *SOMETHING])
+def test_what_is_no_change_and_what_is_one(own_place: Path, script: str) -> None:
+    repo = Repo(own_place)
+    place, _ = repo.cycle(partial(repo.shell, script))
+    assert place.changed is (script in SOMETHING)
 
 
 @pytest.mark.slow

@@ -178,8 +178,7 @@ def test_cancelled_while_it_is_made_nothing_is_left(sessionrun: Command, project
     """The checkout waits in a filter, so that the cancel finds PREPARE at work."""
     (project.top / ".gitattributes").write_text("*.slow filter=slow\n")
     (project.top / "x.slow").write_text("x")
-    project.run("add", "-A")
-    project.run("commit", "-qm", "slow")
+    commit_all(project.top, "slow")
     script = f"touch {project.root}/made; exec sleep 600"
     project.run("config", "filter.slow.smudge", script)
     before = snapshot(project)
@@ -429,8 +428,7 @@ def test_work_in_a_submodule_keeps_the_worktree(project: Project, how: str) -> N
     project.run(*allow, "submodule", "add", "-q", str(project.root / "library"), "lib")
     if ignore:
         project.run("config", "-f", ".gitmodules", "submodule.lib.ignore", ignore)
-    project.run("add", "-A")
-    project.run("commit", "-qm", "lib")
+    commit_all(project.top, "lib")
 
     def work(path: Path) -> None:
         project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
@@ -580,15 +578,6 @@ def test_what_a_task_finds_in_its_worktree(sessionrun: Command, project: Project
     assert project.files(tasks["unignores"]["commit"]) == project.files(base)  # neither secret nor link
     assert (sessionrun.directory(session_id) / "task-bare.txt").read_text() == f"{project.top / 'sub'}\n"
     assert tasks["bare"]["branch"] is None
-
-
-def test_a_worktree_for_one_task_alone(sessionrun: Command, project: Project) -> None:
-    plan = [{"id": "in", "prompt": "pwd; echo > new", "workspace": "worktree"}, {"id": "out", "prompt": "pwd"}]
-    session_id = start(sessionrun, project, plan)
-    tasks = by_id(wait(sessionrun, session_id))
-    assert (tasks["in"]["branch"], tasks["out"]["branch"]) == ("main-task-in", None)
-    assert (sessionrun.directory(session_id) / "task-out.txt").read_text() == f"{project.top}\n"
-    assert not (project.top / "new").exists()
 
 
 # --- clean, while names come back ---

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -113,23 +113,24 @@ class Builder:
             self._env.mkdir()
             binds = tuple((str(path), str(path)) for path in (self._env, self._checkout))
             self._walls = replace(self._walls, tmp=str(self._tmp), binds=binds)
-        self._make_empty()
+        # relocatable: no program in it begins with the place where it was made, so a copy of it works
+        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.making.programs.python)
+        is_made = self._run("venv", *make, "--seed", str(self._env))
+        if not is_made and not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
+            raise self._fail()
         choice = self._install_all()
         with self.making.time("keep"):
             remove_tree(self._tmp)
-            self._keep_left(before)
+            left = self.folder / LEFT
+            left.mkdir()
+            for name in set(iterate_names(self._checkout)).difference(before):  # what the install made there
+                (left / name).parent.mkdir(parents=True, exist_ok=True)
+                os.rename(self._checkout / name, left / name)
+            remove_tree(self._checkout)
             made_at = str(self.folder)
             texts = find_texts(self.folder, made_at)
             manifest = Manifest(made_at, choice, self._list(), texts)
             replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
-
-    def _make_empty(self) -> None:
-        """Relocatable: no program in it begins with the place where it was made, so a copy of it works."""
-        make = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.making.programs.python)
-        if self._run("venv", *make, "--seed", str(self._env)):
-            return
-        if not self._run("venv without pip", *make, "--allow-existing", str(self._env)):
-            raise self._fail()
 
     def _install_all(self) -> str:
         """Install the project, and pytest; the name of the way that was taken."""
@@ -183,15 +184,6 @@ class Builder:
         closed = self._walls is not None and self._walls.sandbox.network != "allow"
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
         return EnvironmentProblem(self._failure + hint)
-
-    def _keep_left(self, before: Collection[str]) -> None:
-        """Move what the install made in the checkout out of it; the copy of the checkout goes."""
-        left = self.folder / LEFT
-        left.mkdir()
-        for name in set(iterate_names(self._checkout)).difference(before):
-            (left / name).parent.mkdir(parents=True, exist_ok=True)
-            os.rename(self._checkout / name, left / name)
-        remove_tree(self._checkout)
 
 
 def make_first(folder: Path) -> EnvironmentReport:

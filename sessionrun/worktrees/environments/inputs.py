@@ -94,8 +94,13 @@ def read_texts(project: Path, names: Sequence[str]) -> dict[str, str]:
 
 def collect_inputs(project: Path) -> dict[str, str]:
     """The digest of each file that counts, by its path in the project, and the names of its packages."""
-    digests = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
-    return {**digests, "packages": " ".join(_list_packages(project))}
+    names = sorted(name for name in iterate_names(project, _PASSED_OVER) if _counts(name))
+    folders = (project, project / "src")
+    modules = [path for folder in folders for path in folder.glob("*.py")]
+    packages = [path.parent for folder in folders for path in folder.glob("*/__init__.py")]
+    # an editable install may name each of them
+    listed = sorted(str(path.relative_to(project)) for path in (*modules, *packages))
+    return {**{name: _digest_file(project / name) for name in names}, "packages": " ".join(listed)}
 
 
 def collect_all(top: Path) -> dict[str, str]:
@@ -118,28 +123,16 @@ def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()[:40]
 
 
-def _iterate_files(project: Path) -> Iterator[str]:
-    for path in iterate_names(project, _PASSED_OVER):
-        inside, name = os.path.split(path)
-        if ".egg-info/" not in path and (name.endswith(_NATIVE) or _counts(name, inside)):
-            yield path
-
-
-def _counts(name: str, inside: str) -> bool:
-    """Whether a file counts though no compiler reads it; `inside` is its folder in the project."""
+def _counts(path: str) -> bool:
+    """Whether an installer, or a compiler, reads the file at this path in the project."""
+    inside, name = os.path.split(path)
+    if ".egg-info/" in path or name.endswith(_NATIVE):
+        return ".egg-info/" not in path
     if not inside:
         return any(fnmatch(name, pattern) for pattern in _IN_PROJECT)
     if inside == _REQUIREMENTS and name.endswith((".txt", ".in")):
         return True
     return name in _SAYS_VERSION and os.sep not in inside.removeprefix(f"src{os.sep}")
-
-
-def _list_packages(project: Path) -> list[str]:
-    """The top-level packages and modules: an editable install may name each of them."""
-    folders = (project, project / "src")
-    modules = [path for folder in folders for path in folder.glob("*.py")]
-    packages = [path.parent for folder in folders for path in folder.glob("*/__init__.py")]
-    return sorted(str(path.relative_to(project)) for path in (*modules, *packages))
 
 
 def _digest_file(path: Path, *, whole: bool = False) -> str:
@@ -205,9 +198,11 @@ def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list
     poetry = _as_map(_as_map(described.get("tool")).get("poetry"))
     own = _as_map(_as_map(described.get("project")).get("optional-dependencies"))
     names = [*own, *_as_map(poetry.get("extras"))]
-    settings, setup = _parse_settings(texts), texts.get("setup.py", "")
-    if settings.has_section("options.extras_require"):
-        names += settings.options("options.extras_require")
+    settings, setup = configparser.RawConfigParser(strict=False), texts.get("setup.py", "")
+    with suppress(configparser.Error):
+        settings.read_string(texts.get("setup.cfg", ""))
+        if settings.has_section("options.extras_require"):
+            names += settings.options("options.extras_require")
     if "extras_require" in setup:
         names += [one or other for one, other in _EXTRA_OF_SETUP.findall(setup)]
     return names
@@ -232,16 +227,6 @@ def _parse_toml(text: str) -> Mapping[str, Any]:
         return dict(toml.loads(text))
     except (ValueError, RecursionError):
         return {}
-
-
-def _parse_settings(texts: Mapping[str, str]) -> configparser.RawConfigParser:
-    """What setup.cfg says; nothing where it cannot be read."""
-    settings = configparser.RawConfigParser(strict=False)
-    try:
-        settings.read_string(texts.get("setup.cfg", ""))
-    except configparser.Error:
-        return configparser.RawConfigParser()
-    return settings
 
 
 NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"

@@ -74,7 +74,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     longer than its lease; to start this command again soon enough loses nothing.
     """
     from sessionrun.cluster.address import open_cluster, require_dask
-    from sessionrun.cluster.machines import guard_node, make_unit, settle_node, take_node
+    from sessionrun.cluster.machines import keep_node, make_unit, settle_node
 
     require_dask()
     name, slots = settle_node(name, slots)
@@ -86,9 +86,8 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
         words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
         click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
-    site = take_node(name, slots, cluster, os.environ, rescue)
-    _say(f"node {site.node_id}: {site.slots} slots, {site.path}")
-    return guard_node(site, _say)
+    keep_node(name, slots, cluster, os.environ, rescue, _say)
+    return 0
 
 
 @answering("status", json_option, parent=command)

@@ -105,7 +105,13 @@ def settle_cluster(
             "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
             "leave worktrees out"
         )
-    _check_included(spec)
+    if spec.repository is not None and os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+        from sessionrun.cluster.companions import list_included
+
+        try:
+            list_included(spec.repository)  # with each task they go to a node
+        except (SessionrunError, OSError) as error:
+            raise InputError(f"{spec.repository.top}: {error}") from error
     _join(cluster)
     return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
 
@@ -120,22 +126,6 @@ def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[Tas
     from sessionrun.worktrees.mirrored import settle_starts
 
     return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
-
-
-def _check_included(spec: SessionSpec) -> None:
-    """Refuse files of `.worktreeinclude` that are too big to go to a node with each task.
-
-    Raises:
-        InputError: they are.
-    """
-    if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
-        return
-    from sessionrun.cluster.companions import list_included
-
-    try:
-        list_included(spec.repository)
-    except (SessionrunError, OSError) as error:
-        raise InputError(f"{spec.repository.top}: {error}") from error
 
 
 def _join(cluster: Cluster) -> None:

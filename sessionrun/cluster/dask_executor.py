@@ -19,7 +19,7 @@ from sessionrun.cluster.arrivals import Arrivals
 from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
 from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
-from sessionrun.cluster.orders import Replicas, find_prepare, find_workspace, make_order
+from sessionrun.cluster.orders import Replicas, find_prepare, make_order
 from sessionrun.cluster.replica import ObjectsMissing
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
@@ -30,6 +30,7 @@ from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.session.executor import Exit, Notice, read_end
 from sessionrun.session.partners import Executor
 from sessionrun.store.files import open_regular
+from sessionrun.store.jobfiles import load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -112,7 +113,8 @@ class DaskExecutor:
                 continue
             at, disk = self._claimed.pop(job.key)
             try:
-                asked = find_workspace(self._session, job.key)
+                folder = find_prepare(self._session, job.key)
+                asked = load_request(folder, WorkspaceRequest) if folder is not None else None
                 order = make_order(self._session, job, asked.repository if asked is not None else None)
                 order["disk"] = disk
                 if asked is not None:
@@ -190,7 +192,11 @@ class DaskExecutor:
 
     def _offer(self) -> list[Notice]:
         """What the nodes that can be used offer now, if that has changed."""
-        usable = [seen for seen in self._nodes.values() if _is_usable(seen)]
+        usable = [
+            seen
+            for seen in self._nodes.values()
+            if seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__
+        ]
         self._slots = {seen["id"]: seen["slots"] for seen in usable}
         notices: list[Notice] = [*self._hold_unfit(usable)]
         offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
@@ -284,8 +290,3 @@ def choose_node(slots: Mapping[str, int], used: Mapping[str, int], without: Coll
     """The node with most room for its size, but for those `without`; None: none can be used."""
     fit = [(used.get(node, 0) / count, node) for node, count in slots.items() if node not in without]
     return min(fit)[1] if fit else None
-
-
-def _is_usable(seen: Message) -> bool:
-    """Whether jobs may go there: it lives, has slots, and has our own version of the programs."""
-    return bool(seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__)

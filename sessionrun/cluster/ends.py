@@ -251,13 +251,10 @@ class Link:
     ) -> None:
         self.epoch: str | None = None
         self.timers = Timers()
-        self._about: Message = {"node": node_id, "name": name, "slots": slots, "version": version}
+        self.slots = slots
+        self._about: Message = {"node": node_id, "name": name, "version": version}
         self._about |= {"walls": dict(walls or {}), "boot": boot}
         self._last = -1
-
-    def set_slots(self, slots: int) -> None:
-        """From now on the node has so many."""
-        self._about["slots"] = slots
 
     def make_tick(
         self, now_ns: int, *, held: Iterable[str], ends: Iterable[Message], out: Iterable[Message], wait_s: float
@@ -265,7 +262,8 @@ class Link:
         """The next tick.  `held` are all jobs that the node has, but those whose end is among `ends`."""
         self._last = max(now_ns, self._last + 1)
         lists = {"held": list(held), "ends": list(ends), "out": list(out)}
-        return {**self._about, "seq": self._last, "epoch": self.epoch, "wait": wait_s, **lists}
+        about = {**self._about, "slots": self.slots, "seq": self._last, "epoch": self.epoch}
+        return {**about, "wait": wait_s, **lists}
 
     def take(self, answer: Message) -> bool:
         """Whether an answer counts: another tick may have been sent since."""

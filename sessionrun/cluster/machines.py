@@ -26,7 +26,6 @@ from sessionrun.cluster.node_directory import (
     GUARD_LOCK,
     NODES_VARIABLE,
     RESCUE_S,
-    NodeSite,
     check_node,
     find_nodes_dir,
     guard,
@@ -142,19 +141,23 @@ def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
     return name, slots
 
 
-def take_node(
-    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float | None
-) -> NodeSite:
-    """The node of that name; a lock, which this process has from now on, makes it ours alone, see `take_lock`."""
+def keep_node(
+    name: str,
+    slots: int,
+    cluster: Cluster,
+    environ: Mapping[str, str],
+    rescue_s: float | None,
+    say: Callable[[str], None],
+) -> None:
+    """Guard the node of that name until it, or this process, is told to end (TERM, INT).
+
+    InputError: its directory cannot be written; see also `take_lock`.
+    """
     nodes = find_nodes_dir(environ)
     take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
-    return open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
-
-
-def guard_node(site: NodeSite, say: Callable[[str], None]) -> int:
-    """Guard the node until it, or this process, is told to end (TERM, INT); returns 0 then."""
+    site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
+    say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     guard(site, _await_signal(), say)
-    return 0
 
 
 _UNIT: Final = """\
@@ -253,7 +256,7 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
 
 
 def _stop_head(cluster: Cluster) -> str:
-    """`left`; `up` if it did not end; `foreign` if `cluster head` did not start it, so it is the user's own."""
+    """`left`; `up`: it did not end; `foreign`: `cluster head` did not start it, so it is the user's own."""
     if not ask_scheduler(cluster, "sr_stop", head=True, force=False)["ends"]:
         return "foreign"
     deadline = time.monotonic() + HEAD_TIMEOUT_S

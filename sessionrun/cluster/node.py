@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
 
@@ -114,7 +114,11 @@ class LinkProcess:
             self._hear_keeper()
             self._end_full()
             if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
-                self._end()
+                self._keeper.send(
+                    "Q"
+                )  # it ends, and the root with it; ends that no session has stay in their folders
+                self._keeper.flush()
+                sys.exit(0)
         beside.result()
 
     def _end_full(self) -> None:
@@ -137,12 +141,6 @@ class LinkProcess:
         if self._alone_since is None or any(job.end is None for job in self._jobs.values()):
             return []
         return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
-
-    def _end(self) -> NoReturn:
-        """End, and the keeper and the root with this process; ends that no session has stay in their folders."""
-        self._keeper.send("Q")
-        self._keeper.flush()
-        sys.exit(0)
 
     # --- ticks ---
 
@@ -181,19 +179,15 @@ class LinkProcess:
             self._alone_since = self._alone_since or time.monotonic()
             return False
         self._alone_since = None
-        with suppress(OSError):
+        try:
             if (written_at := find_settings(folder).stat().st_mtime_ns) != self._settings:
                 self._settings = written_at
-                self._settle()
-        return True
-
-    def _settle(self) -> None:
-        try:
-            self._site = load_site(self._site.path)
-        except (OSError, ValueError, KeyError) as error:
+                self._site = load_site(self._site.path)
+                self._scheduler = self._contact = None
+                self._link.slots = self._site.slots
+        except (OSError, ValueError) as error:
             say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
-        self._scheduler = self._contact = None
-        self._link.set_slots(self._site.slots)
+        return True
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []

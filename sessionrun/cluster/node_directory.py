@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -54,9 +55,7 @@ GUARD_LOOK_S: Final = 0.5
 
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
-
 MAX_NAME: Final = 63
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -139,19 +138,17 @@ def load_site(path: Path) -> NodeSite:
 
 def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
     """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
-    over = threading.Event()
-    threading.Thread(target=_watch, args=(site, over), daemon=True).start()
+    over, watcher = threading.Event(), Watcher(site.path, GUARD_SLACK_S)
+
+    def watch() -> None:
+        while not over.wait(min(watcher.look(), GUARD_LOOK_S)):
+            pass
+
+    threading.Thread(target=watch, daemon=True).start()  # for a root may take its time to come up
     try:
         _keep_root(site, ended, say)
     finally:
         over.set()
-
-
-def _watch(site: NodeSite, over: threading.Event) -> None:
-    """Watch the lease: also while a root takes its time to come up."""
-    watcher = Watcher(site.path, GUARD_SLACK_S)
-    while not over.wait(min(watcher.look(), GUARD_LOOK_S)):
-        pass
 
 
 def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
@@ -164,20 +161,13 @@ def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None
                 return
             if (reason := start_root(site)) is not None:
                 lines.add(f"node {site.name}: its root does not start: {reason}")
-        if (fault := _load_contact(site)) is not None:
-            address = site.cluster.address
+        with suppress(OSError):
+            fault, address = read_regular(site.path / CONTACT, 1 << 16).decode(), site.cluster.address
             lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
         for line in sorted(lines - printed):
             say(line)
         printed = lines
         ended.wait(GUARD_LOOK_S)
-
-
-def _load_contact(site: NodeSite) -> str | None:
-    try:
-        return read_regular(site.path / CONTACT, 1 << 16).decode()
-    except OSError:
-        return None
 
 
 def start_root(site: NodeSite) -> str | None:

@@ -80,7 +80,10 @@ class NodeJob:
 
     def finish(self, end: Exit | JobLost) -> None:
         """It has ended, of itself or with the lease: now all of its files are known."""
-        _settle_walls(self.own_folder)
+        if any(os.path.lexists(self.own_folder / name) for name in (LOGINS, GROUPS)):
+            from sessionrun.walls.enclosing import settle  # most jobs have no walls
+
+            settle(self.own_folder)
         about = describe_end(end)
         if self.over:
             about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
@@ -300,14 +303,6 @@ async def make_rescues(jobs: Mapping[str, NodeJob], find_interval: Callable[[], 
         except OSError as error:
             say(f"{job.job}: its work cannot be packed: {error.strerror}")
         job.take_rescues()
-
-
-def _settle_walls(folder: Path) -> None:
-    """Do what is left to do for a job inside of walls."""
-    if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
-        from sessionrun.walls.enclosing import settle  # most jobs have none
-
-        settle(folder)
 
 
 def _drop(folder: Path) -> tuple[()]:

@@ -84,9 +84,7 @@ class Permits:
             elif permit.state == "delivered" and not permit.adopted:
                 permit.state = "offered"  # of the answer that held it none counts any more
             elif permit.state == "delivered" and tick["epoch"] == self.epoch:
-                self._die(
-                    permit, NOT_THERE
-                )  # before the node has had an answer of this epoch, an older one counts
+                self._die(permit, NOT_THERE)  # until then an answer of an older epoch may still count
         node.held, node.ends = list(tick["held"]), list(ends)
         self._take_chunks(now, node, tick["out"])
         return True

@@ -159,10 +159,12 @@ class Desk:
         self._session = session
         self._options = options
         self._environ = dict(environ)
-        self._programs_environ = slurm_programs.make_environment(environ)
+        programs_environ = slurm_programs.make_environment(environ)
+        self._run: Callable[[Sequence[str], float], str] = lambda words, limit_s: run(
+            words, programs_environ, limit_s
+        )
         self._log = log
         self._poll_s = poll_s
-        self._run_program = run
         self._clock = clock
         self._prefix = f"sessionrun-{session.session_id}-"
         self._next_look = 0.0
@@ -284,7 +286,11 @@ class Desk:
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
         try:
-            self._load_records(job)
+            records = self._records(job)
+            if job.claim is None and records.claim_path.exists():
+                job.claim = load(records.claim_path, MAX_BYTES)
+            if job.end is None and job.claim is not None and records.end_path.exists():
+                job.end = load(records.end_path, MAX_BYTES)
             notices = job.tell_start()
             end = self._find_end(job, now, fresh=fresh)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -294,13 +300,6 @@ class Desk:
             self._close(job)
             notices += end
         return notices
-
-    def _load_records(self, job: OpenJob) -> None:
-        records = self._records(job)
-        if job.claim is None and records.claim_path.exists():
-            job.claim = load(records.claim_path, MAX_BYTES)
-        if job.end is None and job.claim is not None and records.end_path.exists():
-            job.end = load(records.end_path, MAX_BYTES)
 
     def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
         if job.end is not None:
@@ -380,9 +379,6 @@ class Desk:
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"
-
-    def _run(self, words: Sequence[str], limit_s: float) -> str:
-        return self._run_program(words, self._programs_environ, limit_s)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._complaint:

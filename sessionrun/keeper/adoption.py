@@ -201,7 +201,8 @@ def is_nested(pid: int, session: Path) -> bool:
 
 def _leads(pid: int, but: Path, names: tuple[str, ...] = ()) -> bool:
     """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
-    is_shown = _shows_locks()
+    here = (os.getpid(), os.getppid())
+    is_shown = any(_is_flocked(own, fd) for own in here for fd, _ in _open_locks(own))  # one of them holds a lock
     for fd, path in _open_locks(pid):
         if path.parent == but or (names and path.parent.name not in names):
             continue
@@ -223,12 +224,8 @@ def _open_locks(pid: int) -> list[tuple[str, Path]]:
     return open_locks
 
 
-def _shows_locks() -> bool:
-    """Whether /proc/PID/fdinfo shows locks here: this process or its parent holds one."""
-    return any(_is_flocked(pid, fd) for pid in (os.getpid(), os.getppid()) for fd, _ in _open_locks(pid))
-
-
 def _is_flocked(pid: int, fd: str) -> bool:
+    """Whether /proc/PID/fdinfo shows that a process has a lock; it does not everywhere."""
     try:
         with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
             # a reader has it shared, for an instant

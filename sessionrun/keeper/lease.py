@@ -201,12 +201,7 @@ class Watcher:
             if marker.partition("/")[0] == self._node_id:
                 for pid in pids:
                     found |= processes.find_tree(seen, seen.identities[pid], marker)
-        return found | _find_below(seen, keeper)
-
-
-def _find_below(seen: Scan, keeper: int) -> set[Identity]:
-    """What is below the keeper and not of its own session, as the process in the supervisor's place is."""
-    if not keeper:
-        return set()
-    own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
-    return {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
+        if keeper:  # the process in the supervisor's place is of the keeper's own session
+            own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
+            found |= {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
+        return found

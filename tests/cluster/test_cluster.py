@@ -34,7 +34,7 @@ import sessionrun as package
 from sessionrun.cli.cluster import _say
 from sessionrun.cluster.address import make_certs, open_cluster
 from sessionrun.cluster.companions import MAX_BYTES
-from sessionrun.cluster.machines import make_unit, open_head
+from sessionrun.cluster.machines import open_head
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
@@ -98,18 +98,6 @@ def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None
     assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
 
 
-@pytest.mark.parametrize(
-    ("word", "written"),
-    [("/a/b", "ExecStart=/a/b"), ("/a b/50%$", 'ExecStart="/a b/50%%$$"'), ('a"\\', 'ExecStart="a\\"\\\\"')],
-)
-def test_words_in_a_unit(word: str, written: str) -> None:
-    assert written in make_unit([word], {}).splitlines()
-    assert 'Environment="PATH=/x y"' in make_unit([word], {"PATH": "/x y"}).splitlines()
-    here = make_unit([word], {"SESSIONRUN_NODES": "nodes", "SESSIONRUN_CERTS": ""}).splitlines()
-    assert f"Environment=SESSIONRUN_NODES={Path('nodes').absolute()}" in here
-    assert not any("SESSIONRUN_CERTS" in line for line in here)
-
-
 def test_a_full_disk_of_a_log_ends_no_program_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
@@ -150,12 +138,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     assert (closed.returncode, closed.stdout) == (2, "") and "cannot be written" in closed.stderr
     times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
-    unit = sessionrun("cluster", "node", "tls://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
-    assert "ExecStart=" in unit.stdout and "cluster node tls://127.0.0.1:1 --name a --slots 3" in unit.stdout
-    assert {"Type=exec", "Restart=always", "KillMode=control-group"} <= set(unit.stdout.splitlines())
     assert not sessionrun.results.exists()
-    assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
-    assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
     refused = sessionrun("cluster", "status", "tls://127.0.0.1:1", env=env)
     # a machine that is busy may have no time left for the last of its tries
     assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)

@@ -231,13 +231,10 @@ async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) ->
 
     Raises what the library raises without an answer in time (seconds).
     """
-    rpc = open_rpc(cluster, CONNECT_S)
-    try:
-        body = orjson.dumps({**words, "protocol": PROTOCOL})
+    body = orjson.dumps({**words, "protocol": PROTOCOL})
+    async with open_rpc(cluster, CONNECT_S) as rpc:
         answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
-        return None if answer is None else orjson.loads(answer)
-    finally:
-        await rpc.close_rpc()
+    return None if answer is None else orjson.loads(answer)
 
 
 async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
@@ -249,11 +246,8 @@ async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict
     shown = await ask(cluster, "sr_show", timeout_s)
     if shown is not None:
         return shown, None
-    rpc = open_rpc(cluster)
-    try:
+    async with open_rpc(cluster) as rpc:
         failed = await asyncio.wait_for(register(rpc), REGISTER_S)
-    finally:
-        await rpc.close_rpc()
     return await ask(cluster, "sr_show", timeout_s), failed
 
 

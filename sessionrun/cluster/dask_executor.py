@@ -225,6 +225,7 @@ class DaskExecutor:
             self._waiting.pop(job, None)
             if kind == "dead":
                 self._told.append(job)
+                self._note_prepared(key, ok=False)
                 return self._hear_death(key, about)
             begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
             self._begun.add(job)
@@ -233,36 +234,30 @@ class DaskExecutor:
             self._told.append(job)
             self._begun.discard(job)
             end = read_end(about, key, f"node {self._node_of(job)}")
-            if key.phase == "prepare":
-                return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:
             self._log(f"{job}: its end cannot be read: {error}")
             self._note_prepared(key_of(job), ok=False)
             return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
+        status = end.wait_status if isinstance(end, Exit) else None
+        self._note_prepared(key, ok=status == 0)
+        if key.phase == "prepare" and status == ObjectsMissing.job_code << 8:
+            return self._call_off(key, "the replica on its node lacks what it begins with")  # it brings all now
         ran = not (isinstance(end, JobLost) and end.verdict == "void")
         return [*(begun if ran else ()), end]
 
-    def _hear_prepared(self, key: JobKey, end: Exit | JobLost, begun: list[JobStarted]) -> list[Notice]:
-        """The end of a PREPARE; if the replica lacked something, it starts anew, with all that it needs."""
-        self._note_prepared(key, ok=isinstance(end, Exit) and end.wait_status == 0)
-        if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
-            why = "the replica on its node lacks what it begins with"
-            hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
-            return [hold, JobLost(key, "void", why, counts=False)]
-        return [*begun, end]
-
     def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
-        for replicas in self._replicas.values():
+        """Tell the replicas of the end of a PREPARE."""
+        for replicas in self._replicas.values() if key.phase == "prepare" else ():
             replicas.note_end(key, ok=ok)
 
     def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
         reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
-        if key.phase == "prepare":
-            self._note_prepared(key, ok=False)
-        if dead["ran"]:
-            return [JobLost(key, "lost", reason, gone=None)]
-        hold = HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S)
-        return [hold, JobLost(key, "void", reason, counts=False)]
+        return [JobLost(key, "lost", reason)] if dead["ran"] else self._call_off(key, reason)
+
+    def _call_off(self, key: JobKey, why: str) -> list[Notice]:
+        """A job never ran, for no fault of its own: it starts anew in a moment."""
+        hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
+        return [hold, JobLost(key, "void", why, counts=False)]
 
     def _node_of(self, job: str) -> str:
         at = self._opened.get(job)

@@ -203,12 +203,10 @@ class Head:
             self.superseded = True
         if reply["state"] == "open":
             self.epoch, self._asked_to_open = reply["epoch"], True
-        if reply["state"] == "ok":
-            self._has_taken(call)
-            self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
-
-    def _has_taken(self, call: Message) -> None:
-        """The lists of this call need not be said again; what came since is not in it."""
+        if reply["state"] != "ok":
+            return
+        self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
+        # the lists of this call need not be said again; what came since is not in it
         if call["open"] is not None:
             self._asked_to_open = False
         self._again = self._again and not call["again"]

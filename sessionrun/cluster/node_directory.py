@@ -9,6 +9,7 @@ the same one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -20,8 +21,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
-
-import orjson
 
 from sessionrun.cluster.ends import GUARD_SLACK_S
 from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
@@ -109,19 +108,14 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
         site = NodeSite(node_id, name, slots, cluster, folder / f"node-{node_id}", rescue_s, boot, boots)
         kept = asdict(site)
         del kept["path"]
-        content = orjson.dumps(kept)
         for file in (LEFT, CONTACT):  # the link writes the second one anew when it sees other settings
             (site.path / file).unlink(missing_ok=True)
-        replace_file(find_settings(folder), content, durable=True)
+        replace_file(find_settings(folder), json.dumps(kept).encode(), durable=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
     except OSError as error:
         raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
-    except TypeError:  # of orjson; no other text in it is of the system
-        raise InputError(
-            f"{cluster.ca_file!r}: certificates must lie in a directory whose name is UTF-8"
-        ) from None
     return site
 
 
@@ -132,7 +126,7 @@ def find_settings(folder: Path) -> Path:
 
 def load_site(path: Path) -> NodeSite:
     """The node whose own directory that is.  OSError, ValueError: it is none."""
-    about = orjson.loads(read_regular(find_settings(path.parent), 1 << 16))
+    about = json.loads(read_regular(find_settings(path.parent), 1 << 16))  # paths in it may hold any byte
     return replace(build(NodeSite, about), path=path)
 
 

@@ -200,8 +200,15 @@ class Desk:
 
     def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
         """Hand a batch to Slurm as one array."""
+        about = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
         try:
-            self._write_batch(batch, jobs)
+            make_directories(self._batch_path(batch).parent, 0o700)
+            folders = [self._session.make_job_path(job.key).relative_to(self._session.path) for job in jobs]
+            orders = [
+                {**describe_order(as_order(job)), "folder": str(folder)}
+                for job, folder in zip(jobs, folders, strict=True)
+            ]
+            replace_file(self._batch_path(batch), dump({**about, "jobs": orders}), durable=True)
         except (OSError, ValueError) as error:
             return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
         name = f"{self._prefix}{batch}"
@@ -216,19 +223,6 @@ class Desk:
             self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
         self._next_look = self._clock() + self._poll_s
         return []
-
-    def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
-        make_directories(self._batch_path(batch).parent, 0o700)
-        root = self._session.path
-        orders = [
-            {
-                **describe_order(as_order(job)),
-                "folder": str(self._session.make_job_path(job.key).relative_to(root)),
-            }
-            for job in jobs
-        ]
-        session = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
-        replace_file(self._batch_path(batch), dump({**session, "jobs": orders}), durable=True)
 
     def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""

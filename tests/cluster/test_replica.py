@@ -216,9 +216,10 @@ def test_what_a_lost_prepare_was_to_bring_is_sent_again(node: Node, own_place: P
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is None, "the first one brings it"
     executor = object.__new__(DaskExecutor)
     executor._replicas, executor._opened = {"": replicas}, {}
+    executor._waiting, executor._told, executor._nodes = {}, [], {}
     executor._carrier = Mock(lock=threading.Lock(), head=Head("x", 1, {}))
     dead = {"job": f"x/{first.text()}", "reason": LEASE_OVER, "ran": True}
-    assert [lost.verdict for lost in executor._hear_death(first, dead) if isinstance(lost, JobLost)] == ["lost"]
+    assert [lost.verdict for lost in executor._hear("dead", dead) if isinstance(lost, JobLost)] == ["lost"]
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is not None
 
 

@@ -74,13 +74,6 @@ class OpenJob:
             return str(self.claim["job"])
         return f"{self.array}_{self.index}" if self.array is not None else None
 
-    def tell_start(self) -> list[Notice]:
-        """That it began, unless that was reported."""
-        if self.reported or self.claim is None or self.claim.get("by") != "node":
-            return []
-        self.reported = True
-        return [JobStarted(self.key, 0, 0, 0, node=f"{self.claim['node']}, Slurm job {self.claim['job']}")]
-
     def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:
         """What its record says; None: Slurm has to say first why it told the job to end.
 
@@ -263,19 +256,16 @@ class Desk:
         jobs = list(self.open.values())
         for job in jobs:
             job.row = rows.get((job.batch, job.index)) if job.index is not None else None
-        self._look_at_nodes(job.row for job in jobs)
+        # of the nodes that have failed those that answer again: what ran there was ended when they came back
+        failed = {job.row.node for job in jobs if job.row is not None and job.row.meaning == "node"} - {""}
+        self._answering = frozenset()
+        if failed:
+            with suppress(SlurmFault):
+                words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(sorted(failed))}", "--format=%N %T"]
+                self._answering = parse_answering(self._run(words, ASK_S))
         now = self._clock()
         begun = [job for job in jobs if job.row is None or not job.row.waits]
         return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
-
-    def _look_at_nodes(self, rows: Iterable[Row | None]) -> None:
-        """Which of the nodes that have failed answer again: what ran there was ended when they came back."""
-        nodes = sorted({row.node for row in rows if row is not None and row.meaning == "node" and row.node})
-        self._answering = frozenset()
-        if nodes:
-            with suppress(SlurmFault):
-                words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
-                self._answering = parse_answering(self._run(words, ASK_S))
 
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
@@ -285,7 +275,11 @@ class Desk:
                 job.claim = load(records.claim_path, MAX_BYTES)
             if job.end is None and job.claim is not None and records.end_path.exists():
                 job.end = load(records.end_path, MAX_BYTES)
-            notices = job.tell_start()
+            notices: list[Notice] = []
+            if not job.reported and job.claim is not None and job.claim.get("by") == "node":
+                job.reported = True
+                where = f"{job.claim['node']}, Slurm job {job.claim['job']}"
+                notices.append(JobStarted(job.key, 0, 0, 0, node=where))
             end = self._find_end(job, now, fresh=fresh)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log(f"{job.key.text()}: its record cannot be read: {error}")

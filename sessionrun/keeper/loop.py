@@ -229,7 +229,13 @@ class SupervisorProcess:
         except OSError:  # a node has none
             self._seen_to = 0
         try:
-            self._connection = self._spawn()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                theirs.set_inheritable(True)
+                command = [*self._command, str(theirs.fileno())]
+                defaults = (signal.SIGCHLD, signal.SIGPIPE)
+                self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
+            self._connection, self.restart_at = Connection(ours), None
         except OSError as error:
             say(f"cannot start a supervisor: {self._command[0]}: {error.strerror}")
             if error.errno in REFUSALS:  # no room for a process now; those that run need us all the same
@@ -237,17 +243,6 @@ class SupervisorProcess:
             else:
                 self.status = -1
                 self._note_failure()
-            return
-        self.restart_at = None
-
-    def _spawn(self) -> Connection:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.set_inheritable(True)
-            command = [*self._command, str(theirs.fileno())]
-            defaults = (signal.SIGCHLD, signal.SIGPIPE)
-            self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
-        return Connection(ours)
 
     def ended(self, status: int) -> None:
         """It ended: set when the next one starts."""

@@ -32,12 +32,6 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
 SHOW_TIMEOUT_S: Final = 10.0
 
-OWN_CLUSTER: Final = (
-    "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
-    "the scheduler closes, so let something start it again under the same --name; and no adaptive scaling, which "
-    "sees an idle cluster"
-)
-
 _T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -147,7 +141,11 @@ def _join(cluster: Cluster) -> None:
             f"and this is {__version__}: install the same version on all"
         )
     if failed is not None:
-        notify(OWN_CLUSTER.format(cluster.address))
+        notify(
+            f"the cluster at {cluster.address} was not started by `sessionrun cluster`, and has got its plug-ins "
+            "now: a worker that loses the scheduler closes, so let something start it again under the same "
+            "--name; and no adaptive scaling, which sees an idle cluster"
+        )
     for worker, why in (failed or {}).items():
         notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
 

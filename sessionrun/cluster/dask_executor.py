@@ -226,7 +226,8 @@ class DaskExecutor:
             if kind == "dead":
                 self._told.append(job)
                 self._note_prepared(key, ok=False)
-                return self._hear_death(key, about)
+                reason = f"{about['reason']} (node {self._node_of(job)})"
+                return [JobLost(key, "lost", reason)] if about["ran"] else self._call_off(key, reason)
             begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
             self._begun.add(job)
             if kind == "begun":
@@ -249,10 +250,6 @@ class DaskExecutor:
         """Tell the replicas of the end of a PREPARE."""
         for replicas in self._replicas.values() if key.phase == "prepare" else ():
             replicas.note_end(key, ok=ok)
-
-    def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
-        reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
-        return [JobLost(key, "lost", reason)] if dead["ran"] else self._call_off(key, reason)
 
     def _call_off(self, key: JobKey, why: str) -> list[Notice]:
         """A job never ran, for no fault of its own: it starts anew in a moment."""

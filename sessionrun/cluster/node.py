@@ -41,8 +41,6 @@ from sessionrun.walls.wish import FILLED
 
 LOCK_TIMEOUT_S: Final = 5.0
 GUARD_LOOK_S: Final = 0.5
-TRIAL: Final = "trial"
-"""Folder in the node's directory in which it is tried whether walls can be built."""
 
 
 def main() -> None:
@@ -71,7 +69,7 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        problems = list_problems(str(site.path / TRIAL))
+        problems = list_problems(str(site.path / "trial"))  # where it is tried whether walls can be built
         self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
@@ -152,7 +150,12 @@ class LinkProcess:
         self._has_news, wait_s = False, self._link.timers.tick if waits else 0.0
         ends = [job.end for job in self._jobs.values() if job.end is not None]
         held = [name for name, job in self._jobs.items() if job.end is None]
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=self._make_chunks(), wait_s=wait_s)
+        out, budget = list[Message](), CHUNK_BYTES
+        for job in self._jobs.values():
+            for chunk in job.make_chunks(budget, self._link.timers.tick + CALL_SLACK_S):
+                out.append(chunk)
+                budget -= len(chunk["content"]) * 3 // 4
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
         body = orjson.dumps({**tick, "protocol": PROTOCOL})
         try:
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
@@ -188,15 +191,6 @@ class LinkProcess:
         except (OSError, ValueError) as error:
             say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
         return True
-
-    def _make_chunks(self) -> list[Message]:
-        chunks: list[Message] = []
-        budget, again_s = CHUNK_BYTES, self._link.timers.tick + CALL_SLACK_S
-        for job in self._jobs.values():
-            for chunk in job.make_chunks(budget, again_s):
-                chunks.append(chunk)
-                budget -= len(chunk["content"]) * 3 // 4
-        return chunks
 
     async def _wait(self) -> None:
         loop, fd = asyncio.get_running_loop(), self._keeper.fileno()

@@ -193,9 +193,6 @@ def main() -> None:
         sys.exit(str(error))
 
 
-_REPLICAS: Final = "repositories"
-
-
 def iterate_replicas(_: Path) -> Iterator[Cached]:
     """The replicas of all nodes of this machine, by name: they lie beside the cache."""
     for path in _list_replicas():
@@ -242,7 +239,7 @@ def _list_worktrees(replica: Path) -> list[Path]:
 
 def _list_replicas() -> list[Path]:
     nodes = find_nodes_dir(os.environ)
-    folders = (nodes / node / _REPLICAS for node in list_folders(nodes))
+    folders = (nodes / node / "repositories" for node in list_folders(nodes))
     return [folder / name for folder in folders for name in list_folders(folder)]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import errno
 import os
 import stat
 import subprocess
@@ -38,9 +37,6 @@ from sessionrun.walls.groups import GROUPS
 
 KEPT: Final = ".json"
 """Ending of the file beside a job's folder."""
-
-SCRATCH: Final = ".rescue"
-"""Ending of a folder beside a job's, for what is made while its work in progress is packed."""
 
 LOOK_S: Final = 0.1
 """How often to look at the outputs of a job that runs."""
@@ -110,7 +106,7 @@ class NodeJob:
     @property
     def scratch(self) -> Path:
         """Where a pack of work in progress is made."""
-        return self.folder.with_name(self.folder.name + SCRATCH)
+        return self.folder.with_name(f"{self.folder.name}.rescue")
 
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
@@ -313,9 +309,9 @@ def _drop(folder: Path) -> tuple[()]:
 
 
 def _write_new(path: str, content: bytes) -> os.stat_result:
-    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0) as stream:
-        if stream.write(content) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+        stream.write(content)
+        stream.flush()
         return os.fstat(stream.fileno())
 
 

@@ -405,7 +405,6 @@ def test_what_a_sandbox_needs_of_a_machine(tmp_path: Path) -> None:
 
 # --- Files and ends that come back from nodes: each file is whole, and no end waits for one that cannot b ---
 
-JOB = "s/t/1/1/work/1"
 OWN = "jobs/t/a1-r1-work/raw"
 SHARED = "jobs/t/agent/state.json"
 

@@ -108,12 +108,10 @@ def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None, meanw
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [None, "keeper"])
-def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
-    """Whoever holds on to a job's output, or has become a daemon, is stopped; the job's code is kept."""
+def test_what_they_leave_behind_is_stopped_by_the_next_keeper(place: Place) -> None:
+    """Whoever holds on to a job's output, or has become a daemon; the job's code is kept."""
     session = start(place, LEAVES)
-    if victim is not None:
-        kill_surely(session, victim)
+    kill_surely(session, "keeper")
     assert_nothing_left(place, session)
     assert [task["exit_code"] for task in load_outcome(session)["tasks"]] == [3, 3]
 

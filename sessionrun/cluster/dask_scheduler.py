@@ -94,7 +94,6 @@ class WaitingRoom:
         return handle
 
     async def take_tick(self, tick: Message) -> Message:
-        """A node's tick."""
         permits, node = self._permits, tick["node"]
         if permits.take_tick(time.monotonic(), tick) and await self._wait(
             self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
@@ -103,7 +102,6 @@ class WaitingRoom:
         return OUTDATED
 
     async def take_call(self, call: Message) -> Message:
-        """A session's call."""
         permits, session = self._permits, call["session"]
         state = permits.take_call(time.monotonic(), call)
         if state != "ok":
@@ -114,7 +112,6 @@ class WaitingRoom:
         return permits.reply(time.monotonic(), session)
 
     async def show(self, asked: Message) -> Message:
-        """What people want to see."""
         return self._permits.show(time.monotonic())
 
     async def stop(self, wanted: Message) -> Message:

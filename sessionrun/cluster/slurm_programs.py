@@ -133,7 +133,6 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> Meaning:
-        """What its state means."""
         return MEANINGS.get(self.state, "lives")
 
     @property

@@ -71,11 +71,9 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
     longer than its lease; to start this command again soon enough loses nothing.
     """
-    from sessionrun.cluster.address import open_cluster, require_dask
     from sessionrun.cluster.machines import keep_node
 
-    require_dask()
-    keep_node(name, slots, open_cluster(address, os.environ), os.environ, rescue, _say)
+    keep_node(name, slots, address, os.environ, rescue, _say)
     return 0
 
 

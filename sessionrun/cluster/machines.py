@@ -17,6 +17,7 @@ from urllib.parse import quote
 from sessionrun.cluster.address import (
     ask_scheduler,
     find_certs,
+    open_cluster,
     require_dask,
     show_cluster,
 )
@@ -135,19 +136,20 @@ def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Ca
 def keep_node(
     name: str | None,
     slots: int | None,
-    cluster: Cluster,
+    address: str,
     environ: Mapping[str, str],
     rescue_s: float | None,
     say: Callable[[str], None],
 ) -> None:
     """Guard the node of that name until it, or this process, is told to end (TERM, INT).
 
-    InputError: name or slots cannot be used, its directory cannot be written; see also `take_lock`.
+    InputError: what it is given cannot be used, its directory cannot be written; see also `take_lock`.
     """
+    require_dask()
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)
-    nodes = find_nodes_dir(environ)
+    cluster, nodes = open_cluster(address, environ), find_nodes_dir(environ)
     take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
     site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
     say(f"node {site.node_id}: {site.slots} slots, {site.path}")

@@ -25,6 +25,7 @@ from sessionrun.cluster import slurm_programs
 from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
 from sessionrun.cluster.slurm_node import make_job_environment
 from sessionrun.cluster.slurm_programs import (
+    LARGEST_ARRAY,
     Row,
     SlurmFault,
     describe,
@@ -34,7 +35,7 @@ from sessionrun.cluster.slurm_programs import (
 )
 from sessionrun.cluster.slurm_queue import Desk
 from sessionrun.cluster.slurm_records import Records, load
-from sessionrun.cluster.steps import check_options, find_largest_array
+from sessionrun.cluster.steps import check_options
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError
@@ -51,11 +52,9 @@ PREFIX = f"sessionrun-{SID}-"
 
 
 def test_the_command_lines() -> None:
-    words = slurm_programs.submit_words(
-        Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": "", "array-limit": "3"}
-    )
+    words = slurm_programs.submit_words(Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": ""})
     assert words[:3] == ["sbatch", "--partition=p", "--exclusive"]
-    assert "--array=0-39%3" in words and "--no-requeue" in words and "--job-name=name" in words
+    assert "--array=0-39" in words and "--no-requeue" in words and "--job-name=name" in words
     assert words[-1].startswith("--wrap=exec ") and words[-1].endswith("'/s p' '/s p/slurm/batch-1-2.json'")
     assert "--array=0-0" in slurm_programs.submit_words(Path("/s"), "1-1", "n", 1, {})
 
@@ -77,8 +76,8 @@ def test_what_slurm_is_given_of_the_environment() -> None:
 
 def test_the_options_of_a_user() -> None:
     word = _Word(BY_NAME["slurm"])
-    said = dict(word.convert(text, None, None) for text in ("partition=a=b", "--exclusive", "array-limit=4"))
-    assert check_options(said, "") == {"partition": "a=b", "exclusive": "", "array-limit": "4"}
+    said = dict(word.convert(text, None, None) for text in ("partition=a=b", "--exclusive"))
+    assert check_options(said, "") == {"partition": "a=b", "exclusive": ""}
     assert check_options({"cpus-per-task": 2, "exclusive": True, "contiguous": False}, "slurm") == {
         "cpus-per-task": "2",
         "exclusive": "",
@@ -86,15 +85,12 @@ def test_the_options_of_a_user() -> None:
     for name, value, problem in [
         ("requeue", "", "is not an option that a session may give"),
         ("array", "0-9", "is not an option"),
-        ("array-limit", "0", "must be a number from 1"),
         ("partition", "a\nb", "cannot be printed"),
     ]:
         with pytest.raises(InputError, match=problem):
             check_options({name: value}, "--slurm-option")
     with pytest.raises(InputError, match="must be text or a number"):
         check_options({"partition": ["a"]}, "slurm")
-    assert find_largest_array("X = 1\nMaxArraySize            = 101\n") == 101
-    assert find_largest_array("MaxArraySize = 4000001") == find_largest_array("") == 1000
     assert (find_poll({}), find_poll({"SESSIONRUN_SLURM_POLL": "x"})) == (5.0, 5.0)
     assert find_poll({"SESSIONRUN_SLURM_POLL": "0"}) == 0.1
 
@@ -359,18 +355,18 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
 
 
 def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
-    cluster = Cluster("slurm", max_array=2)
-    spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=cluster)
+    spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=Cluster("slurm"))
     here = Mock()
     here.start.return_value = here.wait.return_value = []
     executor = SlurmExecutor(session, spec, here, 3, {}, print)
-    claims = [executor.claim(key(name), None, None) for name in "abcde"]
-    assert [claim.epoch for claim in claims] == ["3-1", "3-1", "3-2", "3-2", "3-3"]
+    claims = [executor.claim(key(f"t{number}"), None, None) for number in range(2 * LARGEST_ARRAY + 1)]
+    batches = ["3-1", "3-2", "3-3"]
+    assert [claim.epoch for claim in claims] == sorted([*batches[:2] * LARGEST_ARRAY, batches[2]])
     assert {claim.node for claim in claims} == {"slurm"}
     by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
     executor.wait(0)
-    assert executor.claim(key("f"), None, None).epoch == "3-6"  # what was not started is not submitted
+    assert executor.claim(key("f"), None, None).epoch == "3-4"  # what was not started is not submitted
     release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
     assert executor.start([release]) == [] and here.start.call_args.args == ([release],)
     executor.close()

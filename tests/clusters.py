@@ -105,11 +105,9 @@ class NodeUnderTest:
         self.ends |= {end["job"]: end for end in reply["ends"]}
         self.dead |= {dead["job"]: dead for dead in reply["dead"]}
         for job, end in self.ends.items():
-            if self.drops and job in self.head.opened and self._is_whole(job, end):
+            here = {name: len(self.output.get(f"{job}:{name}", b"")) for name in end["files"]}
+            if self.drops and job in self.head.opened and here == end["files"]:
                 self.head.drop(job)
-
-    def _is_whole(self, job: str, end: Message) -> bool:
-        return all(len(self.output.get(f"{job}:{name}", b"")) == size for name, size in end["files"].items())
 
     def text(self, job: str, ending: str = "txt") -> bytes:
         """What has come of a job's output."""
@@ -434,9 +432,6 @@ class RealSlurm:
             (place / name).mkdir(mode=0o711)
         (place / "munge" / "key").write_bytes(os.urandom(1024))
         (place / "munge" / "key").chmod(0o400)
-        self._configure(cpus)
-
-    def _configure(self, cpus: int) -> None:
         ports = free_ports(len(self.nodes) + 1)
         host = socket.gethostname()
         lines = [CONFIGURATION.format(host=host, port=ports[0], place=self.place)]

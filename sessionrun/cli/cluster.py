@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -66,29 +65,16 @@ def head(host: str, port: int) -> int:
     Duration(),
     "How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
 )
-@flag("--systemd", "Print a unit for systemd that runs this command, and end.")
-def node(address: str, name: str | None, slots: int | None, rescue: float | None, systemd: bool) -> int:
+def node(address: str, name: str | None, slots: int | None, rescue: float | None) -> int:
     """Run jobs for the cluster whose scheduler is at ADDRESS, until Ctrl-C.
 
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
     longer than its lease; to start this command again soon enough loses nothing.
     """
-    from sessionrun.cluster.address import open_cluster, require_dask
-    from sessionrun.cluster.machines import guard_node, make_unit, settle_node, take_node
+    from sessionrun.cluster.machines import keep_node
 
-    require_dask()
-    name, slots = settle_node(name, slots)
-    cluster = open_cluster(address, os.environ)
-    if systemd:
-        found = shutil.which(sys.argv[0])  # not with `python -m sessionrun`
-        program = [os.path.abspath(found)] if found else [sys.executable, "-m", "sessionrun"]
-        words = ["--name", name, "--slots", str(slots)]
-        words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
-        click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
-        return 0
-    site = take_node(name, slots, cluster, os.environ, rescue)
-    _say(f"node {site.node_id}: {site.slots} slots, {site.path}")
-    return guard_node(site, _say)
+    keep_node(name, slots, address, os.environ, rescue, _say)
+    return 0
 
 
 @answering("status", json_option, parent=command)

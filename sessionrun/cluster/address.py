@@ -32,12 +32,6 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
 SHOW_TIMEOUT_S: Final = 10.0
 
-OWN_CLUSTER: Final = (
-    "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
-    "the scheduler closes, so let something start it again under the same --name; and no adaptive scaling, which "
-    "sees an idle cluster"
-)
-
 _T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -105,7 +99,13 @@ def settle_cluster(
             "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
             "leave worktrees out"
         )
-    _check_included(spec)
+    if spec.repository is not None and os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+        from sessionrun.cluster.companions import list_included
+
+        try:
+            list_included(spec.repository)  # with each task they go to a node
+        except (SessionrunError, OSError) as error:
+            raise InputError(f"{spec.repository.top}: {error}") from error
     _join(cluster)
     return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
 
@@ -120,22 +120,6 @@ def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[Tas
     from sessionrun.worktrees.mirrored import settle_starts
 
     return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
-
-
-def _check_included(spec: SessionSpec) -> None:
-    """Refuse files of `.worktreeinclude` that are too big to go to a node with each task.
-
-    Raises:
-        InputError: they are.
-    """
-    if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
-        return
-    from sessionrun.cluster.companions import list_included
-
-    try:
-        list_included(spec.repository)
-    except (SessionrunError, OSError) as error:
-        raise InputError(f"{spec.repository.top}: {error}") from error
 
 
 def _join(cluster: Cluster) -> None:
@@ -157,7 +141,11 @@ def _join(cluster: Cluster) -> None:
             f"and this is {__version__}: install the same version on all"
         )
     if failed is not None:
-        notify(OWN_CLUSTER.format(cluster.address))
+        notify(
+            f"the cluster at {cluster.address} was not started by `sessionrun cluster`, and has got its plug-ins "
+            "now: a worker that loses the scheduler closes, so let something start it again under the same "
+            "--name; and no adaptive scaling, which sees an idle cluster"
+        )
     for worker, why in (failed or {}).items():
         notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import errno
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -28,22 +30,18 @@ _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, er
 """Errors of a path that another try would have again: something else lies there, or it is too long here."""
 
 
-class _Arriving:
-    """One job: how much of each of its files has arrived, and its end."""
-
-    def __init__(self) -> None:
-        self.have: dict[str, int] = {}
-        self.end: Message | None = None
-
-
 class Arrivals:
-    """All of it is done in the carrier's thread, as all that is done with the head."""
+    """All of it is done in the carrier's thread, as all that is done with the head.
+
+    `_have` is, job by job, how much of each file has arrived; `_ends` are those whose files are not whole.
+    """
 
     def __init__(self, session: SessionDir, head: Head, log: Callable[[object], None]) -> None:
         self._session = session
         self._head = head
         self._log = log
-        self._jobs: dict[str, _Arriving] = {}
+        self._have: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._ends: dict[str, Message] = {}
 
     def keep(self, reply: Message) -> list[tuple[str, Message]]:
         """Write what a reply brought; what has begun, what is dead, and the ends whose files are whole."""
@@ -52,22 +50,23 @@ class Arrivals:
         ]
         grown: set[str] = set()
         for chunk in reply["out"]:
-            if self._is_open(chunk["job"]) and self._keep_chunk(chunk):
-                grown.add(chunk["job"])
+            job, name = chunk["job"], str(chunk.get("name"))
+            # if the disk refuses it, the node sends it again
+            if self._is_open(job) and self._try(job, name, partial(self._write, job, name, chunk)):
+                self._head.wrote(job, name, self._have[job][name])
+                grown.add(job)
         for end in reply["ends"]:
             if self._is_open(end["job"]):
-                self._find(end["job"]).end = end
+                self._ends[end["job"]] = end
                 grown.add(end["job"])
-        whole = [job for job in sorted(grown) if self._is_whole(job)]
-        heard += [("end", self._jobs.pop(job).end or {}) for job in whole]
-        for dead in reply["dead"]:
-            if self._is_open(dead["job"]):
-                self._jobs.pop(dead["job"], None)
-                heard.append(("dead", dead))
+        whole = [job for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
+        heard += [("end", self._ends[job]) for job in whole]
+        dead = [about for about in reply["dead"] if self._is_open(about["job"])]
+        heard += [("dead", about) for about in dead]
+        for job in (*whole, *(about["job"] for about in dead)):
+            self._have.pop(job, None)
+            self._ends.pop(job, None)
         return heard
-
-    def _find(self, job: str) -> _Arriving:
-        return self._jobs.setdefault(job, _Arriving())
 
     def _is_open(self, job: str) -> bool:
         """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
@@ -75,14 +74,6 @@ class Arrivals:
             return True
         self._head.drop(job)
         return False
-
-    def _keep_chunk(self, chunk: Message) -> bool:
-        """Write a chunk, and tell how much of its file is here; whether that was possible."""
-        job, name = chunk["job"], str(chunk.get("name"))
-        if not self._try(job, name, partial(self._write, job, name, chunk)):  # the node sends it again
-            return False
-        self._head.wrote(job, name, self._find(job).have[name])
-        return True
 
     def _try(self, job: str, name: str, work: Callable[[], object]) -> bool:
         """Work with a file; False: the disk refuses.
@@ -100,7 +91,7 @@ class Arrivals:
                 self._log(f"{job}: {name!r:.140} cannot be written: {why}")
                 return False
         self._log(f"{job}: {name!r:.140} does not come home: {why}")
-        self._find(job).have[name] = ALL
+        self._have[job][name] = ALL
         return True
 
     def _write(self, job: str, name: str, chunk: Message) -> None:
@@ -111,25 +102,20 @@ class Arrivals:
             ValueError, KeyError, TypeError: it is damaged.
         """
         at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
-        path, have = find_path(self._session, key_of(job).task, name), self._find(job).have
+        path, have = find_path(self._session, key_of(job).task, name), self._have[job]
         size = have.setdefault(name, 0 if path is not None else ALL)
         if path is None or not at <= size < at + len(content):
             return
-        fd = _open(path)
-        try:
+        with _open(path) as stream:
             if at == 0:
                 drop_older(path)
-            have[name] = at + os.pwrite(fd, content, at)
-        finally:
-            os.close(fd)
+            stream.seek(at)
+            have[name] = at + stream.write(content)
 
     def _is_whole(self, job: str) -> bool:
-        """Whether a job has ended and all of its files are here; else its node hears what is not."""
-        arriving = self._jobs.get(job)
-        if arriving is None or arriving.end is None:
-            return False
-        for name, size in arriving.end["files"].items():
-            have = arriving.have.get(name, 0)
+        """Whether all files of a job that has ended are here; else its node hears what is not."""
+        for name, size in self._ends[job]["files"].items():
+            have = self._have[job].get(name, 0)
             if have < size:  # its node may have sent more to a supervisor before this one
                 self._head.wrote(job, name, have)
                 return False
@@ -141,11 +127,8 @@ class Arrivals:
         """Give a file that is here its size, also an empty one.  OSError: something else lies there."""
         path = find_path(self._session, key_of(job).task, name)
         if path is not None:
-            fd = _open(path)
-            try:
-                os.ftruncate(fd, size)
-            finally:
-                os.close(fd)
+            with _open(path) as stream:
+                stream.truncate(size)
 
 
 def find_path(session: SessionDir, task: str, name: str) -> Path | None:
@@ -156,9 +139,10 @@ def find_path(session: SessionDir, task: str, name: str) -> Path | None:
     return session.path / name if (name in top or inside) and "\0" not in name else None
 
 
-def _open(path: Path) -> int:
+def _open(path: Path) -> FileIO:
     try:
-        return open_regular(path, os.O_RDWR | os.O_CREAT)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
         make_directories(path.parent, 0o700)
-        return open_regular(path, os.O_RDWR | os.O_CREAT)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+    return FileIO(fd, "r+")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -113,8 +113,6 @@ def make_links(top: Path, links: Sequence[str], inside: Mapping[str, str]) -> No
 RECEIVED: Final = "refs/sessionrun/received/"
 """In a replica: what the work of sessions begins with."""
 
-_DEFAULT: Final = "origin"
-
 
 @frozen
 class Remote:
@@ -140,28 +138,18 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
 
     The URL has no password: nodes have credentials of their own.
     """
-    name, url = _find_name(git, repository)
-    there = tuple(dict.fromkeys(_find_shared(git, name, commits)))
-    return Remote(_clean(url, repository.top), there) if there and url else None
-
-
-def _find_name(git: Git, repository: Repository) -> tuple[str, str]:
-    """The name and the URL of a repository's remote; a mirror is of one."""
-    if repository.upstream is not None:
-        return _DEFAULT, repository.upstream
-    names = git.line("remote").splitlines()
-    asked = git.attempt("config", "--get", f"branch.{repository.base_branch}.remote").stdout.decode().strip()
-    name = next((name for name in (asked, _DEFAULT, *names) if name in names), None)
-    return (_DEFAULT, "") if name is None else (name, git.line("remote", "get-url", name))
-
-
-def _find_shared(git: Git, remote: str, commits: Sequence[str]) -> Iterator[str]:
-    """The last commits of a history that the remote has."""
-    for commit in commits:
-        lines = git.line("rev-list", "--boundary", commit, "--not", f"--remotes={remote}").splitlines()
-        if not lines:
-            yield commit
-        yield from (line[1:] for line in lines if line.startswith("-"))
+    name, url = "origin", repository.upstream  # a mirror is of one
+    if url is None:
+        names = git.line("remote").splitlines()
+        asked = git.attempt("config", "--get", f"branch.{repository.base_branch}.remote").stdout.decode().strip()
+        name = next((each for each in (asked, name, *names) if each in names), "")
+        url = git.line("remote", "get-url", name) if name else ""
+    there = dict[str, None]()
+    for commit in commits if url else ():
+        lines = git.line("rev-list", "--boundary", commit, "--not", f"--remotes={name}").splitlines()
+        # where the remote lacks a part, the last commits of the history that it has
+        there |= dict.fromkeys([line[1:] for line in lines if line.startswith("-")] if lines else [commit])
+    return Remote(_clean(url, repository.top), tuple(there)) if there else None
 
 
 def _clean(url: str, top: str) -> str:

@@ -107,9 +107,8 @@ class Carrier:
         if self._head.superseded:
             self.worker.fail("another supervisor of this session speaks with the cluster")
             return
-        if reply["nodes"] is not None:
-            self._contact.see(self._head.nodes.values(), reply["epoch"])
-        self._contact.heard({at.node for at in self._head.opened.values()})
+        nodes = None if reply["nodes"] is None else self._head.nodes.values()
+        self._contact.heard(nodes, reply["epoch"], {at.node for at in self._head.opened.values()})
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(reply)
@@ -131,15 +130,13 @@ class Contact:
         self._fault: str | None = None
         self._heard_at = time.time()
 
-    def see(self, nodes: Iterable[Message], epoch: str) -> None:
-        """The nodes as the scheduler shows them now."""
+    def heard(self, nodes: Iterable[Message] | None, epoch: str, busy: Collection[str]) -> None:
+        """The head has answered, with the `nodes` if they have changed; those that are `busy` have our jobs."""
         now = time.time()
-        silent = [seen for seen in nodes if seen["silent_s"] is not None]
-        self._silent = {seen["id"]: _describe(seen["id"], now - seen["silent_s"], epoch) for seen in silent}
-
-    def heard(self, busy: Collection[str]) -> None:
-        """The head has answered; these nodes have jobs of the session."""
-        self._heard_at, self._fault = time.time(), None
+        if nodes is not None:
+            silent = {seen["id"]: now - seen["silent_s"] for seen in nodes if seen["silent_s"] is not None}
+            self._silent = {node: _describe(node, since, epoch) for node, since in silent.items()}
+        self._heard_at, self._fault = now, None
         self._write([silence for node, silence in self._silent.items() if node in busy])
 
     def failed(self, epoch: str | None, fault: str) -> None:
@@ -231,13 +228,10 @@ async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) ->
 
     Raises what the library raises without an answer in time (seconds).
     """
-    rpc = open_rpc(cluster, CONNECT_S)
-    try:
-        body = orjson.dumps({**words, "protocol": PROTOCOL})
+    body = orjson.dumps({**words, "protocol": PROTOCOL})
+    async with open_rpc(cluster, CONNECT_S) as rpc:
         answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
-        return None if answer is None else orjson.loads(answer)
-    finally:
-        await rpc.close_rpc()
+    return None if answer is None else orjson.loads(answer)
 
 
 async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
@@ -249,11 +243,8 @@ async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict
     shown = await ask(cluster, "sr_show", timeout_s)
     if shown is not None:
         return shown, None
-    rpc = open_rpc(cluster)
-    try:
+    async with open_rpc(cluster) as rpc:
         failed = await asyncio.wait_for(register(rpc), REGISTER_S)
-    finally:
-        await rpc.close_rpc()
     return await ask(cluster, "sr_show", timeout_s), failed
 
 

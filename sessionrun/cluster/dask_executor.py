@@ -19,7 +19,7 @@ from sessionrun.cluster.arrivals import Arrivals
 from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
 from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
-from sessionrun.cluster.orders import Replicas, find_prepare, find_workspace, make_order
+from sessionrun.cluster.orders import Replicas, find_prepare, make_order
 from sessionrun.cluster.replica import ObjectsMissing
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
@@ -30,6 +30,7 @@ from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.session.executor import Exit, Notice, read_end
 from sessionrun.session.partners import Executor
 from sessionrun.store.files import open_regular
+from sessionrun.store.jobfiles import load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.request import WorkspaceRequest
 
@@ -102,7 +103,6 @@ class DaskExecutor:
         return JobClaimed(key, node, self._epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
-        """See `Executor.start`."""
         notices, deeds = list[Notice](), list[Deed]()
         here = [job for job in jobs if job.key.phase == "land"]
         if here:
@@ -112,7 +112,8 @@ class DaskExecutor:
                 continue
             at, disk = self._claimed.pop(job.key)
             try:
-                asked = find_workspace(self._session, job.key)
+                folder = find_prepare(self._session, job.key)
+                asked = load_request(folder, WorkspaceRequest) if folder is not None else None
                 order = make_order(self._session, job, asked.repository if asked is not None else None)
                 order["disk"] = disk
                 if asked is not None:
@@ -160,7 +161,6 @@ class DaskExecutor:
         return [JobStarted(key, 0, 0, 0) for _, key in begun]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
@@ -190,7 +190,11 @@ class DaskExecutor:
 
     def _offer(self) -> list[Notice]:
         """What the nodes that can be used offer now, if that has changed."""
-        usable = [seen for seen in self._nodes.values() if _is_usable(seen)]
+        usable = [
+            seen
+            for seen in self._nodes.values()
+            if seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__
+        ]
         self._slots = {seen["id"]: seen["slots"] for seen in usable}
         notices: list[Notice] = [*self._hold_unfit(usable)]
         offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
@@ -219,7 +223,9 @@ class DaskExecutor:
             self._waiting.pop(job, None)
             if kind == "dead":
                 self._told.append(job)
-                return self._hear_death(key, about)
+                self._note_prepared(key, ok=False)
+                reason = f"{about['reason']} (node {self._node_of(job)})"
+                return [JobLost(key, "lost", reason)] if about["ran"] else self._call_off(key, reason)
             begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
             self._begun.add(job)
             if kind == "begun":
@@ -227,36 +233,26 @@ class DaskExecutor:
             self._told.append(job)
             self._begun.discard(job)
             end = read_end(about, key, f"node {self._node_of(job)}")
-            if key.phase == "prepare":
-                return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:
             self._log(f"{job}: its end cannot be read: {error}")
             self._note_prepared(key_of(job), ok=False)
             return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
+        status = end.wait_status if isinstance(end, Exit) else None
+        self._note_prepared(key, ok=status == 0)
+        if key.phase == "prepare" and status == ObjectsMissing.job_code << 8:
+            return self._call_off(key, "the replica on its node lacks what it begins with")  # it brings all now
         ran = not (isinstance(end, JobLost) and end.verdict == "void")
         return [*(begun if ran else ()), end]
 
-    def _hear_prepared(self, key: JobKey, end: Exit | JobLost, begun: list[JobStarted]) -> list[Notice]:
-        """The end of a PREPARE; if the replica lacked something, it starts anew, with all that it needs."""
-        self._note_prepared(key, ok=isinstance(end, Exit) and end.wait_status == 0)
-        if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
-            why = "the replica on its node lacks what it begins with"
-            hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
-            return [hold, JobLost(key, "void", why, counts=False)]
-        return [*begun, end]
-
     def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
-        for replicas in self._replicas.values():
+        """Tell the replicas of the end of a PREPARE."""
+        for replicas in self._replicas.values() if key.phase == "prepare" else ():
             replicas.note_end(key, ok=ok)
 
-    def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
-        reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
-        if key.phase == "prepare":
-            self._note_prepared(key, ok=False)
-        if dead["ran"]:
-            return [JobLost(key, "lost", reason, gone=None)]
-        hold = HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S)
-        return [hold, JobLost(key, "void", reason, counts=False)]
+    def _call_off(self, key: JobKey, why: str) -> list[Notice]:
+        """A job never ran, for no fault of its own: it starts anew in a moment."""
+        hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
+        return [hold, JobLost(key, "void", why, counts=False)]
 
     def _node_of(self, job: str) -> str:
         at = self._opened.get(job)
@@ -273,7 +269,6 @@ class DaskExecutor:
             self._carrier.ask(*(methodcaller("drop", job) for job in ended))
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self.settle()
         self._carrier.close()
         self._mirrors.close()
@@ -284,8 +279,3 @@ def choose_node(slots: Mapping[str, int], used: Mapping[str, int], without: Coll
     """The node with most room for its size, but for those `without`; None: none can be used."""
     fit = [(used.get(node, 0) / count, node) for node, count in slots.items() if node not in without]
     return min(fit)[1] if fit else None
-
-
-def _is_usable(seen: Message) -> bool:
-    """Whether jobs may go there: it lives, has slots, and has our own version of the programs."""
-    return bool(seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__)

@@ -17,7 +17,7 @@ import orjson
 
 from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import OUTDATED, PROTOCOL, Message
-from sessionrun.cluster.permits import Permits, stop_nodes
+from sessionrun.cluster.permits import Permits
 from sessionrun.store import processes
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
@@ -79,23 +79,21 @@ class WaitingRoom:
 
         async def handle(body: bytes) -> bytes:
             message = orjson.loads(body)
-            fault = self._find_fault(message)
-            return orjson.dumps(await answer(message) if fault is None else {"refused": fault})
+            spoken = message.get("protocol")
+            if spoken != PROTOCOL:
+                fault = f"it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
+                return orjson.dumps({"refused": fault})
+            if getattr(self._scheduler, "idle_timeout", None):
+                fault = (
+                    "the scheduler would end when it is idle, and for dask it always seems so: "
+                    "start it without distributed.scheduler.idle-timeout"
+                )
+                return orjson.dumps({"refused": fault})
+            return orjson.dumps(await answer(message))
 
         return handle
 
-    def _find_fault(self, message: Message) -> str | None:
-        if message.get("protocol") != PROTOCOL:
-            return f"it speaks version {message.get('protocol')!r} of the protocol, and this scheduler {PROTOCOL}"
-        if getattr(self._scheduler, "idle_timeout", None):
-            return (
-                "the scheduler would end when it is idle, and for dask it always seems so: "
-                "start it without distributed.scheduler.idle-timeout"
-            )
-        return None
-
     async def take_tick(self, tick: Message) -> Message:
-        """A node's tick."""
         permits, node = self._permits, tick["node"]
         if permits.take_tick(time.monotonic(), tick) and await self._wait(
             self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
@@ -104,7 +102,6 @@ class WaitingRoom:
         return OUTDATED
 
     async def take_call(self, call: Message) -> Message:
-        """A session's call."""
         permits, session = self._permits, call["session"]
         state = permits.take_call(time.monotonic(), call)
         if state != "ok":
@@ -115,7 +112,6 @@ class WaitingRoom:
         return permits.reply(time.monotonic(), session)
 
     async def show(self, asked: Message) -> Message:
-        """What people want to see."""
         return self._permits.show(time.monotonic())
 
     async def stop(self, wanted: Message) -> Message:
@@ -124,7 +120,7 @@ class WaitingRoom:
             if LOOP_VARIABLE in os.environ:
                 self._ending = asyncio.create_task(self._end())
             return {"ends": LOOP_VARIABLE in os.environ}
-        answer = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
+        answer = self._permits.stop_nodes(time.monotonic(), force=wanted["force"])
         self._wake_others()
         return answer
 

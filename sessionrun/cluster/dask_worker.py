@@ -36,7 +36,11 @@ async def join(worker: Any) -> None:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
     slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
     nodes, name, tls = find_nodes_dir(os.environ), name[:MAX_NAME], worker.security
-    ca_file, cert_file, key_file = map(_find_path, (tls.tls_ca_file, tls.tls_worker_cert, tls.tls_worker_key))
+    files: list[str | None] = [tls.tls_ca_file, tls.tls_worker_cert, tls.tls_worker_key]
+    # the node's processes are elsewhere; dask also takes the text of a file
+    ca_file, cert_file, key_file = (
+        file if file is None or "\n" in file else os.path.abspath(file) for file in files
+    )
     cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
     check_address(cluster.address)
     make_directories(nodes / name, 0o700)
@@ -45,8 +49,3 @@ async def join(worker: Any) -> None:
     site = open_node(nodes, name, slots, cluster)
     _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event(), say), daemon=True))
     _THREADS[0].start()
-
-
-def _find_path(file: str | None) -> str | None:
-    """Where a file is for the node, whose processes are elsewhere; dask also takes the text of one."""
-    return file if file is None or "\n" in file else os.path.abspath(file)

@@ -203,12 +203,10 @@ class Head:
             self.superseded = True
         if reply["state"] == "open":
             self.epoch, self._asked_to_open = reply["epoch"], True
-        if reply["state"] == "ok":
-            self._has_taken(call)
-            self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
-
-    def _has_taken(self, call: Message) -> None:
-        """The lists of this call need not be said again; what came since is not in it."""
+        if reply["state"] != "ok":
+            return
+        self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
+        # the lists of this call need not be said again; what came since is not in it
         if call["open"] is not None:
             self._asked_to_open = False
         self._again = self._again and not call["again"]
@@ -251,13 +249,10 @@ class Link:
     ) -> None:
         self.epoch: str | None = None
         self.timers = Timers()
-        self._about: Message = {"node": node_id, "name": name, "slots": slots, "version": version}
+        self.slots = slots
+        self._about: Message = {"node": node_id, "name": name, "version": version}
         self._about |= {"walls": dict(walls or {}), "boot": boot}
         self._last = -1
-
-    def set_slots(self, slots: int) -> None:
-        """From now on the node has so many."""
-        self._about["slots"] = slots
 
     def make_tick(
         self, now_ns: int, *, held: Iterable[str], ends: Iterable[Message], out: Iterable[Message], wait_s: float
@@ -265,7 +260,8 @@ class Link:
         """The next tick.  `held` are all jobs that the node has, but those whose end is among `ends`."""
         self._last = max(now_ns, self._last + 1)
         lists = {"held": list(held), "ends": list(ends), "out": list(out)}
-        return {**self._about, "seq": self._last, "epoch": self.epoch, "wait": wait_s, **lists}
+        about = {**self._about, "slots": self.slots, "seq": self._last, "epoch": self.epoch}
+        return {**about, "wait": wait_s, **lists}
 
     def take(self, answer: Message) -> bool:
         """Whether an answer counts: another tick may have been sent since."""

@@ -35,7 +35,13 @@ def check_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterato
     """
     from sessionrun.cluster.address import open_cluster, show_cluster
 
-    named: dict[str, Cluster | None] = dict.fromkeys(_find_configured() if with_config else ())
+    named: dict[str, Cluster | None] = {}
+    if with_config:
+        from sessionrun.client.config import load_config
+
+        with suppress(SessionrunError):
+            address = load_config(Path.cwd(), os.environ).values.get("cluster")
+            named = {} if address in (None, SLURM) else {address: None}
     for session in sessions:
         try:
             cluster = session.load_spec().cluster if session.is_alive() else None
@@ -52,15 +58,6 @@ def check_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterato
             yield error(address, str(fault), plan)
         else:
             yield from _judge_nodes(address, nodes)
-
-
-def _find_configured() -> Iterator[str]:
-    from sessionrun.client.config import load_config
-
-    with suppress(SessionrunError):
-        address = load_config(Path.cwd(), os.environ).values.get("cluster")
-        if address is not None and address != SLURM:
-            yield address
 
 
 def _judge_nodes(address: str, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:

@@ -9,15 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from sessionrun.cluster.address import (
-    CERTS_VARIABLE,
     ask_scheduler,
     find_certs,
+    open_cluster,
     require_dask,
     show_cluster,
 )
@@ -26,7 +26,6 @@ from sessionrun.cluster.node_directory import (
     GUARD_LOCK,
     NODES_VARIABLE,
     RESCUE_S,
-    NodeSite,
     check_node,
     find_nodes_dir,
     guard,
@@ -134,64 +133,27 @@ def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Ca
 # --- a node ---
 
 
-def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
-    """The name of the node of this machine, and its slots.  InputError: they cannot be used."""
+def keep_node(
+    name: str | None,
+    slots: int | None,
+    address: str,
+    environ: Mapping[str, str],
+    rescue_s: float | None,
+    say: Callable[[str], None],
+) -> None:
+    """Guard the node of that name until it, or this process, is told to end (TERM, INT).
+
+    InputError: what it is given cannot be used, its directory cannot be written; see also `take_lock`.
+    """
+    require_dask()
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)
-    return name, slots
-
-
-def take_node(
-    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float | None
-) -> NodeSite:
-    """The node of that name; a lock, which this process has from now on, makes it ours alone, see `take_lock`."""
-    nodes = find_nodes_dir(environ)
+    cluster, nodes = open_cluster(address, environ), find_nodes_dir(environ)
     take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
-    return open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
-
-
-def guard_node(site: NodeSite, say: Callable[[str], None]) -> int:
-    """Guard the node until it, or this process, is told to end (TERM, INT); returns 0 then."""
+    site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
+    say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     guard(site, _await_signal(), say)
-    return 0
-
-
-_UNIT: Final = """\
-[Unit]
-Description=sessionrun node
-After=network-online.target
-
-[Service]
-Type=exec
-{settings}ExecStart={words}
-Restart=always
-RestartPreventExitStatus=0
-RestartSec=1
-KillMode=control-group
-TimeoutStopSec=30
-
-[Install]
-WantedBy=default.target
-"""
-
-
-def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
-    """A unit for systemd that runs these words for good.
-
-    systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
-    """
-    places = (NODES_VARIABLE, CERTS_VARIABLE)
-    given = {name: str(Path(environ[name]).absolute()) for name in places if environ.get(name)}
-    given |= {"PATH": environ["PATH"]} if "PATH" in environ else {}
-    settings = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in given.items())
-    return _UNIT.format(settings=settings, words=" ".join(_quote(word).replace("$", "$$") for word in words))
-
-
-def _quote(word: str) -> str:
-    """A word as systemd reads it."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"' if set(word) & set(" '\"\\\t;") else escaped
 
 
 # --- of both ---
@@ -240,7 +202,14 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
     """
     answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
     if not answer["begun"]:
-        raise InputError(_describe_busy(answer["busy"]))
+        named = []
+        for each in answer["busy"]:
+            session_id, _, key = each["job"].partition("/")
+            named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
+        raise InputError(
+            f"{len(named)} jobs still run: {name_some(named, MOST_NAMED)}; wait for them, or cancel the sessions; "
+            "with --force the jobs are killed, and their tasks are lost"
+        )
     deadline = time.monotonic() + NODES_TIMEOUT_S
     while stays := any(node["state"] in ("up", "leaving") for node in answer["nodes"]):
         if time.monotonic() > deadline:
@@ -253,7 +222,7 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
 
 
 def _stop_head(cluster: Cluster) -> str:
-    """`left`; `up` if it did not end; `foreign` if `cluster head` did not start it, so it is the user's own."""
+    """`left`; `up`: it did not end; `foreign`: `cluster head` did not start it, so it is the user's own."""
     if not ask_scheduler(cluster, "sr_stop", head=True, force=False)["ends"]:
         return "foreign"
     deadline = time.monotonic() + HEAD_TIMEOUT_S
@@ -264,14 +233,3 @@ def _stop_head(cluster: Cluster) -> str:
             return "left"
         time.sleep(LOOK_S)
     return "up"
-
-
-def _describe_busy(busy: Sequence[dict[str, Any]]) -> str:
-    named = []
-    for each in busy:
-        session_id, _, key = each["job"].partition("/")
-        named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
-    return (
-        f"{len(busy)} jobs still run: {name_some(named, MOST_NAMED)}; wait for them, or cancel the sessions; "
-        "with --force the jobs are killed, and their tasks are lost"
-    )

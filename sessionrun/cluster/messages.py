@@ -83,8 +83,10 @@ def phase_of(job: str) -> str:
 QUIET_S: Final = 2.0
 """A node goes when no session has wanted anything of it for so long: after the end of a job a RELEASE may come."""
 
-State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
+AWAY_S: Final = 1.0
+"""A node has gone when it was told so and sent no other tick for so long."""
 
+State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
 OUTDATED: Final[Message] = {"seq": -1}
 """The answer to a tick after which another one came: it counts for nothing."""
@@ -126,7 +128,6 @@ class Node:
         return [p for p in offers if self.leaves_by is None or phase_of(p.job) == "release"][:free]
 
     def list_stops(self) -> list[Permit]:
-        """The jobs that are to end."""
         return [permit for permit in self.list_permits("delivered") if permit.stop]
 
     def may_leave(self, now: float) -> bool:
@@ -139,13 +140,11 @@ class Node:
         self.left_at = now if leaves else None
         return leaves
 
-    def note_tick(self, tick: Message) -> bool:
-        """It has not gone; returns whether it was to go, and is to stay: it was started anew."""
-        self.left_at, self.held = None, list(tick["held"])
-        if self.leaves_by is None or tick["epoch"] is not None:
-            return False
-        self.leaves_by = None
-        return True
+    def describe(self, now: float) -> Message:
+        """The node as `cluster stop` tells of it."""
+        state = ("leaving" if self.leaves_by is not None else "up") if self.lives else "gone"
+        has_left = self.left_at is not None and now - self.left_at > AWAY_S
+        return {"id": self.node_id, "name": self.about["name"], "state": "left" if has_left else state}
 
     def show(self, now: float, lease: float) -> Message:
         """The node as sessions and people see it.

@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
 
@@ -41,8 +41,6 @@ from sessionrun.walls.wish import FILLED
 
 LOCK_TIMEOUT_S: Final = 5.0
 GUARD_LOOK_S: Final = 0.5
-TRIAL: Final = "trial"
-"""Folder in the node's directory in which it is tried whether walls can be built."""
 
 
 def main() -> None:
@@ -71,7 +69,7 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        problems = list_problems(str(site.path / TRIAL))
+        problems = list_problems(str(site.path / "trial"))  # where it is tried whether walls can be built
         self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
@@ -114,7 +112,11 @@ class LinkProcess:
             self._hear_keeper()
             self._end_full()
             if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
-                self._end()
+                self._keeper.send(
+                    "Q"
+                )  # it ends, and the root with it; ends that no session has stay in their folders
+                self._keeper.flush()
+                sys.exit(0)
         beside.result()
 
     def _end_full(self) -> None:
@@ -138,12 +140,6 @@ class LinkProcess:
             return []
         return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
 
-    def _end(self) -> NoReturn:
-        """End, and the keeper and the root with this process; ends that no session has stay in their folders."""
-        self._keeper.send("Q")
-        self._keeper.flush()
-        sys.exit(0)
-
     # --- ticks ---
 
     async def _tick(self, waits: bool) -> bool:
@@ -154,7 +150,12 @@ class LinkProcess:
         self._has_news, wait_s = False, self._link.timers.tick if waits else 0.0
         ends = [job.end for job in self._jobs.values() if job.end is not None]
         held = [name for name, job in self._jobs.items() if job.end is None]
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=self._make_chunks(), wait_s=wait_s)
+        out, budget = list[Message](), CHUNK_BYTES
+        for job in self._jobs.values():
+            for chunk in job.make_chunks(budget, self._link.timers.tick + CALL_SLACK_S):
+                out.append(chunk)
+                budget -= len(chunk["content"]) * 3 // 4
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
         body = orjson.dumps({**tick, "protocol": PROTOCOL})
         try:
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
@@ -181,28 +182,15 @@ class LinkProcess:
             self._alone_since = self._alone_since or time.monotonic()
             return False
         self._alone_since = None
-        with suppress(OSError):
+        try:
             if (written_at := find_settings(folder).stat().st_mtime_ns) != self._settings:
                 self._settings = written_at
-                self._settle()
-        return True
-
-    def _settle(self) -> None:
-        try:
-            self._site = load_site(self._site.path)
-        except (OSError, ValueError, KeyError) as error:
+                self._site = load_site(self._site.path)
+                self._scheduler = self._contact = None
+                self._link.slots = self._site.slots
+        except (OSError, ValueError) as error:
             say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
-        self._scheduler = self._contact = None
-        self._link.set_slots(self._site.slots)
-
-    def _make_chunks(self) -> list[Message]:
-        chunks: list[Message] = []
-        budget, again_s = CHUNK_BYTES, self._link.timers.tick + CALL_SLACK_S
-        for job in self._jobs.values():
-            for chunk in job.make_chunks(budget, again_s):
-                chunks.append(chunk)
-                budget -= len(chunk["content"]) * 3 // 4
-        return chunks
+        return True
 
     async def _wait(self) -> None:
         loop, fd = asyncio.get_running_loop(), self._keeper.fileno()

@@ -9,18 +9,18 @@ the same one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
-
-import orjson
 
 from sessionrun.cluster.ends import GUARD_SLACK_S
 from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
@@ -54,9 +54,7 @@ GUARD_LOOK_S: Final = 0.5
 
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
-
 MAX_NAME: Final = 63
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -110,19 +108,14 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
         site = NodeSite(node_id, name, slots, cluster, folder / f"node-{node_id}", rescue_s, boot, boots)
         kept = asdict(site)
         del kept["path"]
-        content = orjson.dumps(kept)
         for file in (LEFT, CONTACT):  # the link writes the second one anew when it sees other settings
             (site.path / file).unlink(missing_ok=True)
-        replace_file(find_settings(folder), content, durable=True)
+        replace_file(find_settings(folder), json.dumps(kept).encode(), durable=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
     except OSError as error:
         raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
-    except TypeError:  # of orjson; no other text in it is of the system
-        raise InputError(
-            f"{cluster.ca_file!r}: certificates must lie in a directory whose name is UTF-8"
-        ) from None
     return site
 
 
@@ -133,25 +126,23 @@ def find_settings(folder: Path) -> Path:
 
 def load_site(path: Path) -> NodeSite:
     """The node whose own directory that is.  OSError, ValueError: it is none."""
-    about = orjson.loads(read_regular(find_settings(path.parent), 1 << 16))
+    about = json.loads(read_regular(find_settings(path.parent), 1 << 16))  # paths in it may hold any byte
     return replace(build(NodeSite, about), path=path)
 
 
 def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
     """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
-    over = threading.Event()
-    threading.Thread(target=_watch, args=(site, over), daemon=True).start()
+    over, watcher = threading.Event(), Watcher(site.path, GUARD_SLACK_S)
+
+    def watch() -> None:
+        while not over.wait(min(watcher.look(), GUARD_LOOK_S)):
+            pass
+
+    threading.Thread(target=watch, daemon=True).start()  # for a root may take its time to come up
     try:
         _keep_root(site, ended, say)
     finally:
         over.set()
-
-
-def _watch(site: NodeSite, over: threading.Event) -> None:
-    """Watch the lease: also while a root takes its time to come up."""
-    watcher = Watcher(site.path, GUARD_SLACK_S)
-    while not over.wait(min(watcher.look(), GUARD_LOOK_S)):
-        pass
 
 
 def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
@@ -164,20 +155,13 @@ def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None
                 return
             if (reason := start_root(site)) is not None:
                 lines.add(f"node {site.name}: its root does not start: {reason}")
-        if (fault := _load_contact(site)) is not None:
-            address = site.cluster.address
+        with suppress(OSError):
+            fault, address = read_regular(site.path / CONTACT, 1 << 16).decode(), site.cluster.address
             lines.add(f"no contact with the cluster at {address}: {fault}" if fault else f"serves {address}")
         for line in sorted(lines - printed):
             say(line)
         printed = lines
         ended.wait(GUARD_LOOK_S)
-
-
-def _load_contact(site: NodeSite) -> str | None:
-    try:
-        return read_regular(site.path / CONTACT, 1 << 16).decode()
-    except OSError:
-        return None
 
 
 def start_root(site: NodeSite) -> str | None:
@@ -207,9 +191,6 @@ def main() -> None:
             launch.start_detached(SessionDir(directory), lock_fd, new=False, program="sessionrun.cluster.node")
     except (StoreError, OSError) as error:
         sys.exit(str(error))
-
-
-_REPLICAS: Final = "repositories"
 
 
 def iterate_replicas(_: Path) -> Iterator[Cached]:
@@ -258,7 +239,7 @@ def _list_worktrees(replica: Path) -> list[Path]:
 
 def _list_replicas() -> list[Path]:
     nodes = find_nodes_dir(os.environ)
-    folders = (nodes / node / _REPLICAS for node in list_folders(nodes))
+    folders = (nodes / node / "repositories" for node in list_folders(nodes))
     return [folder / name for folder in folders for name in list_folders(folder)]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import errno
 import os
 import stat
 import subprocess
@@ -38,9 +37,6 @@ from sessionrun.walls.groups import GROUPS
 
 KEPT: Final = ".json"
 """Ending of the file beside a job's folder."""
-
-SCRATCH: Final = ".rescue"
-"""Ending of a folder beside a job's, for what is made while its work in progress is packed."""
 
 LOOK_S: Final = 0.1
 """How often to look at the outputs of a job that runs."""
@@ -80,7 +76,10 @@ class NodeJob:
 
     def finish(self, end: Exit | JobLost) -> None:
         """It has ended, of itself or with the lease: now all of its files are known."""
-        _settle_walls(self.own_folder)
+        if any(os.path.lexists(self.own_folder / name) for name in (LOGINS, GROUPS)):
+            from sessionrun.walls.enclosing import settle  # most jobs have no walls
+
+            settle(self.own_folder)
         about = describe_end(end)
         if self.over:
             about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
@@ -107,7 +106,7 @@ class NodeJob:
     @property
     def scratch(self) -> Path:
         """Where a pack of work in progress is made."""
-        return self.folder.with_name(self.folder.name + SCRATCH)
+        return self.folder.with_name(f"{self.folder.name}.rescue")
 
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
@@ -265,7 +264,6 @@ class JobFolders:
         return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
 
     def forget(self, job: NodeJob) -> None:
-        """Let a job's files be removed."""
         with suppress(OSError):  # else the next link forgets it: its ledger says so
             self._kept_path(job.job).unlink()
         self._put_aside(job.folder)
@@ -302,14 +300,6 @@ async def make_rescues(jobs: Mapping[str, NodeJob], find_interval: Callable[[], 
         job.take_rescues()
 
 
-def _settle_walls(folder: Path) -> None:
-    """Do what is left to do for a job inside of walls."""
-    if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
-        from sessionrun.walls.enclosing import settle  # most jobs have none
-
-        settle(folder)
-
-
 def _drop(folder: Path) -> tuple[()]:
     """Remove a folder; what cannot be removed stays until the next link tries."""
     with suppress(OSError):
@@ -318,9 +308,9 @@ def _drop(folder: Path) -> tuple[()]:
 
 
 def _write_new(path: str, content: bytes) -> os.stat_result:
-    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0) as stream:
-        if stream.write(content) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+        stream.write(content)
+        stream.flush()
         return os.fstat(stream.fileno())
 
 

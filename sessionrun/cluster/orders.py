@@ -47,7 +47,7 @@ from sessionrun.model.spec import Job
 from sessionrun.session.executor import as_order, describe_order, move
 from sessionrun.session.shared import list_placed
 from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import REPLICA, REQUEST, load_request
+from sessionrun.store.jobfiles import REPLICA, REQUEST
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
 from sessionrun.worktrees.environments.inputs import find_tag_behind
@@ -127,16 +127,6 @@ def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
     """The folder of the last PREPARE of a job's attempt; None: its task has no worktree."""
     folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
     return folder if folder is not None and (folder / REQUEST).exists() else None
-
-
-def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
-    """What the PREPARE was asked that makes the worktree in which a job works; None: there is none.
-
-    Raises:
-        JobFileError: its request is damaged.
-    """
-    folder = find_prepare(session, key)
-    return None if folder is None else load_request(folder, WorkspaceRequest)
 
 
 def load_prepared(session: SessionDir, key: JobKey) -> Place | None:
@@ -239,9 +229,11 @@ class Replicas:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
         files, wish = dict[str, bytes](), ReplicaWish(tuple(self._find_known(asked)))
-        if job.key.phase == "work":
-            files = self._list_rescue(job.key, wish, asked)
-            order["rescue"] = order["folder"] if files else None
+        if job.key.phase == "work" and (place := load_prepared(self._session, job.key)) is not None:
+            # what PREPARE was asked, and made, lets the node send the work in progress
+            request = place_request(orjson.dumps(replace(asked, place=place)), self._repository)
+            files = {f"{RESCUE}/{REQUEST}": request, f"{RESCUE}/{REPLICA}": orjson.dumps(wish)}
+            order["rescue"] = order["folder"]
         if job.key.phase in WORKSPACE_PHASES:
             inside = place_links(self._repository.top, asked.links)[1]
             wish = replace(wish, inside=inside, brings=self._brings, settings=self._author, is_own=self._is_own)
@@ -295,14 +287,6 @@ class Replicas:
             ends += [request.mend.target, request.mend.tip]
         commits = [end for end in ends if end is not None and is_commit(end)]
         return list(dict.fromkeys([self._repository.base_commit, *commits]))
-
-    def _list_rescue(self, key: JobKey, wish: ReplicaWish, asked: WorkspaceRequest) -> dict[str, bytes]:
-        """What lets the node send the work in progress: what PREPARE was asked, and made, says where that is."""
-        place = load_prepared(self._session, key)
-        if place is None:
-            return {}
-        request = place_request(orjson.dumps(replace(asked, place=place)), self._repository)
-        return {f"{RESCUE}/{REQUEST}": request, f"{RESCUE}/{REPLICA}": orjson.dumps(wish)}
 
     def note_end(self, key: JobKey, *, ok: bool) -> None:
         """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""

@@ -19,13 +19,12 @@ _NODES: Final = [
         "lease_s": float | None,
     }
 ]
-CERTS: Final = {"files": [str]}
-CLUSTER: Final = {"address": str, "epoch": str, "nodes": _NODES, "sessions": [{"id": str, "jobs": Count}]}
-CLUSTER_STOPPED: Final = {
+_STOPPED: Final = {
     "address": str,
     "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],
     "head": Literal["left", "up", "foreign"],
     "sessions": [str],
 }
+_SHOWN: Final = {"address": str, "epoch": str, "nodes": _NODES, "sessions": [{"id": str, "jobs": Count}]}
 
-OUTPUTS: Final = {"cluster": (CERTS, CLUSTER, CLUSTER_STOPPED)}
+OUTPUTS: Final = {"cluster": ({"files": [str]}, _SHOWN, _STOPPED)}

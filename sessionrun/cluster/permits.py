@@ -39,6 +39,9 @@ from sessionrun.cluster.messages import (
 CLOSED_S: Final = 600.0
 """How long the scheduler remembers that a session has ended: longer than any of its calls can be on the way."""
 
+LONGEST_S: Final = 60.0
+"""A node goes after this time whatever a session still wants, such as one whose supervisor is gone."""
+
 
 class Permits:
     """All permits of one epoch.  All times are the scheduler's own clock, in seconds.
@@ -66,24 +69,27 @@ class Permits:
         if sent <= node.sent:
             return False
         about = {name: tick[name] for name in node.about}
-        stays = node.note_tick(tick)
+        stays = node.leaves_by is not None and tick["epoch"] is None  # it was to go, and was started anew
         if stays or not node.lives or node.silent or about != node.about:
-            self.note_change()
+            self._note_change()
         node.about, node.sent, node.lives, node.silent = about, sent, True, False
-        node.until = now + self.timers.lease
+        node.until, node.left_at = now + self.timers.lease, None
+        node.leaves_by = None if stays else node.leaves_by
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
             if permit.job in ends:
                 self._end(permit, ends[permit.job])
-            elif permit.job not in held:
-                self._miss(permit, knows=tick["epoch"] == self.epoch)
-            else:
+            elif permit.job in held:
                 self._begin(permit)
-        node.ends = list(ends)
+            elif permit.state == "delivered" and not permit.adopted:
+                permit.state = "offered"  # of the answer that held it none counts any more
+            elif permit.state == "delivered" and tick["epoch"] == self.epoch:
+                self._die(permit, NOT_THERE)  # until then an answer of an older epoch may still count
+        node.held, node.ends = list(tick["held"]), list(ends)
         self._take_chunks(now, node, tick["out"])
         return True
 
-    def note_change(self) -> None:
+    def _note_change(self) -> None:
         """The nodes are not what the sessions were told."""
         self._nodes_version += 1
         self._touched_sessions.update(self.sessions)
@@ -96,18 +102,6 @@ class Permits:
         permit.state, permit.end, permit.order = "ended", end, None
         self._tell(permit)
 
-    def _miss(self, permit: Permit, *, knows: bool) -> None:
-        """The node does not have it: of the answer that held it none counts any more.
-
-        `knows`: the node had an answer of this epoch before.  One of an older epoch might still have counted.
-        """
-        if permit.state != "delivered":
-            return
-        if not permit.adopted:
-            permit.state = "offered"
-        elif knows:
-            self.die(permit, NOT_THERE)
-
     def _begin(self, permit: Permit) -> None:
         if permit.state == "offered":
             permit.state = "delivered"
@@ -115,7 +109,7 @@ class Permits:
             permit.begun = True
             self._tell(permit)
 
-    def die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
+    def _die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
         """It has not run and never will or, with `ran`, nothing of it runs any more."""
         permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
         self._tell(permit)
@@ -230,7 +224,7 @@ class Permits:
         for job, level in call["stop"]:
             permit = session.permits.get(job)
             if permit is not None and permit.state == "offered":
-                self.die(permit, STOPPED)  # no answer that counts has it
+                self._die(permit, STOPPED)  # no answer that counts has it
             elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
                 permit.stop = level
                 self._touched_nodes.add(permit.node.node_id)
@@ -251,7 +245,7 @@ class Permits:
             node = self._find_node(about["node"])
             permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered", adopted=True)
             if about["epoch"] == self.epoch:
-                self.die(permit, NEVER_SUBMITTED)
+                self._die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
         self._tell_again(session)
@@ -261,7 +255,7 @@ class Permits:
         permit = Permit(wanted["job"], node, wanted["order"], waits=wanted["waits"])
         session.permits[permit.job] = node.permits[permit.job] = permit
         if now > node.until and not permit.waits:
-            self.die(permit, NEVER_DELIVERED)
+            self._die(permit, NEVER_DELIVERED)
         else:
             self._touched_nodes.add(node.node_id)
 
@@ -317,10 +311,6 @@ class Permits:
         lists: Message = {name: [] for name in ("begun", "ends", "dead", "out")}
         return {"state": state, "epoch": self.epoch, "nodes": None, **lists}
 
-    def touch(self, node: Node) -> None:
-        """There may be news for the node."""
-        self._touched_nodes.add(node.node_id)
-
     def take_touched(self) -> tuple[set[str], set[str]]:
         """Nodes and sessions for which something has happened since this was asked last: they may have news."""
         touched = self._touched_nodes, self._touched_sessions
@@ -336,79 +326,50 @@ class Permits:
                 continue
             if not node.silent and now > node.until - self.timers.lease + self.timers.silence:
                 node.silent = True
-                self.note_change()
-            if now > node.until:
-                if node.lives:
-                    node.lives = False
-                    self.note_change()
-                self._end_lease(node, sure=now > node.until + self.timers.margin)
+                self._note_change()
+            if now > node.until and node.lives:
+                node.lives = False
+                self._note_change()
+            for permit in list(node.permits.values()) if now > node.until else ():
+                if permit.state == "offered" and not permit.waits:
+                    self._die(permit, NEVER_DELIVERED)
+                elif permit.state == "delivered" and now > node.until + self.timers.margin:
+                    self._die(permit, LEASE_OVER, ran=True)
         for name, session in list(self.sessions.items()):
             if session.closed_at is not None and now > session.closed_at + CLOSED_S:
                 del self.sessions[name]
 
-    def _end_lease(self, node: Node, *, sure: bool) -> None:
-        for permit in list(node.permits.values()):
-            if permit.state == "offered" and not permit.waits:
-                self.die(permit, NEVER_DELIVERED)
-            elif permit.state == "delivered" and sure:
-                self.die(permit, LEASE_OVER, ran=True)
-
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))
 
+    # --- the end of nodes for good, as a person wants it ---
 
-# --- the end of nodes for good, as a person wants it: jobs that run are named or, by force, ended ---
+    def stop_nodes(self, now: float, *, force: bool) -> Message:
+        """Tell the nodes that live to end, unless they have jobs, or may have; says how far that is.
 
-LONGEST_S: Final = 60.0
-"""A node goes after this time whatever a session still wants, such as one whose supervisor is gone."""
+        With `force` their jobs end.  To ask again changes nothing more.
+        """
+        nodes, busy = self.nodes.values(), list[Message]()
+        for node in nodes:
+            wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
+            # also those whose sessions have not come back
+            jobs = dict.fromkeys([*wanted, *(node.held if node.lives else ())])
+            busy += [{"job": job, "node": node.about["name"]} for job in jobs]
+        begun = not busy or force or any(node.leaves_by is not None for node in nodes)
+        for node in nodes:
+            if begun and node.lives:
+                self._send_away(node, now)
+        return {"busy": busy, "nodes": [node.describe(now) for node in nodes], "begun": begun}
 
-AWAY_S: Final = 1.0
-"""A node has gone when it was told so and sent no other tick for so long."""
-
-
-def find_busy(permits: Permits) -> list[Message]:
-    """The jobs that nodes have, or may have: each with its node; also those whose sessions have not come back."""
-    busy: list[Message] = []
-    for node in permits.nodes.values():
-        wanted = [permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")]
-        jobs = dict.fromkeys([*wanted, *(node.held if node.lives else ())])
-        busy += [{"job": job, "node": node.about["name"]} for job in jobs]
-    return busy
-
-
-def stop_nodes(permits: Permits, now: float, *, force: bool) -> Message:
-    """Tell the nodes that live to end, unless they have jobs; says how far that is.
-
-    With `force` their jobs end.  To ask again changes nothing more.
-    """
-    busy = find_busy(permits)
-    begun = any(node.leaves_by is not None for node in permits.nodes.values())
-    if not (busy and not force and not begun):
-        for node in permits.nodes.values():
-            if node.lives:
-                _begin(permits, node, now)
-    shown = [
-        {"id": node.node_id, "name": node.about["name"], "state": _state(node, now)}
-        for node in permits.nodes.values()
-    ]
-    return {"busy": busy, "nodes": shown, "begun": begun or not busy or force}
-
-
-def _begin(permits: Permits, node: Node, now: float) -> None:
-    if node.leaves_by is None:
-        node.leaves_by, node.quiet_since = now + LONGEST_S, now
-        permits.note_change()
-    for permit in list(node.permits.values()):
-        if phase_of(permit.job) == "release":
-            continue
-        if permit.state == "offered" and not permit.waits:
-            permits.die(permit, NEVER_DELIVERED)
-        elif permit.state == "delivered" and abs(permit.stop) < ABANDON:
-            permit.stop = ABANDON
-            permits.touch(node)
-
-
-def _state(node: Node, now: float) -> str:
-    if node.left_at is not None and now - node.left_at > AWAY_S:
-        return "left"
-    return ("leaving" if node.leaves_by is not None else "up") if node.lives else "gone"
+    def _send_away(self, node: Node, now: float) -> None:
+        if node.leaves_by is None:
+            node.leaves_by, node.quiet_since = now + LONGEST_S, now
+            self._note_change()
+        for permit in list(node.permits.values()):
+            if phase_of(permit.job) == "release":
+                continue
+            if permit.state == "offered" and not permit.waits:
+                self._die(permit, NEVER_DELIVERED)
+            elif permit.state == "delivered" and abs(permit.stop) < ABANDON:
+                permit.stop = ABANDON
+                self._touched_nodes.add(node.node_id)

@@ -99,7 +99,7 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         if not (top / ".git" / "HEAD").exists():
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
-        for ref in _list_kept(git, request):  # of an attempt before this one, whose RELEASE is done
+        for ref in git.list_refs(_kept_prefix(request)):  # of an attempt before this one, whose RELEASE is done
             git("update-ref", "-d", ref)
         if wish.remote is not None:
             fetch_missing(git, top, wish.remote, request.git_limit_s)
@@ -160,9 +160,17 @@ def close_replica(request: WorkspaceRequest, place: Place, folder: Path) -> None
             remove_tree(Path(request.walls).parent)
         if wish.is_own:
             remove_tree(top.parent)
-        else:
-            with hold_lock(top.parent / "lock", 0o600):
-                _put_branch_aside(Git(top, limit_s=request.git_limit_s), request, place)
+            return
+        name, git = place.rescue or place.branch, Git(top, limit_s=request.git_limit_s)
+        if name is None or place.commit is None:
+            return
+        with hold_lock(top.parent / "lock", 0o600):
+            # in one step; a branch that has moved since stays
+            steps = (
+                f"update {_kept_prefix(request)}{name} {place.commit}\ndelete refs/heads/{name} {place.commit}\n"
+            )
+            if git.attempt("update-ref", "--stdin", stdin=os.fsencode(steps)).returncode == 0:
+                git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
 
 
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
@@ -191,7 +199,7 @@ def open_release(request: WorkspaceRequest, folder: Path) -> None:
         SessionrunError, OSError: the wish is damaged, or it cannot be done.
     """
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
-    for ref, commit in _list_kept(git, request).items():
+    for ref, commit in git.list_refs(_kept_prefix(request)).items():
         git.set_ref(f"refs/heads/{ref.partition('/branch/')[2]}", commit, None)  # unless there is one
     wish, worktree = load_record(folder / REPLICA, ReplicaWish), request.place and request.place.worktree
     if wish.brings is not None and worktree is not None:
@@ -212,24 +220,9 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
         replace_file(folder / WORK, pack_objects(git, tips, wish.known), durable=False)
 
 
-def _put_branch_aside(git: Git, request: WorkspaceRequest, place: Place) -> None:
-    """Rename a branch whose work is packed, in one step; one that has moved since stays."""
-    name = place.rescue or place.branch
-    if name is None or place.commit is None:
-        return
-    steps = f"update {_kept_prefix(request)}{name} {place.commit}\ndelete refs/heads/{name} {place.commit}\n"
-    if git.attempt("update-ref", "--stdin", stdin=os.fsencode(steps)).returncode == 0:
-        git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
-
-
 def _kept_prefix(request: WorkspaceRequest) -> str:
     """How the refs begin that are left of a task's branches."""
     return f"refs/sessionrun/sent/{sha256(os.fsencode(request.owner)).hexdigest()[:16]}/branch/"
-
-
-def _list_kept(git: Git, request: WorkspaceRequest) -> dict[str, str]:
-    """What is left of a task's branches: commits, by ref."""
-    return git.list_refs(_kept_prefix(request))
 
 
 def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> bytes:

@@ -22,7 +22,6 @@ FOLDER: Final = "rescue"
 """In the folder of a WORK on a node: what says how to make packs of its worktree."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-NICE: Final = 10
 
 _NAME: Final = re.compile(r"rescue-([0-9]{6})-([0-9a-f]{40,64})\.pack")
 
@@ -108,7 +107,7 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: str | None) -> 
 
 def main() -> None:
     """Make one pack: ``argv[1]`` is the folder of the job, ``argv[2]`` one for other files."""
-    os.nice(NICE)
+    os.nice(10)
     try:
         make_pack(Path(sys.argv[1]), Path(sys.argv[2]))
     except (SessionrunError, OSError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from sessionrun.cluster.slurm_programs import LARGEST_ARRAY
 from sessionrun.cluster.slurm_queue import Desk
 from sessionrun.model.asked import SLURM, Sandbox
 from sessionrun.model.events import JobClaimed
@@ -53,7 +54,6 @@ class SlurmExecutor:
         assert spec.cluster is not None
         self._local = local
         self._gen = gen
-        self._most = spec.cluster.max_array
         self._number = 1
         self._in_batch = 0
         self._claimed: dict[JobKey, str] = {}
@@ -68,7 +68,7 @@ class SlurmExecutor:
         """See `Executor.claim`: where it will run, Slurm decides."""
         if key.phase in HEAD_PHASES:
             return JobClaimed(key)
-        if self._in_batch >= self._most:
+        if self._in_batch >= LARGEST_ARRAY:
             self._next_batch()
         self._in_batch += 1
         batch = self._claimed[key] = f"{self._gen}-{self._number}"
@@ -89,7 +89,6 @@ class SlurmExecutor:
         return self._local.start(here) if here else []
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase in HEAD_PHASES:
             self._local.stop(key, now=now)
         else:
@@ -118,7 +117,6 @@ class SlurmExecutor:
         self._waiting.clear()
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self._worker.stop(CLOSE_TIMEOUT_S)
         self._local.close()
 

@@ -24,6 +24,8 @@ if __name__ == "__main__":
 
 from sessionrun.cluster.slurm_records import LEDGER, Records, load
 from sessionrun.keeper.children import Children
+from sessionrun.keeper.loop import drain, wake_on_death
+from sessionrun.keeper.wire import count_ms
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
 from sessionrun.session.executor import Exit, NotSet, describe_end, fill_in, parse_order, read_frame
@@ -53,7 +55,14 @@ def main() -> int:
     job = OneJob(batch, order, folder / LEDGER)
     end = job.run()
     about = {"told": job.asked_to_end, "max_rss_kb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}
-    _keep_end(records, {**describe_end(end), **who, **about, "ended_at": time.time()})
+    record = {**describe_end(end), **who, **about, "ended_at": time.time()}
+    while True:  # as often as the disk refuses: without it the end of the job is not known
+        try:
+            records.keep_end(record)
+            break
+        except OSError as error:
+            print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
+            time.sleep(RETRY_S)
     status = end.wait_status if isinstance(end, Exit) else None
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
@@ -70,16 +79,6 @@ def _describe_self() -> dict[str, Any]:
     }
 
 
-def _keep_end(records: Records, end: dict[str, Any]) -> None:
-    """Leave the record, as often as the disk refuses: without it the end of the job is not known."""
-    while True:
-        try:
-            return records.keep_end(end)
-        except OSError as error:
-            print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
-            time.sleep(RETRY_S)
-
-
 class OneJob:
     """The job, and how it ended once it has; `asked_to_end`: a signal told it to."""
 
@@ -89,7 +88,11 @@ class OneJob:
         self._order = order
         self._end: Exit | JobLost | None = None
         self._asked: list[int] = []
-        self._wake_fd = self._listen()
+        self._wake_fd = wake_on_death()
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, lambda number, frame: self._asked.append(number))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
         processes.become_subreaper()
         environ = make_job_environment(batch["environ"], os.environb)
         os.environb.clear()
@@ -103,51 +106,28 @@ class OneJob:
         except NotSet as fault:
             return Exit(self._key, None, detail=str(fault))
         while self._end is None or self._children.by_key:
-            self._wait()
+            self._wait(self._children.next_time())
             self._children.reap()
-            self._take_signals()
+            asked, self._asked = self._asked, []
+            for number in asked:
+                self.asked_to_end = True
+                self._children.stop(self._key.text(), now=number == signal.SIGUSR2)
             self._children.go_on_stopping()
         status = self._end.wait_status if isinstance(self._end, Exit) else None
         if status is not None and os.WIFSIGNALED(status) and not self.asked_to_end:
-            self.asked_to_end = self._hear_late()
+            # Slurm may have ended the job, and say so to this process only now
+            deadline = time.monotonic() + LATE_S
+            while not self._asked and time.monotonic() < deadline:
+                self._wait(deadline)
+            self.asked_to_end = bool(self._asked)
         return self._end
 
-    def _hear_late(self) -> bool:
-        """Whether Slurm has ended the job, and says so to this process only now."""
-        deadline = time.monotonic() + LATE_S
-        while not self._asked and time.monotonic() < deadline:
-            self._wait(deadline - time.monotonic())
-        return bool(self._asked)
-
-    def _listen(self) -> int:
-        wake_read, wake_write = os.pipe()
-        for fd in (wake_read, wake_write):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        for number in (signal.SIGTERM, signal.SIGUSR2):
-            signal.signal(number, lambda number, frame: self._asked.append(number))
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR1):
-            signal.signal(number, signal.SIG_IGN)
-        return wake_read
-
-    def _take_signals(self) -> None:
-        asked, self._asked = self._asked, []
-        for number in asked:
-            self.asked_to_end = True
-            self._children.stop(self._key.text(), now=number == signal.SIGUSR2)
-
-    def _wait(self, limit_s: float | None = None) -> None:
-        """Wait for a signal until it is time for something, or for that long."""
-        next_time = self._children.next_time() if limit_s is None else time.monotonic() + limit_s
-        timeout_ms = None if next_time is None else max(0.0, next_time - time.monotonic()) * 1000 + 0.5
+    def _wait(self, until: float | None) -> None:
+        """Wait for a signal, until that time at most (monotonic)."""
         poller = select.poll()
         poller.register(self._wake_fd, select.POLLIN)
-        if poller.poll(timeout_ms):
-            try:
-                os.read(self._wake_fd, 4096)
-            except BlockingIOError:
-                pass
+        if poller.poll(count_ms(None if until is None else until - time.monotonic())):
+            drain(self._wake_fd)
 
     def _hear(self, *fields: object) -> None:
         """Take a frame of the keeper's code about the job: see `keeper.wire`."""

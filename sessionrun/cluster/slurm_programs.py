@@ -17,8 +17,8 @@ SUBMIT_S: Final = 60.0
 ASK_S: Final = 30.0
 """How long a program may take (seconds): a controller that is busy, or gone, lets them wait for minutes."""
 
-ARRAY_LIMIT: Final = "array-limit"
-"""The option that is ours: how many jobs of one array run at once."""
+LARGEST_ARRAY: Final = 100
+"""So many jobs are submitted at once at most (MaxArraySize of Slurm is 1001, unless a site says otherwise)."""
 
 _KEPT: Final = (
     "PATH",
@@ -81,19 +81,15 @@ def make_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def option_words(options: Mapping[str, str]) -> list[str]:
     """The user's options as words for sbatch; one without a value is a flag."""
-    return [
-        f"--{name}={value}" if value else f"--{name}" for name, value in options.items() if name != ARRAY_LIMIT
-    ]
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]
 
 
 def submit_words(session: Path, batch: str, name: str, count: int, options: Mapping[str, str]) -> list[str]:
     """The command line that submits a batch of `count` jobs as one array."""
-    limit = options.get(ARRAY_LIMIT)
-    array = f"0-{count - 1}" + (f"%{limit}" if limit else "")
     folder = session / "slurm"
     command = [sys.executable, "-I", "-S", str(WRAPPER), str(session), str(folder / f"batch-{batch}.json")]
     fixed = ["--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null", "--chdir=/", "--open-mode=append"]
-    about = [f"--job-name={name}", f"--array={array}", f"--output={folder}/log-{batch}.txt"]
+    about = [f"--job-name={name}", f"--array=0-{count - 1}", f"--output={folder}/log-{batch}.txt"]
     return ["sbatch", *option_words(options), *fixed, *about, f"--wrap=exec {shlex.join(command)}"]
 
 
@@ -133,7 +129,6 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> Meaning:
-        """What its state means."""
         return MEANINGS.get(self.state, "lives")
 
     @property

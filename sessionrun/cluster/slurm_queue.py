@@ -74,13 +74,6 @@ class OpenJob:
             return str(self.claim["job"])
         return f"{self.array}_{self.index}" if self.array is not None else None
 
-    def tell_start(self) -> list[Notice]:
-        """That it began, unless that was reported."""
-        if self.reported or self.claim is None or self.claim.get("by") != "node":
-            return []
-        self.reported = True
-        return [JobStarted(self.key, 0, 0, 0, node=f"{self.claim['node']}, Slurm job {self.claim['job']}")]
-
     def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:
         """What its record says; None: Slurm has to say first why it told the job to end.
 
@@ -159,10 +152,12 @@ class Desk:
         self._session = session
         self._options = options
         self._environ = dict(environ)
-        self._programs_environ = slurm_programs.make_environment(environ)
+        programs_environ = slurm_programs.make_environment(environ)
+        self._run: Callable[[Sequence[str], float], str] = lambda words, limit_s: run(
+            words, programs_environ, limit_s
+        )
         self._log = log
         self._poll_s = poll_s
-        self._run_program = run
         self._clock = clock
         self._prefix = f"sessionrun-{session.session_id}-"
         self._next_look = 0.0
@@ -198,8 +193,15 @@ class Desk:
 
     def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
         """Hand a batch to Slurm as one array."""
+        about = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
         try:
-            self._write_batch(batch, jobs)
+            make_directories(self._batch_path(batch).parent, 0o700)
+            folders = [self._session.make_job_path(job.key).relative_to(self._session.path) for job in jobs]
+            orders = [
+                {**describe_order(as_order(job)), "folder": str(folder)}
+                for job, folder in zip(jobs, folders, strict=True)
+            ]
+            replace_file(self._batch_path(batch), dump({**about, "jobs": orders}), durable=True)
         except (OSError, ValueError) as error:
             return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
         name = f"{self._prefix}{batch}"
@@ -214,19 +216,6 @@ class Desk:
             self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
         self._next_look = self._clock() + self._poll_s
         return []
-
-    def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
-        make_directories(self._batch_path(batch).parent, 0o700)
-        root = self._session.path
-        orders = [
-            {
-                **describe_order(as_order(job)),
-                "folder": str(self._session.make_job_path(job.key).relative_to(root)),
-            }
-            for job in jobs
-        ]
-        session = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
-        replace_file(self._batch_path(batch), dump({**session, "jobs": orders}), durable=True)
 
     def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""
@@ -267,25 +256,30 @@ class Desk:
         jobs = list(self.open.values())
         for job in jobs:
             job.row = rows.get((job.batch, job.index)) if job.index is not None else None
-        self._look_at_nodes(job.row for job in jobs)
+        # of the nodes that have failed those that answer again: what ran there was ended when they came back
+        failed = {job.row.node for job in jobs if job.row is not None and job.row.meaning == "node"} - {""}
+        self._answering = frozenset()
+        if failed:
+            with suppress(SlurmFault):
+                words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(sorted(failed))}", "--format=%N %T"]
+                self._answering = parse_answering(self._run(words, ASK_S))
         now = self._clock()
         begun = [job for job in jobs if job.row is None or not job.row.waits]
         return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
 
-    def _look_at_nodes(self, rows: Iterable[Row | None]) -> None:
-        """Which of the nodes that have failed answer again: what ran there was ended when they came back."""
-        nodes = sorted({row.node for row in rows if row is not None and row.meaning == "node" and row.node})
-        self._answering = frozenset()
-        if nodes:
-            with suppress(SlurmFault):
-                words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
-                self._answering = parse_answering(self._run(words, ASK_S))
-
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
         try:
-            self._load_records(job)
-            notices = job.tell_start()
+            records = self._records(job)
+            if job.claim is None and records.claim_path.exists():
+                job.claim = load(records.claim_path, MAX_BYTES)
+            if job.end is None and job.claim is not None and records.end_path.exists():
+                job.end = load(records.end_path, MAX_BYTES)
+            notices: list[Notice] = []
+            if not job.reported and job.claim is not None and job.claim.get("by") == "node":
+                job.reported = True
+                where = f"{job.claim['node']}, Slurm job {job.claim['job']}"
+                notices.append(JobStarted(job.key, 0, 0, 0, node=where))
             end = self._find_end(job, now, fresh=fresh)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log(f"{job.key.text()}: its record cannot be read: {error}")
@@ -294,13 +288,6 @@ class Desk:
             self._close(job)
             notices += end
         return notices
-
-    def _load_records(self, job: OpenJob) -> None:
-        records = self._records(job)
-        if job.claim is None and records.claim_path.exists():
-            job.claim = load(records.claim_path, MAX_BYTES)
-        if job.end is None and job.claim is not None and records.end_path.exists():
-            job.end = load(records.end_path, MAX_BYTES)
 
     def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
         if job.end is not None:
@@ -380,9 +367,6 @@ class Desk:
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"
-
-    def _run(self, words: Sequence[str], limit_s: float) -> str:
-        return self._run_program(words, self._programs_environ, limit_s)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._complaint:

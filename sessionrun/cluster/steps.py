@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,8 +42,7 @@ def choose_cluster(draft: Draft) -> Draft:
 
 # --- Slurm ---
 
-PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
-LARGEST_ARRAY: Final = 1000
+PROGRAMS: Final = ("sbatch", "squeue", "scancel", "sinfo")
 
 OPTIONS: Final = frozenset(
     [
@@ -87,13 +85,11 @@ OPTIONS: Final = frozenset(
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
     """The options as words.  InputError: one is none that a user may give, or has a value that is no word."""
-    from sessionrun.cluster.slurm_programs import ARRAY_LIMIT  # few sessions are Slurm's
-
     checked: dict[str, str] = {}
     for key, value in options.items():
         name = key.removeprefix("--")
-        if name not in OPTIONS and name != ARRAY_LIMIT:
-            known = ", ".join(sorted((*OPTIONS, ARRAY_LIMIT)))
+        if name not in OPTIONS:
+            known = ", ".join(sorted(OPTIONS))
             raise InputError(
                 f"{where} {name!r:.140}: is not an option that a session may give sbatch; there are {known}"
             )
@@ -104,8 +100,6 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
         text = "" if value is True else str(value)
         if not text.isprintable():
             raise InputError(f"{where} {name}: holds a character that cannot be printed")
-        if name == ARRAY_LIMIT and not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-            raise InputError(f"{where} {name}: must be a number from 1, not {text!r:.140}")
         checked[name] = text
     return checked
 
@@ -116,26 +110,17 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
     Raises:
         InputError: its programs are not there, it does not answer, or refuses.
     """
-    from sessionrun.cluster.slurm_programs import ASK_S, SlurmFault, make_environment, option_words, run_program
+    from sessionrun.cluster import slurm_programs  # few sessions are Slurm's
 
     for program in PROGRAMS:
         if shutil.which(program, path=environ.get("PATH")) is None:
             raise InputError(
                 f"--cluster {SLURM}: {program} is not on PATH; sessions are started where Slurm's are"
             )
-    environ = make_environment(environ)
+    words = ["sbatch", *slurm_programs.option_words(options), "--test-only", "--no-requeue"]
+    words += ["--array=0-0", "--chdir=/", "--wrap=true"]
     try:
-        words = ["sbatch", *option_words(options), "--test-only", "--no-requeue", "--chdir=/", "--wrap=true"]
-        run_program(words, environ, ASK_S)
-        most = find_largest_array(run_program(["scontrol", "show", "config"], environ, ASK_S))
-    except SlurmFault as fault:
+        slurm_programs.run_program(words, slurm_programs.make_environment(environ), slurm_programs.ASK_S)
+    except slurm_programs.SlurmFault as fault:
         raise InputError(f"--cluster {SLURM}: {fault}") from None
-    if most < 1:
-        raise InputError(f"--cluster {SLURM}: this cluster takes no arrays (MaxArraySize)")
-    return Cluster(SLURM, options=dict(options), max_array=most)
-
-
-def find_largest_array(config: str) -> int:
-    """How many jobs an array may have, of what ``scontrol show config`` prints; indexes begin with 0."""
-    found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", config, re.MULTILINE)
-    return LARGEST_ARRAY if found is None else min(LARGEST_ARRAY, int(found[1]))
+    return Cluster(SLURM, options=dict(options))

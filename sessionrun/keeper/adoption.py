@@ -32,12 +32,15 @@ RECHECK_WITHOUT_PIDFD_S: Final = 1.0
 
 
 class RootCodes:
-    """How orphans ended, as the root reports it.  The pipe's end means that the root is gone."""
+    """How orphans ended, as the root reports it: `told` are raw wait statuses of those that it has reaped.
+
+    The pipe's end means that the root is gone.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.is_open = True
-        self._told: dict[Identity, int] = {}
+        self.told: dict[Identity, int] = {}
         self._rest = b""
         self._replayed = False
         os.set_blocking(fd, True)
@@ -46,13 +49,8 @@ class RootCodes:
         os.set_blocking(fd, False)
 
     def listen(self) -> None:
-        """Take in what has come."""
         while self.is_open and self._read():
             pass
-
-    def code_of(self, process: Identity) -> int | None:
-        """The raw wait status of a process that the root has reaped."""
-        return self._told.get(process)
 
     def _read(self) -> bool:
         try:
@@ -68,7 +66,7 @@ class RootCodes:
                 self._replayed = True
                 continue
             pid, started, status = map(int, line.split())
-            self._told[Identity(pid, started)] = status
+            self.told[Identity(pid, started)] = status
         return bool(chunk)
 
 
@@ -105,7 +103,6 @@ class Adopted:
         return list(self._pidfds)
 
     def ended(self, pidfd: int) -> None:
-        """One of them became readable."""
         child = self._pidfds.pop(pidfd)
         os.close(pidfd)
         self._unsettled.append(child)
@@ -125,13 +122,16 @@ class Adopted:
 
     def _look_at(self, child: Child) -> None:
         if processes.is_alive(child.leader):
-            self._watch(child)
+            try:
+                self._pidfds[os.pidfd_open(child.leader.pid)] = child
+            except (OSError, AttributeError):  # not every system has it
+                self._unsettled.append(child)
             return
         parent = processes.parent_of(child.leader.pid)
         there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
         # The root tells before it reaps: it did not reap a process that has vanished and was not told of.
         self._codes.listen()
-        code = self._codes.code_of(child.leader)
+        code = self._codes.told.get(child.leader)
         if code is not None:
             self._children.take_exit(child, code)
         elif there and self._codes.is_open and parent == os.getppid():
@@ -141,15 +141,6 @@ class Adopted:
         else:
             child.unseen = True
         self._children.settle([child])
-
-    def _watch(self, child: Child) -> None:
-        if not hasattr(os, "pidfd_open"):
-            self._unsettled.append(child)
-            return
-        try:
-            self._pidfds[os.pidfd_open(child.leader.pid)] = child
-        except OSError:
-            self._unsettled.append(child)
 
 
 def _complete(ledger: Ledger, session_id: str, note: Callable[[bytes], None]) -> Iterator[tuple[str, LedgerJob]]:
@@ -201,7 +192,8 @@ def is_nested(pid: int, session: Path) -> bool:
 
 def _leads(pid: int, but: Path, names: tuple[str, ...] = ()) -> bool:
     """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
-    is_shown = _shows_locks()
+    here = (os.getpid(), os.getppid())
+    is_shown = any(_is_flocked(own, fd) for own in here for fd, _ in _open_locks(own))  # one of them holds a lock
     for fd, path in _open_locks(pid):
         if path.parent == but or (names and path.parent.name not in names):
             continue
@@ -223,12 +215,8 @@ def _open_locks(pid: int) -> list[tuple[str, Path]]:
     return open_locks
 
 
-def _shows_locks() -> bool:
-    """Whether /proc/PID/fdinfo shows locks here: this process or its parent holds one."""
-    return any(_is_flocked(pid, fd) for pid in (os.getpid(), os.getppid()) for fd, _ in _open_locks(pid))
-
-
 def _is_flocked(pid: int, fd: str) -> bool:
+    """Whether /proc/PID/fdinfo shows that a process has a lock; it does not everywhere."""
     try:
         with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
             # a reader has it shared, for an instant

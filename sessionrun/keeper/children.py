@@ -207,7 +207,11 @@ class Children:
         self.note(make_record(FAILED, order.key, number))
         if number in REFUSALS:
             return os.strerror(number)
-        detail = _find_fault(order) or os.strerror(number)
+        detail = os.strerror(number)  # posix_spawn does not say which of its paths was at fault
+        if not os.path.isdir(order.cwd):
+            detail = f"no directory {order.cwd}"
+        elif not os.access(order.argv[0], os.X_OK):
+            detail = f"cannot execute {order.argv[0]}"
         self._tell("F", order.key, number, detail, self._ledger.end)
         return None
 
@@ -361,7 +365,6 @@ class Children:
         return bool(self._backlog)
 
     def write_backlog(self) -> None:
-        """Try again to write what waits."""
         self._disk_retry_at = None
         try:
             self._ledger.append(self._backlog)
@@ -402,21 +405,15 @@ def _has_stopped(child: Child, stop: Stop, frozen: Sequence[Identity], now: floa
 def _next_ended() -> tuple[int, int | None] | None:
     """A child that ended, still unreaped, and its raw wait status (None where the system must reap to know)."""
     if not hasattr(os, "waitid"):
-        return _next_ended_by_scan()
+        import psutil
+
+        all_children = psutil.Process().children()
+        return next(((each.pid, None) for each in all_children if each.status() == psutil.STATUS_ZOMBIE), None)
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
     return None if ended is None else (ended.si_pid, processes.raw_status(ended))
-
-
-def _next_ended_by_scan() -> tuple[int, int | None] | None:
-    import psutil
-
-    for process in psutil.Process().children():
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return process.pid, None
-    return None
 
 
 def _file_actions(order: JobOrder) -> list[tuple[int, int, str, int, int]]:
@@ -426,12 +423,3 @@ def _file_actions(order: JobOrder) -> list[tuple[int, int, str, int, int]]:
         (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),
     ]
-
-
-def _find_fault(order: JobOrder) -> str | None:
-    """posix_spawn does not say which of its paths was at fault; look which one is."""
-    if not os.path.isdir(order.cwd):
-        return f"no directory {order.cwd}"
-    if not os.access(order.argv[0], os.X_OK):
-        return f"cannot execute {order.argv[0]}"
-    return None

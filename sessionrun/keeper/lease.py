@@ -59,7 +59,6 @@ class Lease:
         return self.until_ns - self.grace_ns
 
     def may_start(self, now_ns: int) -> bool:
-        """Whether a job may be started now."""
         return now_ns < self.end_jobs_at_ns
 
     def is_over(self, now_ns: int, slack_ns: int = 0) -> bool:
@@ -122,7 +121,6 @@ class Leased:
             self._note_over(key)
 
     def watch(self) -> None:
-        """End the jobs when it is time."""
         now_ns = boot_ns()
         if self._lease.may_start(now_ns):
             return
@@ -201,12 +199,7 @@ class Watcher:
             if marker.partition("/")[0] == self._node_id:
                 for pid in pids:
                     found |= processes.find_tree(seen, seen.identities[pid], marker)
-        return found | _find_below(seen, keeper)
-
-
-def _find_below(seen: Scan, keeper: int) -> set[Identity]:
-    """What is below the keeper and not of its own session, as the process in the supervisor's place is."""
-    if not keeper:
-        return set()
-    own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
-    return {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
+        if keeper:  # the process in the supervisor's place is of the keeper's own session
+            own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
+            found |= {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
+        return found

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,9 +83,9 @@ class Keeper:
         self._ledger = AppendLog(session / "ledger")
         self._ledger.cut(contents.end)
         session_id = session.name.removeprefix("session-").removeprefix("node-")
-        self._children = Children(self._ledger, session_id, self._tell)
-        self._wake_fd = _wake_on_death()
         self._supervisor = supervisor
+        self._children = Children(self._ledger, session_id, supervisor.send)
+        self._wake_fd = wake_on_death()
         self._codes = RootCodes(codes_fd)
         self._adopted = Adopted(self._children, self._codes)
         self._quit_by: float | None = None
@@ -94,13 +94,19 @@ class Keeper:
         self._children.note(make_record(BEGAN, self._me.pid, self._me.started, *where))
         ledger = fold_ledger(contents.payloads)
         self._children.claimed.update(ledger.jobs)
-        self._leased = _open_lease(session, self._children, self._tell)
+        self._leased: Leased | None = None
+        if os.path.lexists(session / LEASE):
+            from sessionrun.keeper.lease import Leased  # of a node; a session's keeper does not need it
+
+            self._leased = Leased(session, self._children, supervisor.send)
         self._adopted.find(ledger, session_id)
 
     def run(self, ready_fd: int) -> int:
         """Go on until the session has ended, or no supervisor can run it and no job is left."""
         if ready_fd >= 0:
-            _say_ready(ready_fd)
+            with suppress(BrokenPipeError):  # the launcher was killed, or an earlier keeper has told it
+                os.write(ready_fd, READY)
+            os.close(ready_fd)
         while not self._is_done():
             if self._supervisor.is_due():
                 self._supervisor.start()
@@ -110,15 +116,6 @@ class Keeper:
         if self._quit_by is None:
             self._children.note(make_record(GAVE_UP, self._supervisor.fruitless, self._supervisor.status))
         return 0
-
-    def _say_hello(self) -> None:
-        """Tell the supervisor up to where it is to read the ledger: all after that it is told.
-
-        It asks for this once it holds the session's lock.  What was said before could be out of date by then, and
-        the keeper that said it dead: another supervisor may have acted in between.
-        """
-        self._supervisor.greeted = True
-        self._tell("H", self._me.pid, self._me.started, self._ledger.end)
 
     def _turn(self) -> None:
         if self._children.has_backlog:
@@ -142,7 +139,10 @@ class Keeper:
             elif kind == "T":
                 stops.append(fields)
             elif kind == "H":
-                self._say_hello()
+                # It has the session's lock, and is to read the ledger up to here: all after that it is told.
+                # What was said before could be out of date, for another supervisor may have acted in between.
+                self._supervisor.greeted = True
+                self._supervisor.send("H", self._me.pid, self._me.started, self._ledger.end)
             elif kind == "Q":
                 self._quit_by = time.monotonic() + QUIT_TIMEOUT_S
                 self._supervisor.is_wanted = False
@@ -178,12 +178,9 @@ class Keeper:
         until = min((moment for moment in times if moment is not None), default=None)
         ready = {fd for fd, _ in poller.poll(count_ms(None if until is None else until - time.monotonic()))}
         if self._wake_fd in ready:
-            _drain(self._wake_fd)
+            drain(self._wake_fd)
         for pidfd in ready.intersection(self._adopted.pidfds):
             self._adopted.ended(pidfd)
-
-    def _tell(self, *fields: object) -> None:
-        self._supervisor.send(*fields)
 
 
 class SupervisorProcess:
@@ -220,11 +217,9 @@ class SupervisorProcess:
         return self._refused or self.fruitless >= MOST_FRUITLESS
 
     def is_due(self) -> bool:
-        """Whether it is to be started now."""
         return not self.pid and self.restart_at is not None and self.restart_at <= time.monotonic()
 
     def start(self) -> None:
-        """Start one."""
         self.greeted = self._heard = False
         self._born = time.monotonic()
         try:
@@ -232,7 +227,13 @@ class SupervisorProcess:
         except OSError:  # a node has none
             self._seen_to = 0
         try:
-            self._connection = self._spawn()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                theirs.set_inheritable(True)
+                command = [*self._command, str(theirs.fileno())]
+                defaults = (signal.SIGCHLD, signal.SIGPIPE)
+                self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
+            self._connection, self.restart_at = Connection(ours), None
         except OSError as error:
             say(f"cannot start a supervisor: {self._command[0]}: {error.strerror}")
             if error.errno in REFUSALS:  # no room for a process now; those that run need us all the same
@@ -240,17 +241,6 @@ class SupervisorProcess:
             else:
                 self.status = -1
                 self._note_failure()
-            return
-        self.restart_at = None
-
-    def _spawn(self) -> Connection:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.set_inheritable(True)
-            command = [*self._command, str(theirs.fileno())]
-            defaults = (signal.SIGCHLD, signal.SIGPIPE)
-            self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
-        return Connection(ours)
 
     def ended(self, status: int) -> None:
         """It ended: set when the next one starts."""
@@ -292,7 +282,6 @@ class SupervisorProcess:
         return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
     def receive(self) -> list[list[Any]]:
-        """The frames that it has sent."""
         if self._connection is None:
             return []
         try:
@@ -315,31 +304,13 @@ class SupervisorProcess:
             self._connection.flush()
 
     def register(self, poller: select.poll) -> None:
-        """Wait for it."""
         if self._connection is not None:
             events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
             poller.register(self._connection.fileno(), events)
 
 
-def _open_lease(session: Path, children: Children, tell: Callable[..., None]) -> Leased | None:
-    """What the keeper of a node does besides; None for a session's, which need not import it."""
-    if not os.path.lexists(session / LEASE):
-        return None
-    from sessionrun.keeper.lease import Leased
-
-    return Leased(session, children, tell)
-
-
-def _say_ready(fd: int) -> None:
-    try:
-        os.write(fd, READY)
-    except BrokenPipeError:
-        pass  # the launcher was killed, or an earlier keeper has told it
-    os.close(fd)
-
-
-def _wake_on_death() -> int:
-    """A descriptor that becomes readable when a child ends."""
+def wake_on_death() -> int:
+    """A descriptor that becomes readable when a child ends, or a signal comes."""
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_read, False)
     os.set_blocking(wake_write, False)
@@ -348,7 +319,8 @@ def _wake_on_death() -> int:
     return wake_read
 
 
-def _drain(fd: int) -> None:
+def drain(fd: int) -> None:
+    """Read all that is there."""
     try:
         while os.read(fd, 4096):
             pass

@@ -50,21 +50,16 @@ def main() -> None:
         born = time.monotonic()
         status = _run_one(session, lock_fd, ready_fd, supervisor, orphans)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, EXIT_REFUSED):
-            if os.WEXITSTATUS(status) == 0:
-                _end_strays(session)
+            # what came to us from keepers that died, and no job's end has ended
+            deadline = time.monotonic() + QUIT_TIMEOUT_S
+            while os.WEXITSTATUS(status) == 0 and end_strays(session) and time.monotonic() < deadline:
+                time.sleep(RESTART_FIRST_S)
             return
         quick_deaths = quick_deaths + 1 if time.monotonic() - born < PROGRESS_S else 1
         if quick_deaths > MAX_RESTARTS:
             return
         if quick_deaths > 1:
             time.sleep(RESTART_FIRST_S * 2 ** (quick_deaths - 2))
-
-
-def _end_strays(session: Path) -> None:
-    """What came to us from keepers that died, and no job's end has ended."""
-    deadline = time.monotonic() + QUIT_TIMEOUT_S
-    while end_strays(session) and time.monotonic() < deadline:
-        time.sleep(RESTART_FIRST_S)
 
 
 def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], orphans: list[bytes]) -> int:
@@ -81,20 +76,16 @@ def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], 
         finally:
             os._exit(code)
     os.close(codes_read)
+    watcher: Watcher | None = None
+    if os.path.lexists(session / LEASE):
+        from sessionrun.keeper.lease import Watcher  # of a node; a session's root does not need it
+
+        watcher = Watcher(session, ROOT_SLACK_S)
     try:
         _tell(codes_write, b"".join(orphans) + b"end\n")
-        return _watch(pid, codes_write, orphans, _open_watcher(session))
+        return _watch(pid, codes_write, orphans, watcher)
     finally:
         os.close(codes_write)
-
-
-def _open_watcher(session: Path) -> Watcher | None:
-    """The node's second watcher; None for a session's root, which need not import it."""
-    if not os.path.lexists(session / LEASE):
-        return None
-    from sessionrun.keeper.lease import Watcher
-
-    return Watcher(session, ROOT_SLACK_S)
 
 
 def _fork() -> int:
@@ -111,7 +102,12 @@ def _watch(keeper: int, codes_fd: int, orphans: list[bytes], watcher: Watcher | 
     while True:
         if watcher is not None:
             watcher.wait_for_child(keeper)
-        pid, status = _wait_for_any()
+        if hasattr(os, "waitid"):
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            assert ended is not None
+            pid, status = ended.si_pid, raw_status(ended)
+        else:
+            pid, status = os.waitpid(-1, 0)
         if pid != keeper:
             line = b"%d %d %d\n" % (pid, start_time(pid, zombie=True) or 0, status)
             orphans.append(line)
@@ -120,14 +116,6 @@ def _watch(keeper: int, codes_fd: int, orphans: list[bytes], watcher: Watcher | 
             os.waitpid(pid, 0)
         if pid == keeper:
             return status
-
-
-def _wait_for_any() -> tuple[int, int]:
-    if not hasattr(os, "waitid"):
-        return os.waitpid(-1, 0)
-    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    assert ended is not None
-    return ended.si_pid, raw_status(ended)
 
 
 def _tell(fd: int, lines: bytes) -> None:

@@ -62,11 +62,10 @@ class Connection:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         end.setblocking(False)
-        self._incoming: list[bytes] = []
+        self._incoming = bytearray()
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
-        """For poll(2)."""
         return self._socket.fileno()
 
     @property
@@ -102,7 +101,7 @@ class Connection:
         Raises:
             EOFError: the peer is gone, and all it had sent was returned before; half a frame is never one.
         """
-        lines, closed = list[bytes](), False
+        closed = False
         while not closed:
             try:
                 chunk = self._socket.recv(_CHUNK)
@@ -111,17 +110,13 @@ class Connection:
             except OSError:
                 chunk = b""
             closed = not chunk
-            first, *more = chunk.split(b"\n")
-            self._incoming.append(first)
-            for part in more:  # so a long frame that comes in pieces is put together once
-                lines.append(b"".join(self._incoming))
-                self._incoming = [part]
+            self._incoming += chunk
+        *lines, self._incoming = self._incoming.split(b"\n")
         if closed and not lines:
             raise EOFError("the other side is gone")
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """Give up the socket."""
         self._socket.close()
 
 

@@ -111,8 +111,7 @@ PATH_TOKEN: Final = "@sessionrun-path@"
 class Cluster:
     """The address of a scheduler, ``tls://HOST:PORT``, and the paths of the three files for TLS.
 
-    Or the word `SLURM`: then `options` are those of sbatch, by their long names, and `max_array` is how
-    many jobs one array may have.
+    Or the word `SLURM`: then `options` are those of sbatch, by their long names.
     """
 
     address: str
@@ -120,7 +119,6 @@ class Cluster:
     cert_file: str | None = None
     key_file: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    max_array: int = 1000
 
     @property
     def is_slurm(self) -> bool:

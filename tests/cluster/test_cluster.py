@@ -34,7 +34,7 @@ import sessionrun as package
 from sessionrun.cli.cluster import _say
 from sessionrun.cluster.address import make_certs, open_cluster
 from sessionrun.cluster.companions import MAX_BYTES
-from sessionrun.cluster.machines import make_unit, open_head
+from sessionrun.cluster.machines import open_head
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
@@ -98,18 +98,6 @@ def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None
     assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
 
 
-@pytest.mark.parametrize(
-    ("word", "written"),
-    [("/a/b", "ExecStart=/a/b"), ("/a b/50%$", 'ExecStart="/a b/50%%$$"'), ('a"\\', 'ExecStart="a\\"\\\\"')],
-)
-def test_words_in_a_unit(word: str, written: str) -> None:
-    assert written in make_unit([word], {}).splitlines()
-    assert 'Environment="PATH=/x y"' in make_unit([word], {"PATH": "/x y"}).splitlines()
-    here = make_unit([word], {"SESSIONRUN_NODES": "nodes", "SESSIONRUN_CERTS": ""}).splitlines()
-    assert f"Environment=SESSIONRUN_NODES={Path('nodes').absolute()}" in here
-    assert not any("SESSIONRUN_CERTS" in line for line in here)
-
-
 def test_a_full_disk_of_a_log_ends_no_program_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
@@ -122,43 +110,33 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     made = sessionrun("cluster", "certs", env=env)
     assert made.returncode == 0 and made.stdout.splitlines()[0].endswith("certs/ca.pem")
     assert (sessionrun.cwd / "certs" / "key.pem").stat().st_mode & 0o777 == 0o600
-    make_repository(sessionrun.cwd)
-    loopback = ("--cluster", "tls://127.0.0.1:1")
-    for words, said in [
-        (("cluster", "certs"), "ca.pem is there"),
-        (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
-        (("cluster", "status", "tls://127.0.0.1:1"), "the cluster at tls://127.0.0.1:1 does not answer: "),
-        (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
-        (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there, with"),
-    ]:
-        done = sessionrun(*words, env=env)
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    wish = '{"prompts": [{"prompt": "true"}], "worktrees": {"stay": "sibling"}}'
-    refused = sessionrun("--worktree", *loopback, "--agent", "shell", stdin=wish, env=env)
-    assert refused.returncode == 2 and "worktrees: those that stay are of one machine" in refused.stderr
-    (sessionrun.cwd / ".gitignore").write_text("big\n")
-    (sessionrun.cwd / ".worktreeinclude").write_text("big\n")
-    with open(sessionrun.cwd / "big", "wb") as stream:
-        stream.truncate(MAX_BYTES + 1)
-    refused = sessionrun("--worktree", *loopback, "--agent", "shell", "-p", "true", env=env)
-    assert refused.returncode == 2 and ".worktreeinclude names files of 16777217 bytes" in refused.stderr
-    (sessionrun.cwd / "file").touch()
-    closed = sessionrun(
-        "cluster", "head", "--port", "0", env={**env, "SESSIONRUN_NODES": f"{sessionrun.cwd}/file"}
-    )
-    assert (closed.returncode, closed.stdout) == (2, "") and "cannot be written" in closed.stderr
-    times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
-    assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
-    unit = sessionrun("cluster", "node", "tls://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
-    assert "ExecStart=" in unit.stdout and "cluster node tls://127.0.0.1:1 --name a --slots 3" in unit.stdout
-    assert {"Type=exec", "Restart=always", "KillMode=control-group"} <= set(unit.stdout.splitlines())
-    assert not sessionrun.results.exists()
-    assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
-    assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
-    refused = sessionrun("cluster", "status", "tls://127.0.0.1:1", env=env)
+    repository = make_repository(sessionrun.cwd)
+    stays = '{"prompts": [{"prompt": "true"}], "worktrees": {"stay": "sibling"}}'
+    write_files(repository, {".gitignore": "big\n", ".worktreeinclude": "big\n", "file": "", "stays.json": stays})
+    (repository / "big").touch()
+    os.truncate(repository / "big", MAX_BYTES + 1)
+    launch = ("--agent", "shell", "--cluster", "tls://127.0.0.1:1")
     # a machine that is busy may have no time left for the last of its tries
-    assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)
+    silent = r"the cluster at tls://127.0.0.1:1 does not answer: (ConnectionRefusedError: \[Errno 111\]|Timed out)"
+    for words, more, said in [
+        (("cluster", "certs"), {}, "ca.pem is there"),
+        (("cluster", "head", "--host", "192.0.2.1"), {}, "cannot listen at 192.0.2.1"),
+        (("cluster", "head", "--port", "0"), {"SESSIONRUN_NODES": "file"}, "cannot be written"),
+        (
+            ("cluster", "head"),
+            {"SESSIONRUN_CLUSTER_TIMERS": "margin=0"},
+            "CLUSTER_TIMERS: margin must be at least",
+        ),
+        (("cluster", "status", "tls://127.0.0.1:1"), {}, silent),
+        (("cluster", "status", "tls://a..b:1"), {}, "the cluster at tls://a..b:1 does not answer: encoding with"),
+        ((*launch, "-p", "true"), {}, "is `sessionrun cluster head` running there, with"),
+        (("--worktree", *launch, "stays.json"), {}, "worktrees: those that stay are of one machine"),
+        (("--worktree", *launch, "-p", "true"), {}, ".worktreeinclude names files of 16777217 bytes"),
+    ]:
+        done = sessionrun(*words, env={**env, **more})
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert re.search(said, done.stderr) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not sessionrun.results.exists()
 
 
 @pytest.mark.slow
@@ -426,14 +404,6 @@ def test_the_programs_of_a_killed_head_and_a_killed_node_go_and_the_jobs_go_on(s
         assert [(task["outcome"], task["attempt"]) for task in tasks] == [("succeeded", 1)] * 2
         for name in ("head", "n0"):
             assert cluster.programs[name].poll() is None
-
-
-def test_doctor_says_why_a_configured_cluster_cannot_be_asked(sessionrun: Command) -> None:
-    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "tls://192.0.2.1:8786"\n')
-    done = sessionrun("doctor", env={"SESSIONRUN_CERTS": str(sessionrun.cwd)})
-    assert done.returncode == 1 and f"{sessionrun.cwd}/ca.pem is not there" in done.stdout
-    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "slurm"\n')
-    assert sessionrun("doctor").returncode == 0
 
 
 @pytest.mark.slow

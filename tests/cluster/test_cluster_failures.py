@@ -167,16 +167,19 @@ def kill_of_session(place: int) -> Callable[[Run, str], Undo]:
 
 
 def cut(run: Run, machine: str) -> Undo:
-    run.machines.lan.pull(machine)
-    return lambda: run.machines.lan.plug(machine)
+    """Pull its cable."""
+    cable = ("switch", "link", "set", f"to-{machine}")
+    run.machines.lan.on(*cable, "down")
+    return lambda: run.machines.lan.on(*cable, "up")
 
 
 def lose_one_way(run: Run, machine: str) -> Undo:
     """Nothing from a node arrives at the head, or the other way round; first one, then the other."""
     run.turned = not run.turned
-    ends = ("head", machine) if run.turned else (machine, "head")
-    run.machines.lan.block(*ends)
-    return lambda: run.machines.lan.unblock(*ends)
+    sender, other = ("head", machine) if run.turned else (machine, "head")
+    to_other = ("blackhole", f"{run.machines.lan.addresses[other]}/32")
+    run.machines.lan.on(sender, "route", "add", *to_other)
+    return lambda: run.machines.lan.on(sender, "route", "delete", *to_other)
 
 
 def freeze(run: Run, machine: str) -> Undo:
@@ -278,9 +281,11 @@ def test_failure(name: str, own_place: Path, say: Callable[[str], None]) -> None
         excused = [one for one in overlaps if one[2] < run.thawed.get(one[:2], 0.0) + THAW_S]
         assert sorted(overlaps) == sorted(excused)
         assert [why for why in run.lost.values() if not any(words in why for words in row.losing)] == []
-        assert find_survivors(run, row) == []
+        times, lasts_s = read_times(run.record), row.lease_s + MARGIN_S
+        for attempt, began_at, ended_at in run.struck:  # none runs on when the lease of its node is surely over
+            assert not any(began_at + lasts_s < line < ended_at for line in times.get(attempt, ())), attempt
         for attempt, thawed in run.thawed.items():
-            assert max(read_times(run.record)[attempt]) < thawed + THAW_S, attempt
+            assert max(times[attempt]) < thawed + THAW_S, attempt
 
 
 @contextmanager
@@ -290,7 +295,7 @@ def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
     for folder in (repository, record):
         folder.mkdir()
     make_repository(repository)
-    write_log_program(record)
+    (record / "log.py").write_text(LOG_PROGRAM)
     script = (
         "echo >> {record}/begun-$SESSIONRUN_TASK.$SESSIONRUN_ATTEMPT; "
         "setsid {python} -S {record}/log.py >> {record}/$SESSIONRUN_TASK.$SESSIONRUN_ATTEMPT & "
@@ -359,16 +364,6 @@ def check_attempts(run: Run, tasks: list[dict[str, Any]]) -> None:
             assert git(run.repository, "show", f"{task['branch']}:file") == str(last)
 
 
-def find_survivors(run: Run, row: Row) -> list[tuple[str, int]]:
-    """What ran on during a failure when the lease of its node was over, and the margin after it."""
-    times, lasts_s = read_times(run.record), row.lease_s + MARGIN_S
-    return [
-        attempt
-        for attempt, began_at, ended_at in run.struck
-        if any(began_at + lasts_s < line < ended_at for line in times.get(attempt, ()))
-    ]
-
-
 # --- A cluster of three machines: network namespaces with a home and scratch of their own, TLS, and cable ---
 
 
@@ -389,16 +384,16 @@ class Lan:
         self._stem = f"sr{os.getpid()}"
         self.addresses = {"head": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3"}
         self._ip("netns", "add", self.name("switch"))
-        self._in("switch", "link", "add", "br0", "type", "bridge")
-        self._in("switch", "link", "set", "br0", "up")
+        self.on("switch", "link", "add", "br0", "type", "bridge")
+        self.on("switch", "link", "set", "br0", "up")
         for machine, address in self.addresses.items():
             name = self.name(machine)
             self._ip("netns", "add", name)
-            self._in("switch", "link", "add", f"to-{machine}", "type", "veth", "peer", "eth0", "netns", name)
-            self._in("switch", "link", "set", f"to-{machine}", "master", "br0", "up")
-            self._in(machine, "addr", "add", f"{address}/24", "dev", "eth0")
+            self.on("switch", "link", "add", f"to-{machine}", "type", "veth", "peer", "eth0", "netns", name)
+            self.on("switch", "link", "set", f"to-{machine}", "master", "br0", "up")
+            self.on(machine, "addr", "add", f"{address}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
-                self._in(machine, "link", "set", device, "up")
+                self.on(machine, "link", "set", device, "up")
 
     def name(self, machine: str) -> str:
         return f"{self._stem}{machine}"
@@ -406,21 +401,9 @@ class Lan:
     def _ip(self, *words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
-    def _in(self, machine: str, *words: str) -> None:
+    def on(self, machine: str, *words: str) -> None:
+        """Run ip(8) on a machine."""
         self._ip("-n", self.name(machine), *words)
-
-    def pull(self, machine: str) -> None:
-        self._in("switch", "link", "set", f"to-{machine}", "down")
-
-    def plug(self, machine: str) -> None:
-        self._in("switch", "link", "set", f"to-{machine}", "up")
-
-    def block(self, machine: str, other: str) -> None:
-        """Lose all that a machine sends to another one; what it is sent arrives."""
-        self._in(machine, "route", "add", "blackhole", f"{self.addresses[other]}/32")
-
-    def unblock(self, machine: str, other: str) -> None:
-        self._in(machine, "route", "delete", "blackhole", f"{self.addresses[other]}/32")
 
     def processes(self, machine: str) -> list[psutil.Process]:
         """All processes of a machine."""
@@ -520,12 +503,13 @@ def three_machines(place: Path, timers: str) -> Iterator[Machines]:
         lan.close()
 
 
-def write_log_program(record: Path) -> None:
-    """A program that ignores TERM and prints the time every 0.1 s."""
-    (record / "log.py").write_text(
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n"
-        "    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\n    time.sleep(0.1)\n"
-    )
+LOG_PROGRAM = """\
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+    time.sleep(0.1)
+"""
 
 
 def read_times(record: Path) -> dict[tuple[str, int], list[float]]:

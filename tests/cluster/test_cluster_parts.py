@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import RealCluster, RealSlurm, make_repository, marker_of, real_cluster
+from clusters import RealCluster, RealSlurm, make_repository, real_cluster
 from conftest import Command, eventually, kill_together, slow
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all, git
@@ -154,17 +154,6 @@ def check_executor(command: Command, *words: str) -> dict[str, Any]:
     assert read("task-slow.txt") == "up\n"
     assert not psutil.pid_exists(int((command.cwd / "left").read_text()))
     return tasks
-
-
-@pytest.mark.slow
-@on_both
-def test_cancel_ends_a_tree_that_defies_term(site: Site, sessionrun: Command) -> None:
-    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    session_id = sessionrun.start([{"id": "a", "prompt": f'setsid sh -c "{loop}" & {loop}'}], *site.words)
-    eventually(lambda: sessionrun.output(session_id, "a") == "up\nup\n")
-    assert sessionrun("cancel", session_id).returncode == 0
-    assert sessionrun.wait(session_id)["tasks"][0]["outcome"] == "cancelled"
-    assert not [one for one in psutil.process_iter() if session_id in marker_of(one)]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from sessionrun.cluster.arrivals import ALL, Arrivals
 from sessionrun.cluster.dask_executor import choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, find_fault, name_epoch, parse_timers
 from sessionrun.cluster.messages import (
+    AWAY_S,
     LEASE_OVER,
     NEVER_DELIVERED,
     NEVER_SUBMITTED,
@@ -25,7 +26,7 @@ from sessionrun.cluster.messages import (
     STOPPED,
     Message,
 )
-from sessionrun.cluster.permits import AWAY_S, CLOSED_S, LONGEST_S, Permits, stop_nodes
+from sessionrun.cluster.permits import CLOSED_S, LONGEST_S, Permits
 from sessionrun.keeper.lease import Lease, LeaseFile
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
@@ -217,7 +218,7 @@ class Cluster:
 
     def do_end(self, force: str = "") -> list[str]:
         """A person ends the nodes."""
-        told = stop_nodes(self.permits, self.now, force=bool(force))
+        told = self.permits.stop_nodes(self.now, force=bool(force))
         assert all(one["node"] == "a" for one in told["busy"])
         busy = [f"busy {short(one['job'])}" for one in told["busy"]]
         return [*busy, *(one["state"] for one in told["nodes"]), *([] if told["begun"] else ["refused"])]
@@ -404,7 +405,6 @@ def test_what_a_sandbox_needs_of_a_machine(tmp_path: Path) -> None:
 
 # --- Files and ends that come back from nodes: each file is whole, and no end waits for one that cannot b ---
 
-JOB = "s/t/1/1/work/1"
 OWN = "jobs/t/a1-r1-work/raw"
 SHARED = "jobs/t/agent/state.json"
 

@@ -19,7 +19,7 @@ import orjson
 import pytest
 from clusters import SHORT_WORDS, make_repository, real_cluster
 from conftest import Command, eventually
-from stages import git
+from stages import commit_all, git
 from test_cluster import start
 from test_cluster_parts import run
 
@@ -216,9 +216,10 @@ def test_what_a_lost_prepare_was_to_bring_is_sent_again(node: Node, own_place: P
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is None, "the first one brings it"
     executor = object.__new__(DaskExecutor)
     executor._replicas, executor._opened = {"": replicas}, {}
+    executor._waiting, executor._told, executor._nodes = {}, [], {}
     executor._carrier = Mock(lock=threading.Lock(), head=Head("x", 1, {}))
     dead = {"job": f"x/{first.text()}", "reason": LEASE_OVER, "ran": True}
-    assert [lost.verdict for lost in executor._hear_death(first, dead) if isinstance(lost, JobLost)] == ["lost"]
+    assert [lost.verdict for lost in executor._hear("dead", dead) if isinstance(lost, JobLost)] == ["lost"]
     assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is not None
 
 
@@ -243,8 +244,10 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
 def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Path) -> None:
     (own_place / "sessionrun.toml").write_text('cluster = "tls://127.0.0.1:1"\n')
     (finding,) = check_clusters([], with_config=True)
-    assert finding.where == "tls://127.0.0.1:1"
+    assert (finding.where, "ca.pem is not there" in finding.what) == ("tls://127.0.0.1:1", True)
     assert not list(check_clusters([], with_config=False))
+    (own_place / "sessionrun.toml").write_text('cluster = "slurm"\n')
+    assert not list(check_clusters([], with_config=True))
 
 
 # --- What tasks on a node have beside their commits: included files, links, and secrets that are given by ---
@@ -397,8 +400,7 @@ class Hub:
         subprocess.run(["git", "clone", "-q", str(self.path), str(self.top)], check=True)
         self.pushed = git(self.top, "rev-parse", "HEAD")
         (self.top / "mine").write_text("mine\n")
-        git(self.top, "add", "mine")
-        git(self.top, "commit", "-q", "-m", "mine")
+        commit_all(self.top)
         self.own = git(self.top, "rev-parse", "HEAD")
 
     @property
@@ -435,10 +437,8 @@ def test_a_remote_has_what_was_pushed_there(hub: Hub) -> None:
 
 
 def test_what_is_there_already_does_not_count(hub: Hub) -> None:
-    noise = random.Random(5).randbytes(300_000)
-    (hub.top / "noise").write_bytes(noise)
-    git(hub.top, "add", "noise")
-    git(hub.top, "commit", "-q", "-m", "noise")
+    (hub.top / "noise").write_bytes(random.Random(5).randbytes(300_000))
+    commit_all(hub.top)
     last = git(hub.top, "rev-parse", "HEAD")
     assert not is_larger(hub.git, 1 << 20, [last], [])
     assert is_larger(hub.git, 1 << 18, [last], [hub.own])
@@ -478,8 +478,7 @@ def test_a_repository_that_is_too_large_to_travel(sessionrun: Command, hub: Hub)
         git(top, "config", "core.bigFileThreshold", "1m")
     noise = random.Random(6).randbytes(BIG)
     (hub.top / "noise").write_bytes(noise)
-    git(hub.top, "add", "noise")
-    git(hub.top, "commit", "-q", "-m", "noise")
+    commit_all(hub.top)
     sessionrun.cwd, sessionrun.results = hub.top, hub.top.parent / "results"
     plan = hub.top.parent / "plan.json"
     digest = hashlib.sha256(noise).hexdigest()
@@ -489,13 +488,10 @@ def test_a_repository_that_is_too_large_to_travel(sessionrun: Command, hub: Hub)
     with real_cluster(sessionrun, nodes=1) as cluster:
         refused = run(sessionrun, "--cluster", cluster.address, *words)["tasks"]
         for task in refused:
-            assert task["reason"].endswith("are more than the 134217728 that travel: push them there"), task[
-                "reason"
-            ]
+            assert "are more than the 134217728 that travel: push them there" in task["reason"]
         git(hub.top, "push", "-q", "origin", "main")
         (hub.top / "later").write_text("later\n")
-        git(hub.top, "add", "later")
-        git(hub.top, "commit", "-q", "-m", "later")
+        commit_all(hub.top)
         for task in run(sessionrun, "--cluster", cluster.address, *words)["tasks"]:
             assert task["outcome"] == "succeeded", task["reason"]
             assert git(hub.top, "show", f"{task['branch']}:made") == "mine\nlater"
@@ -514,8 +510,7 @@ def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:
     commits = []
     for number in range(1, 4):
         (node / "work").write_text(f"{number}\n")
-        git(node, "add", "work")
-        git(node, "commit", "-q", "-m", "wip")
+        commit_all(node)
         commits.append(git(node, "rev-parse", "HEAD"))
         path = folder / f"rescue-{number:06}-{commits[-1]}.pack"
         path.write_bytes(pack_objects(Git(node), [commits[-1]], [base]))

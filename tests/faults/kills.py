@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
@@ -50,6 +50,13 @@ def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> i
     if started > 1:
         seen.wrong.append(f"{session.session_id}: {started} users resumed it at once")
     return started
+
+
+def load_outcome(session: SessionDir) -> dict[str, Any]:
+    """Its published status, which is there."""
+    status = session.load_status()
+    assert status is not None
+    return status
 
 
 def has_ended(session: SessionDir) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import time
@@ -176,11 +177,9 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, 
     shutil.copy(program, outside / "hooks" / "reference-transaction")
     (outside / "victim").write_text("precious\n")
     head = f"S={place.results}/session-$SESSIONRUN_SESSION\nO={outside}\nX={program}\nC={place.path}/repo/.git\n"
-    steps = [
-        f"timeout {STEP_S} sh -c '{_quote(head + STEPS_BY_NAME[name].script)}'\nsleep {rng.uniform(0, 0.15):.3f}"
-        for name in names
-    ]
-    script = "\n".join(step.replace("\n", "\n") for step in steps)
+    scripts = [shlex.quote(head + STEPS_BY_NAME[name].script) for name in names]
+    steps = [f"timeout {STEP_S} sh -c {script}\nsleep {rng.uniform(0, 0.15):.3f}" for script in scripts]
+    script = "\n".join(steps)
     honest = [
         {
             "id": name,
@@ -191,10 +190,6 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, 
     ]
     honest[3]["needs"] = "h1"
     return {"prompts": [{"id": "bad", "prompt": f"{script}\nexit 0"}, *honest]}
-
-
-def _quote(script: str) -> str:
-    return script.replace("'", "'\\''")
 
 
 _READERS: Final = [
@@ -282,20 +277,14 @@ def _check(place: Place, session: SessionDir, seen: Figures, *, may_fail: bool, 
         seen.wrong.append(f"the checkout has changed: {git(place, 'status', '--porcelain')!r}")
 
 
-def _show(place: Place, name: str) -> bytes:
-    command = ["git", "-C", str(place.path / "repo"), "--no-replace-objects", "cat-file", "blob", name]
-    return subprocess.run(command, env=place.environ, capture_output=True, check=True, timeout=HUNG_S).stdout
-
-
 def _is_there(place: Place, name: str, file: str, *, may_stay: bool) -> bool:
     """Whether an honest file is, as it was written, on a branch, or in a worktree that was kept."""
     wanted = SUFFIXES[Path(file).suffix].replace(b"%b", name.encode())
+    show = ["git", "-C", str(place.path / "repo"), "--no-replace-objects", "cat-file", "blob"]
     for ref in find_refs(place):
         if ref.startswith(f"refs/heads/main-task-{name}"):
-            try:
-                if _show(place, f"{ref}:{file}") == wanted:
-                    return True
-            except subprocess.CalledProcessError:
-                continue
+            done = subprocess.run([*show, f"{ref}:{file}"], env=place.environ, capture_output=True, timeout=HUNG_S)
+            if done.returncode == 0 and done.stdout == wanted:
+                return True
     kept = [path / file for path in (place.path / "repo-worktrees").glob(f"main-task-{name}*") if may_stay]
     return any(path.is_file() and path.read_bytes() == wanted for path in kept)

@@ -59,12 +59,9 @@ class Figures:
 
 def make_plan(executed: Path, count: int, rng: random.Random, *, more: str = "") -> dict[str, Any]:
     """Tasks that run 40 to 130 ms each; `more` is shell code that each runs besides."""
-    return {"prompts": [_make_task(executed, number, rng.uniform(0.04, 0.13), more) for number in range(count)]}
-
-
-def _make_task(executed: Path, number: int, seconds: float, more: str) -> dict[str, Any]:
     told = f"echo \"$SESSIONRUN_JOB $$\" >> '{executed}'"
-    return {"id": f"t{number}", "prompt": f"{told}; {more} sleep {seconds:.3f}; exit {number % CODES}"}
+    scripts = [f"{told}; {more} sleep {rng.uniform(0.04, 0.13):.3f}; exit {n % CODES}" for n in range(count)]
+    return {"prompts": [{"id": f"t{number}", "prompt": script} for number, script in enumerate(scripts)]}
 
 
 def examine(session: SessionDir, executed: Path, *, may_lose: bool = False) -> Figures:
@@ -92,7 +89,10 @@ def examine(session: SessionDir, executed: Path, *, may_lose: bool = False) -> F
     found += [f"{key} ran without a try on record" for key in counts if key not in ledger.tried]
     for task in status["tasks"]:
         found += _examine_task(task, ledger, counts, figures, may_lose=may_lose)
-    found += [*_examine_files(session, status), *ledger.examine(), *_examine_end(session)]
+    found += [*_examine_files(session, status), *ledger.examine()]
+    if not wait_until(lambda: not session.is_alive() and not find_left(session.path), LEAVE_S):
+        left = [(one.identity.pid, one.words[:5]) for one in find_left(session.path)]
+        found.append(f"still there: {left}, locks {session.held_locks()}")
     figures.wrong += [f"{session.session_id}: {one}" for one in found]
     return figures
 
@@ -137,10 +137,6 @@ class LedgerLines:
             self.lost.add(words[0])
         elif kind == "F":
             self.failed.add(words[0])
-
-    def is_unsure(self, key: str) -> bool:
-        """Whether its keeper was killed in the one window of which nothing can be known: between T and S."""
-        return key in self.tried and key not in self.spawned
 
     def outlived_keeper(self, key: str) -> bool:
         """Whether a keeper came after the try to start it: so one had died, and its end is not on record.
@@ -188,8 +184,8 @@ def _examine_lost(
     lost = [key for key in keys if key in ledger.lost]
     if outcome != "lost" or not lost:
         yield f"{name} is {outcome} without an L in the ledger"
-    elif any(ledger.is_unsure(key) for key in lost):
-        figures.unsure += 1
+    elif any(key in ledger.tried and key not in ledger.spawned for key in lost):
+        figures.unsure += 1  # its keeper was killed in the one window of which nothing can be known
     elif may_lose and all(ledger.outlived_keeper(key) for key in lost):
         figures.lost += 1
     else:
@@ -215,9 +211,3 @@ def _examine_files(session: SessionDir, status: dict[str, Any]) -> Iterator[str]
     log = session.log_path.read_text(errors="replace")
     if "Traceback" in log or "Error" in log:
         yield f"the log says: {log[-2000:]}"
-
-
-def _examine_end(session: SessionDir) -> Iterator[str]:
-    if not wait_until(lambda: not session.is_alive() and not find_left(session.path), LEAVE_S):
-        left = [(one.identity.pid, one.words[:5]) for one in find_left(session.path)]
-        yield f"still there: {left}, locks {session.held_locks()}"

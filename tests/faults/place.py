@@ -144,11 +144,11 @@ def make_place(parent: Path | None = None, code: Path | None = None) -> Iterator
 def end_sessions(results: Path) -> None:
     """Kill every process of the sessions in a results directory, until none is left."""
     for session in iterate_sessions(results):
-        wait_until(lambda session=session: not _kill_left(session.path), 20.0)  # type: ignore[misc]
 
+        def is_empty(path: Path = session.path) -> bool:
+            left = find_left(path)
+            for process in left:
+                send_signal(process.identity, signal.SIGKILL)
+            return not left
 
-def _kill_left(session: Path) -> int:
-    left = find_left(session)
-    for process in left:
-        send_signal(process.identity, signal.SIGKILL)
-    return len(left)
+        wait_until(is_empty, 20.0)

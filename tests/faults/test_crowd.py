@@ -14,7 +14,7 @@ import pytest
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain, kill_role
-from .kills import has_ended, kill_all
+from .kills import has_ended, kill_all, load_outcome
 from .oracle import CODES, examine, make_plan
 from .place import Place, wait_until
 
@@ -59,8 +59,7 @@ def test_no_reader_ever_sees_half(place: Place) -> None:
     with ThreadPoolExecutor(readers) as pool:
         reads = sum(pool.map(lambda number: poll(session, number, tasks), range(readers)))
     assert reads > readers
-    status = session.load_status()
-    assert status is not None
+    status = load_outcome(session)
     assert (status["completed"], status["successful"]) == (tasks, tasks)
 
 
@@ -99,7 +98,13 @@ def test_many_short_tasks_and_kills_on_the_way(place: Place) -> None:
     session = place.start({"prompts": prompts}, "--max-parallel", "16")
     kills: tuple[list[Role], ...] = (["supervisor"], ["keeper"], ["supervisor", "keeper"], [])
     for part, victims in enumerate(kills, 1):
-        assert wait_until(lambda share=part / 5: count_completed(session) > MANY * share, LONG_S)  # type: ignore[misc]
+        goal = MANY * part / 5
+
+        def is_far(goal: float = goal) -> bool:
+            summary = session.load_summary()
+            return summary is not None and summary["completed"] > goal
+
+        assert wait_until(is_far, LONG_S)
         for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
             assert wait_until(lambda role=role: kill_role(session.path, role), LONG_S)  # type: ignore[misc]
     kill_all(session)
@@ -114,9 +119,3 @@ def test_many_short_tasks_and_kills_on_the_way(place: Place) -> None:
     figures = examine(session, place.executed, may_lose=True)
     assert figures.is_good, figures.wrong[:5]
     assert (figures.tasks, figures.lost <= 16) == (MANY, True)
-
-
-def count_completed(session: SessionDir) -> int:
-    """How many of its tasks have ended, as the summary has it."""
-    summary = session.load_summary()
-    return summary["completed"] if summary else 0

@@ -15,7 +15,7 @@ from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain, find_left
-from .kills import has_ended, kill_all
+from .kills import has_ended, kill_all, load_outcome
 from .oracle import LedgerLines, examine
 from .place import Place, kill_surely, make_place, wait_until
 
@@ -58,9 +58,7 @@ def test_outcomes_are_recorded_once_there_is_room(
         go.touch()
         assert wait_until(lambda: not jobs_of(session), END_S)
         fill(small_disk)
-        status = session.load_status()
-        assert status is not None
-        assert status["ended_at"] is None
+        assert load_outcome(session)["ended_at"] is None
         assert reserve or victim is None or session.status_path.read_bytes() == before
         if victim is None:
             (supervisor,) = find_chain(session.path)["supervisor"]
@@ -86,12 +84,6 @@ def exhaust(disk: Path) -> None:
 
 
 FEW_INODES = "8m,nr_inodes=120"
-
-
-def count_requests(session: SessionDir, kind: str) -> int:
-    entries, _ = session.load_journal()
-    requests = [entry.event for entry in entries if isinstance(entry.event, RequestReceived)]
-    return sum(request.kind == kind for request in requests)
 
 
 def start_sleepers(place: Place) -> SessionDir:
@@ -140,10 +132,10 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
             assert wait_until(lambda: is_held_on_request(session), END_S)
             assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
         assert wait_until(lambda: has_ended(session), END_S)
-        status = session.load_status()
-        assert status is not None
-        assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
-        assert count_requests(session, words[0]) == 1
+        assert {task["outcome"] for task in load_outcome(session)["tasks"]} == {"cancelled"}
+        events = [entry.event for entry in session.load_journal()[0]]
+        requests = [event for event in events if isinstance(event, RequestReceived)]
+        assert sum(request.kind == words[0] for request in requests) == 1
         assert place.run_verb("status", session.session_id)[1].count("Disk full") == 0
         assert place.run_verb("doctor", session.session_id)[0] == 0
 

@@ -59,17 +59,17 @@ def kill_everything_in_worktrees(place: Place, rng: random.Random) -> Figures:
     words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
     session = place.start(plan, *words, cwd=place.path / "repo")
     goal, written = rng.randrange(TASKS), place.path / "written"
-    wait_until(lambda: has_ended(session) or (goal and _count_lines(written) >= goal), HUNG_S if goal else PAUSE_S)
+
+    def is_far() -> bool:
+        return goal > 0 and written.exists() and written.read_text().count("\n") >= goal
+
+    wait_until(lambda: has_ended(session) or is_far(), HUNG_S if goal else PAUSE_S)
     wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
     end_sessions(place.results)
     for lock in (place.path / "repo" / ".git" / "refs").rglob("*.lock"):
         os.utime(lock, (0, 0))  # as if the crash had been a while ago
     wrong = [f"{session.session_id}: {one}" for one in _examine(place, session, before)]
     return Figures(sessions=1, wrong=wrong, kills=Counter(root=1))
-
-
-def _count_lines(file: Path) -> int:
-    return file.read_text().count("\n") if file.exists() else 0
 
 
 class _Told:

@@ -7,17 +7,20 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from stages import commit_all, git, make_repository_of
 
 from sessionrun.checks.audit import find_notes
 from sessionrun.checks.crossing import NotApplicable, add_tests, take_source
+from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
-from sessionrun.checks.running import load_red, run_baseline
+from sessionrun.checks.running import load_red, run_first
 from sessionrun.checks.testing import keep_source, list_files
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place, Repository
+from sessionrun.store.jobfiles import KNOWN
 
 # --- ids ---
 
@@ -83,12 +86,13 @@ def test_which_tests_were_red_before_the_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_bad")
-    known = HiddenTests("", (), ids, command=command)
-    run_baseline(known, None, tmp_path)
+    request = KnownRequest(HiddenTests("", (), ids, command=command))
+    (tmp_path / KNOWN).write_bytes(orjson.dumps(request))
+    run_first(None, tmp_path)
     assert load_red(tmp_path) == frozenset(), "none of their files is there"
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
-    run_baseline(known, None, tmp_path)
+    run_first(None, tmp_path)
     assert load_red(tmp_path) == red
     (tmp_path / "known-red.json").write_text("[[]]")
     assert load_red(tmp_path) == frozenset(), "this record is not ours"

@@ -86,7 +86,6 @@ class Trials:
 
         Raises:
             EnvironmentProblem: the environment cannot be made.
-            SessionrunError, OSError: the room cannot be made.
         """
         if (commit, time) not in self.done:
             with self._open(commit) as room:
@@ -94,12 +93,7 @@ class Trials:
         return self.done[commit, time]
 
     def plant(self, state: str, commit: str, found: RanTests) -> Ran:
-        """How the check ends with tests in place that have to fail; see `word_canary`.
-
-        Raises:
-            EnvironmentProblem: the environment cannot be made.
-            SessionrunError, OSError: the room cannot be made.
-        """
+        """How the check ends with tests in place that have to fail; see `word_canary`."""
         with self._open(commit) as room:
             planted = plant(room / self.request.directory, found, self.request.prove.test_files)
             return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
@@ -115,11 +109,7 @@ class Trials:
 
     @contextmanager
     def open_room(self, commit: str) -> Iterator[Path]:
-        """A clean room with nothing but a commit; the environment that is made for it goes with it.
-
-        Raises:
-            SessionrunError, OSError: the room cannot be made, or the environment not removed.
-        """
+        """A clean room with nothing but a commit; the environment that is made for it goes with it."""
         with ExitStack() as stack:
             with self.as_user():
                 room = stack.enter_context(
@@ -196,7 +186,8 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
         if why is not None:
             why = f"{why} of: {' '.join(command.split())}"[:200]
             break
-    ran = merge(find_runners(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
+    named = [_name(runner, report, shell.directory) for runner, report in found]
+    ran = merge(find_runners(_read_from(output, printed)), named)
     counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
     return Ran(why is None, why, counts, ran)
 

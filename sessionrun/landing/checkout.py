@@ -175,9 +175,8 @@ def _prepare_index(tree: Tree) -> Hold | None:
     in_the_way = find_in_the_way(tree)
     if in_the_way:
         first = str(tree.top / in_the_way[0])
-        reason = (
-            f"{name_some(in_the_way, _MAX_NAMED)} in {tree.top} would be overwritten, and git does not track it"
-        )
+        named = name_some(in_the_way, _MAX_NAMED)
+        reason = f"{named} in {tree.top} would be overwritten, and git does not track it"
         return Hold("checkout_untracked", reason, shlex.join(["mv", first, f"{first}.mine"]))
     hidden = find_hidden(tree)
     if hidden:
@@ -201,8 +200,7 @@ def _prepare_index(tree: Tree) -> Hold | None:
 def find_in_the_way(tree: Tree) -> list[str]:
     """What lies, untracked or ignored, where the landing adds files: git would overwrite what is ignored."""
     git = tree.git()
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=AT")
-    added = git.names(*words, tree.old, tree.new)
+    added = sorted(find_changed(git, tree.old, tree.new, "AT"))
     if not added:
         return []
     tracked = set(git.names("ls-files", "-z"))
@@ -232,12 +230,9 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
     flagged = {name: "skip-worktree" if tag in "Ss" else "assume-unchanged" for tag, name in listed}
     if not flagged:
         return {}
-    names = git.names(
-        "diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=a", tree.old, tree.new
-    )
     hidden: dict[str, list[str]] = {}
-    for name in names:
-        held = _read(tree.top / name) if name in flagged else None
+    for name in sorted(flagged.keys() & find_changed(git, tree.old, tree.new, "a")):
+        held = _read(tree.top / name)
         if held is not None and held != _content(git, tree.old, name):
             hidden.setdefault(flagged[name], []).append(name)
     return hidden
@@ -305,15 +300,14 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
 
 def _make_way(top: Path, name: str) -> str | None:
     """Remove an empty directory where a file is to be; what else is there, or above, that git would remove."""
-    for at in (*(str(above) for above in reversed(Path(name).parents) if above.name), name):
-        path = top / at
-        if at == name and is_folder(path):
-            with suppress(OSError):
-                path.rmdir()
-            return name if is_folder(path) else None
-        if at != name and os.path.lexists(path) and not is_folder(path):
-            return at
-    return None
+    for above in reversed(Path(name).parents):
+        if os.path.lexists(top / above) and not is_folder(top / above):
+            return str(above)
+    if not is_folder(top / name):
+        return None
+    with suppress(OSError):
+        (top / name).rmdir()
+    return name if is_folder(top / name) else None
 
 
 def _read(path: Path) -> bytes | None:

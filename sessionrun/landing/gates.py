@@ -72,9 +72,10 @@ class GateRoom:
         """Where the room is, between landings too."""
         return room_path(self.fence.repository, self.target)
 
-    def run(self, commit: str, number: int) -> Ran:
+    def run(self, commit: str) -> Ran:
         """Run the gates on a commit; what they print comes into a file of the folder."""
-        output = self.folder / f"gate-{number}.txt"
+        numbers = [int(path.stem[5:]) for path in self.folder.glob("gate-*.txt") if path.stem[5:].isdecimal()]
+        output = self.folder / f"gate-{max(numbers, default=0) + 1}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
         with open(output, "wb", opener=open_regular) as stream:

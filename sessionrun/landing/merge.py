@@ -85,14 +85,14 @@ def merge(
     chosen = {task["id"] for task in choose_tasks(view, wanted)}
     reasons = {task["id"]: _find_obstacle(task) for task in view["tasks"]}
     ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
-    groups = rank_attempts(ready)
+    groups, depths = rank_attempts(ready), measure_depths({task["id"]: task["needs"] for task in view["tasks"]})
     _examine_choice(view, chosen, groups, asked.choose, tell)
     request = make_request(
         session,
         state,
         find_target(spec.repository, asked.into),
         Gates(asked.gates, asked.gate_timeout_s),
-        [works[task["id"]] for task in _order_by_needs(ready, view["tasks"])],
+        [works[task["id"]] for task in sorted(ready, key=lambda task: (depths[task["id"]], task["num"]))],
         is_wanted=lambda task: task.spec.id in chosen,
         is_to_land=lambda task: task.outcome is None or holds_work(task),
         batch=asked.batch,
@@ -130,12 +130,6 @@ def _examine_choice(
     if several:
         what = "1 task has" if several == 1 else f"{several} tasks have"
         tell(f"{what} several attempts that succeeded: --choose best lands one of each")
-
-
-def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
-    """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
-    depths = measure_depths({task["id"]: task["needs"] for task in graph})
-    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
 
 
 def _find_obstacle(task: Task) -> Fate | None:

@@ -21,7 +21,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ from sessionrun.landing.places import (
     take_lock,
 )
 from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
-from sessionrun.landing.target import Moved, Slot, lock_path, record_path, show_head, update_ref
+from sessionrun.landing.target import Moved, Slot, show_head, slot_path, update_ref
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
@@ -96,17 +96,14 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
             give_back(place, slot.record_path)
 
 
-def _stamp(place: Checkout) -> tuple[tuple[int, int, int] | None, ...]:
+def _stamp(place: Checkout) -> list[tuple[int, int, int]]:
     """What changes when a git writes the index or HEAD of a work tree."""
-    return tuple(_stamp_file(Path(place.git_dir, name)) for name in ("index", "HEAD"))
-
-
-def _stamp_file(path: Path) -> tuple[int, int, int] | None:
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    stamps = []
+    for name in ("index", "HEAD"):
+        with suppress(OSError):
+            about = os.stat(Path(place.git_dir, name))
+            stamps.append((about.st_ino, about.st_size, about.st_mtime_ns))
+    return stamps
 
 
 def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout]) -> bool:
@@ -115,7 +112,11 @@ def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout
     An index that was so for longer is one in which a person has staged the files of the target.
     """
     for place in places:
-        if place.top and _age(Path(place.git_dir, "index")) < LOCK_WAIT_S and not is_at(place, slot.target):
+        try:
+            age = time.time() - Path(place.git_dir, "index").stat().st_mtime
+        except OSError:
+            continue
+        if place.top and age < LOCK_WAIT_S and not is_at(place, slot.target):
             head = fence.main().commit_of(read_head(Path(place.git_dir)).removeprefix("ref: "))
             tree = Tree(slot, fence, place, old, head or old)
             try:
@@ -125,13 +126,6 @@ def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout
                 if os.path.isdir(place.top) and os.path.isdir(place.git_dir):
                     raise  # else it was removed meanwhile
     return False
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return LOCK_WAIT_S + 1
 
 
 def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> list[str]:
@@ -165,21 +159,18 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
         tree = Tree(slot, fence, place, record.old, record.new)
         if not place.top or not is_at(place, slot.target):
             continue
-        if landed_at is not None and not _ended_late(tree, landed_at):
-            continue
+        if landed_at is not None:
+            try:
+                index, head = (tree.path(name).stat().st_mtime for name in ("index", "HEAD"))
+            except OSError:
+                continue
+            if index > head or not landed_at - 1 <= head <= landed_at + LOCK_WAIT_S:
+                continue
         if is_behind(tree, tree.git()) and not is_taken_back(tree):
             slot.write_record(record)
             hold = follow(tree)
             remarks += [f"{hold.reason}: {place.top} is behind the branch"] if hold else []
     return remarks
-
-
-def _ended_late(tree: Tree, since: float) -> bool:
-    try:
-        index, head = os.stat(tree.path("index")).st_mtime, os.stat(tree.path("HEAD")).st_mtime
-    except OSError:
-        return False
-    return index <= head and since - 1 <= head <= since + LOCK_WAIT_S
 
 
 def name_left(slot: Slot) -> list[str]:
@@ -209,8 +200,8 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
 
 def find_killed(repository: Repository, digest: str) -> Path | None:
     """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
-    path = record_path(repository, digest)
-    if not path.exists() or is_held(lock_path(repository, digest)):
+    path = slot_path(repository, digest, ".json")
+    if not path.exists() or is_held(slot_path(repository, digest, ".lock")):
         return None
     locked = (place for place in list_places(repository) if is_locked_by(place, path))
     return next((Path(place.git_dir, LOCK) for place in locked), path)
@@ -242,24 +233,14 @@ def _remove_locks(slot: Slot, record: SlotRecord, of_heads: Sequence[Path]) -> l
     paths = [slot.ref_path.with_name(f"{slot.ref_path.name}.lock"), *of_heads]
     begun = slot.record_path.lstat().st_mtime
     remarks = []
-    for path in paths:
-        if not os.path.lexists(path):
-            continue
-        if _is_ours(path, record.new, begun):
+    for path in (path for path in paths if os.path.lexists(path)):
+        is_ours = False
+        with suppress(OSError):
+            held, made = read_regular(path, 4096).decode("ascii", "replace").strip(), path.lstat().st_mtime
+            is_left = time.time() - made > EMPTY_LOCK_S and made >= begun - 1
+            is_ours = record.new.startswith(held) and (len(held) >= TELLING or is_left)
+        if is_ours:
             path.unlink(missing_ok=True)
         else:
             remarks.append(f"{path} is there: if no git is at work: rm {shlex.quote(str(path))}")
     return remarks
-
-
-def _is_ours(path: Path, new: str, begun: float) -> bool:
-    try:
-        content, made = read_regular(path, 4096), path.lstat().st_mtime
-    except OSError:
-        return False
-    held = content.decode("ascii", "replace").strip()
-    if not new.startswith(held):
-        return False
-    if len(held) >= TELLING:
-        return True
-    return time.time() - made > EMPTY_LOCK_S and made >= begun - 1

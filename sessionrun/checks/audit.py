@@ -14,13 +14,11 @@ from typing import Final, NamedTuple
 from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.model.checks import Note, NoteLevel
-from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import read_regular
+from sessionrun.model.places import Place
 
 MOST_NOTES: Final = 20
 MOST_FILES: Final = 50
 MOST_PLACES: Final = 200
-_MAX_BYTES: Final = 1024 * 1024
 _FEW_LINES: Final = 10
 """Work of fewer lines may well be the same by chance."""
 
@@ -72,7 +70,7 @@ class _File(NamedTuple):
     lines: list[tuple[int, str]]
 
 
-def find_notes(git: Git, repository: Repository, place: Place, test_files: Sequence[str]) -> tuple[Note, ...]:
+def find_notes(git: Git, place: Place, test_files: Sequence[str]) -> tuple[Note, ...]:
     """Read the work, and what it could be copied from."""
     base, commit = place.setup_commit or str(place.base_commit), str(place.commit)
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
@@ -83,7 +81,7 @@ def find_notes(git: Git, repository: Repository, place: Place, test_files: Seque
     files = [_File(path, blob, _list_added(git, base, commit, path)) for path, blob in sources]
     code = [file for file in files if Path(file.path).suffix not in _NO_CODE]
     notes = [*_match_patterns(git, base, code, tests), *_find_answers(git, base, code, tests)]
-    return (*notes, *_find_elsewhere(git, repository, place, files))[:MOST_NOTES]
+    return (*notes, *_find_elsewhere(git, place, files))[:MOST_NOTES]
 
 
 def _list_added(git: Git, base: str, commit: str, path: str) -> list[tuple[int, str]]:
@@ -130,8 +128,8 @@ def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
     return [(name.partition(":")[2], line) for name, _, line in rows]
 
 
-def _find_elsewhere(git: Git, repository: Repository, place: Place, files: Sequence[_File]) -> Iterator[Note]:
-    """Whole files as another branch or another worktree has them."""
+def _find_elsewhere(git: Git, place: Place, files: Sequence[_File]) -> Iterator[Note]:
+    """Whole files as another branch has them."""
     own = f"refs/heads/{place.branch}"
     refs = [name for name in git.list_refs("refs/heads", "refs/remotes") if name != own][:MOST_PLACES]
     wanted = [(file, ref) for file in files if file.lines for ref in refs if "\n" not in file.path]
@@ -139,21 +137,7 @@ def _find_elsewhere(git: Git, repository: Repository, place: Place, files: Seque
     rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).decode().splitlines(), strict=False)
     found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob)}
     for file in files:
-        known = found.get(file.path) or (_find_worktree(git, repository, place, file) if file.lines else None)
-        if known is not None:
+        if file.path in found:
             level: NoteLevel = "note" if len(file.lines) < _FEW_LINES else "alarm"
-            meaning = f"the same content as in {known}"
+            meaning = f"the same content as in {found[file.path]}"
             yield Note("content_known_elsewhere", level, file.path, meaning, certain=True)
-
-
-def _find_worktree(git: Git, repository: Repository, place: Place, file: _File) -> str | None:
-    content = git("cat-file", "blob", file.blob)
-    pointers = sorted(Path(repository.common_dir, "worktrees").glob("*/gitdir"))[:MOST_PLACES]
-    places = [repository.top, *(str(Path(pointer.read_text().strip()).parent) for pointer in pointers)]
-    for top in places:
-        try:
-            if top != place.worktree and read_regular(Path(top, file.path), _MAX_BYTES) == content:
-                return top
-        except OSError:
-            continue  # it has no such file, or another thing
-    return None

@@ -87,7 +87,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
     if request.keeps and request.workspace is not None and report.problem is not None:
         report, feedback = _keep_round(request, request.workspace, report, feedback, folder)
-    if request.tells and feedback:
+    # of answers and verdicts the next round is told by the end of the output
+    if feedback and request.brief is None and not request.check.verify:
         replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
 

@@ -56,7 +56,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         workspace=make_request(site, state, key) if patch or has_rounds(task) else None,
         keeps=has_rounds(task),
         patch=patch,
-        tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
         before=next((str(folder) for folder in setups), None),

@@ -30,7 +30,7 @@ from typing import IO, Final, Literal, TypeAlias
 from sessionrun.checks.audit import CHANCE, find_notes
 from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
-from sessionrun.checks.runners import REPORTING, Case, Word, find_missing, list_test_files, match_ids, merge
+from sessionrun.checks.runners import REPORTING, Tests, Word, find_missing, list_test_files, match_ids, merge
 from sessionrun.checks.running import ALL_FILES, Shell, word_counts
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
@@ -192,7 +192,7 @@ def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
     assert workspace.place is not None
     try:
         with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-            return find_notes(fence.main(), workspace.repository, workspace.place, request.prove.test_files)
+            return find_notes(fence.main(), workspace.place, request.prove.test_files)
     except (SessionrunError, OSError) as error:
         print(f"There are no notes of the audit: {error}", flush=True)
         return ()
@@ -305,7 +305,7 @@ def _compare(
 @contextmanager
 def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
     """A clean room, and the file for what is printed in it; without a shell, why there is none."""
-    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
+    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit, is_bare=True) as room, trials.as_user():
         try:
             shell, why = trials.begin(room, folder, stream)
         except EnvironmentProblem as error:
@@ -316,21 +316,25 @@ def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[She
 def _run_tests(
     shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]
 ) -> tuple[dict[str, Word], Ended | None]:
+    def run(words: Sequence[str], report: str) -> tuple[Ended, Tests | None]:
+        script = " ".join([hidden.command, *map(shlex.quote, words)])
+        return shell.run_counted(script, stream, hidden.timeout_s, folder / report, ALL_FILES)
+
     ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
     files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
     there = [name for name in files if (shell.directory / name).exists()]
-    last, cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else (None, None)
-    words = match_ids(ids, cases or ())
+    last, tests = run(there, "junit.xml") if there else (None, None)
+    words = match_ids(ids, () if tests is None else tests.cases)
     gone = set(files) - set(there)
     left = [test_id for test_id in ids if test_id not in words and test_id.partition("::")[0] not in gone]
-    for number, test_id in enumerate(left if cases is None else left[:MAX_ALONE]):
+    for number, test_id in enumerate(left if tests is None else left[:MAX_ALONE]):
         if there and last is not None and last.code is None:
             break  # its time was up
-        last, alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
+        last, alone = run([test_id], f"junit-{number}.xml")
         if alone is None:
             words[test_id] = "passed" if last.code == 0 else "failed"
         else:
-            words.update(match_ids([test_id], alone))
+            words.update(match_ids([test_id], alone.cases))
     return words, last
 
 
@@ -341,16 +345,6 @@ def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes], last: Ende
         return None if lack is None else f"the program is {lack}: {hidden.command}"
     ended = shell.run(f"{hidden.command} --version", stream, hidden.timeout_s)
     return None if ended.why is None else f"{ended.why} of: {hidden.command} --version"
-
-
-def _run(
-    shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
-) -> tuple[Ended, Sequence[Case] | None]:
-    script = " ".join([hidden.command, *map(shlex.quote, words)])
-    stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
-    stream.flush()
-    ended, tests = shell.run_counted(script, stream, hidden.timeout_s, junit, ALL_FILES)
-    return ended, None if tests is None else tests.cases
 
 
 def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:

@@ -44,7 +44,6 @@ class CheckRequest:
         workspace: as RELEASE is asked, with the round, if git is needed in its worktree.
         keeps: what the round came to is kept, because there may be another one.
         patch: the answer is a patch for the worktree.
-        tells: the next round is told what failed in words of ours, not by the end of the output.
         known: tests that passed before, of which those that are there still have to pass.
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         resets: the next round begins with the files with which WORK began.
@@ -61,7 +60,6 @@ class CheckRequest:
     workspace: WorkspaceRequest | None = None
     keeps: bool = False
     patch: bool = False
-    tells: bool = False
     walls: WallsWish | None = None
     resets: bool = False
     known: HiddenTests | None = None

@@ -139,15 +139,12 @@ class _Settings:
             why = "a prompt template must hold {problem_statement}: it is what the agent is to do"
             raise InputError(f"--prompt-template: {why}")
         self.with_mcp = not own.get("no_mcp")
-        self.args = () if self.with_mcp else self._refuse_mcp()
-
-    def _refuse_mcp(self) -> tuple[str, ...]:
-        if self.options.given.get("fallback"):
+        self.args = () if self.with_mcp else _NO_MCP.get(self.agent, ())
+        if not self.with_mcp and own.get("fallback"):
             raise InputError("--no-mcp does not go with --fallback: it holds for one agent alone; leave one out")
-        if self.agent not in _NO_MCP:
+        if not self.with_mcp and not self.args:
             known = ", ".join(_NO_MCP)
             raise InputError(f"--no-mcp: agent {self.agent!r} has no option for that (only {known}); leave it out")
-        return _NO_MCP[self.agent]
 
     def make_task(self, instance: Instance, repo: str) -> TaskSpec:
         """The task of an instance."""

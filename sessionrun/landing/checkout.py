@@ -138,17 +138,13 @@ def is_taken_back(tree: Tree) -> bool:
 
 
 def _land_locked(tree: Tree) -> Moved | Hold:
-    hold = _find_unfinished(tree)
-    if hold is not None:
-        release(tree)
-        return hold
-    head = tree.path("HEAD").read_bytes()
-    show_head(tree.fence, head)
-    is_there = os.fsdecode(head).rstrip("\n") == f"ref: {tree.slot.target}"
-    if not is_there or tree.fence.main().commit_of(tree.slot.target) != tree.old:
-        release(tree)
-        return "again"
-    hold = _prepare_index(tree)
+    hold: Moved | Hold | None = _find_unfinished(tree)
+    if hold is None:
+        head = tree.path("HEAD").read_bytes()
+        show_head(tree.fence, head)
+        is_there = os.fsdecode(head).rstrip("\n") == f"ref: {tree.slot.target}"
+        is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
+        hold = _prepare_index(tree) if is_old else "again"
     if hold is not None:
         release(tree)
         return hold

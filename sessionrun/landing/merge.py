@@ -158,14 +158,9 @@ def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:
     is_left = fate.status == "none" or fate.reason_class == "not_ended"
     chosen = None if choose is None else not is_left
     return {
-        "id": task["id"],
-        "num": task["num"],
-        "title": task["title"],
-        "branch": task["branch"],
-        "status": fate.status,
-        "reason_class": fate.reason_class,
+        **{name: task[name] for name in ("id", "num", "title", "branch")},
+        **{name: getattr(fate, name) for name in ("status", "reason_class", "commit")},
         "reason": fate.reason or None,
-        "commit": fate.commit,
         "files": list(fate.files),
         "against": list(fate.against),
         "output": fate.output or None,
@@ -213,10 +208,7 @@ def choose_sandbox(spec: SessionSpec, policy: Policy | None) -> Sandbox | None:
 
 @contextmanager
 def enclose_request(
-    session: SessionDir,
-    spec: SessionSpec,
-    request: LandRequest,
-    sandbox: Sandbox | None,
+    session: SessionDir, spec: SessionSpec, request: LandRequest, sandbox: Sandbox | None
 ) -> Iterator[LandRequest]:
     """The request with walls around its gates, for as long as it is carried out.
 

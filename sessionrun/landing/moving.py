@@ -27,24 +27,9 @@ from typing import Final
 
 from sessionrun.git.git import GitError
 from sessionrun.git.private import Fence
+from sessionrun.landing import places
 from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out, mend
 from sessionrun.landing.history import LandingLog
-from sessionrun.landing.places import (
-    LOCK,
-    LOCK_WAIT_S,
-    LOOK_EVERY_S,
-    await_locks,
-    find_checkout,
-    find_lock,
-    give_back,
-    is_at,
-    is_left,
-    is_locked_by,
-    is_passed_over,
-    list_of_persons,
-    list_places,
-    take_lock,
-)
 from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
 from sessionrun.landing.target import Moved, Slot, show_head, slot_path, update_ref
 from sessionrun.model.places import Repository
@@ -62,7 +47,7 @@ def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
     Raises:
         GitError, OSError: git failed; a later turn mends what was begun.
     """
-    place = await_locks(slot.repository, slot.target) or find_checkout(slot.repository, slot.target)
+    place = places.await_locks(slot.repository, slot.target) or places.find_checkout(slot.repository, slot.target)
     if isinstance(place, Hold):
         return place
     slot.write_record(record)
@@ -73,27 +58,27 @@ def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
 
 def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
     """Move a target that is checked out nowhere, while no switch to it can write its index or HEAD."""
-    persons = list_of_persons(slot.repository)
+    persons = places.list_of_persons(slot.repository)
     # what takes time comes before the locks: a git of the person that finds one does not wait, it fails
-    deadline, seen = time.monotonic() + LOCK_WAIT_S, {place: _stamp(place) for place in persons}
+    deadline, seen = time.monotonic() + places.LOCK_WAIT_S, {place: _stamp(place) for place in persons}
     while _is_any_ending(slot, fence, old, persons) and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(places.LOOK_EVERY_S)
         seen = {place: _stamp(place) for place in persons}
     show_head(fence, b"")
     locked = []
     try:
         for place in persons:
-            if take_lock(place, slot.record_path):
+            if places.take_lock(place, slot.record_path):
                 locked.append(place)
-            elif not is_passed_over(Path(place.git_dir, LOCK)):
+            elif not places.is_passed_over(Path(place.git_dir, places.LOCK)):
                 return "again"
         is_quiet = all(_stamp(place) == stamp for place, stamp in seen.items())
-        if not is_quiet or find_checkout(slot.repository, slot.target) is not None:
+        if not is_quiet or places.find_checkout(slot.repository, slot.target) is not None:
             return "again"
         return update_ref(slot, fence.main(), new, old)
     finally:
         for place in locked:
-            give_back(place, slot.record_path)
+            places.give_back(place, slot.record_path)
 
 
 def _stamp(place: Checkout) -> list[tuple[int, int, int]]:
@@ -106,17 +91,17 @@ def _stamp(place: Checkout) -> list[tuple[int, int, int]]:
     return stamps
 
 
-def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout]) -> bool:
+def _is_any_ending(slot: Slot, fence: Fence, old: str, persons: Sequence[Checkout]) -> bool:
     """Whether a switch to the target has written its index a moment ago, and not yet HEAD.
 
     An index that was so for longer is one in which a person has staged the files of the target.
     """
-    for place in places:
+    for place in persons:
         try:
             age = time.time() - Path(place.git_dir, "index").stat().st_mtime
         except OSError:
             continue
-        if place.top and age < LOCK_WAIT_S and not is_at(place, slot.target):
+        if place.top and age < places.LOCK_WAIT_S and not places.is_at(place, slot.target):
             head = fence.main().commit_of(read_head(Path(place.git_dir)).removeprefix("ref: "))
             tree = Tree(slot, fence, place, old, head or old)
             try:
@@ -136,11 +121,11 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     Raises:
         GitError, OSError: git failed; the next landing mends it.
     """
-    persons = list_of_persons(slot.repository)
-    look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
+    persons = places.list_of_persons(slot.repository)
+    look_until, deadline = time.monotonic() + late_s, time.monotonic() + places.LOCK_WAIT_S
     while persons:
         remarks, now = follow_late(slot, fence, record), time.monotonic()
-        is_at_work = find_lock(persons, slot.target) is not None
+        is_at_work = places.find_lock(persons, slot.target) is not None
         is_at_work = is_at_work or _is_any_ending(slot, fence, record.old, persons)
         if now > deadline or (now > look_until and not is_at_work):
             return remarks
@@ -155,16 +140,16 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
     may be a person's own wish that the index is as before.
     """
     remarks = []
-    for place in list_places(slot.repository):
+    for place in places.list_places(slot.repository):
         tree = Tree(slot, fence, place, record.old, record.new)
-        if not place.top or not is_at(place, slot.target):
+        if not place.top or not places.is_at(place, slot.target):
             continue
         if landed_at is not None:
             try:
                 index, head = (tree.path(name).stat().st_mtime for name in ("index", "HEAD"))
             except OSError:
                 continue
-            if index > head or not landed_at - 1 <= head <= landed_at + LOCK_WAIT_S:
+            if index > head or not landed_at - 1 <= head <= landed_at + places.LOCK_WAIT_S:
                 continue
         if is_behind(tree, tree.git()) and not is_taken_back(tree):
             slot.write_record(record)
@@ -175,8 +160,8 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
 
 def name_left(slot: Slot) -> list[str]:
     """Locks that stop no landing, and that a person may remove."""
-    locks = [Path(place.git_dir, LOCK) for place in list_of_persons(slot.repository)]
-    return [f"{lock} was left by a git that was killed: rm it" for lock in locks if is_left(lock)]
+    locks = [Path(place.git_dir, places.LOCK) for place in places.list_of_persons(slot.repository)]
+    return [f"{lock} was left by a git that was killed: rm it" for lock in locks if places.is_left(lock)]
 
 
 EMPTY_LOCK_S: Final = 10.0
@@ -193,26 +178,13 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
     record = slot.load_record()
     if record is None:
         return []
-    remarks = _recover_landing(slot, fence, record)
-    slot.clear_record()
-    return remarks
-
-
-def find_killed(repository: Repository, digest: str) -> Path | None:
-    """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
-    path = slot_path(repository, digest, ".json")
-    if not path.exists() or is_held(slot_path(repository, digest, ".lock")):
-        return None
-    locked = (place for place in list_places(repository) if is_locked_by(place, path))
-    return next((Path(place.git_dir, LOCK) for place in locked), path)
-
-
-def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     git = fence.main()
-    trees = [Tree(slot, fence, place, record.old, record.new) for place in list_places(slot.repository)]
+    trees = [Tree(slot, fence, place, record.old, record.new) for place in places.list_places(slot.repository)]
     begun = [tree for tree in trees if tree.is_begun]
     # a git that was killed alone may have left its lock where we have undone all else
-    at_target = [tree.path("HEAD.lock") for tree in trees if tree in begun or is_at(tree.checkout, slot.target)]
+    at_target = [
+        tree.path("HEAD.lock") for tree in trees if tree in begun or places.is_at(tree.checkout, slot.target)
+    ]
     remarks = _remove_locks(slot, record, at_target)
     now = git.commit_of(slot.target)
     has_landed = now is not None and is_ancestor(git, record.new, now)
@@ -225,7 +197,17 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
         if Path(record.folder).parent.parent.is_dir():
             with closing(LandingLog(Path(record.folder))) as log:
                 log.note_moved(record)
+    slot.clear_record()
     return remarks
+
+
+def find_killed(repository: Repository, digest: str) -> Path | None:
+    """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
+    path = slot_path(repository, digest, ".json")
+    if not path.exists() or is_held(slot_path(repository, digest, ".lock")):
+        return None
+    locked = (place for place in places.list_places(repository) if places.is_locked_by(place, path))
+    return next((Path(place.git_dir, places.LOCK) for place in locked), path)
 
 
 def _remove_locks(slot: Slot, record: SlotRecord, of_heads: Sequence[Path]) -> list[str]:
@@ -237,8 +219,8 @@ def _remove_locks(slot: Slot, record: SlotRecord, of_heads: Sequence[Path]) -> l
         is_ours = False
         with suppress(OSError):
             held, made = read_regular(path, 4096).decode("ascii", "replace").strip(), path.lstat().st_mtime
-            is_left = time.time() - made > EMPTY_LOCK_S and made >= begun - 1
-            is_ours = record.new.startswith(held) and (len(held) >= TELLING or is_left)
+            is_old = time.time() - made > EMPTY_LOCK_S and made >= begun - 1
+            is_ours = record.new.startswith(held) and (len(held) >= TELLING or is_old)
         if is_ours:
             path.unlink(missing_ok=True)
         else:

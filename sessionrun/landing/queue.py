@@ -6,6 +6,7 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,13 +69,14 @@ class Queue:
         left = {entry.tip for entry in needed if entry.tip in self._present}
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 
-    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
+    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Collection[str] = ()) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
         for entry in self._find_tips(entries, old, room):
             commit = self._history.find_landed(entry.task, entry.tip)
-            by = (taken_back or {}).get(commit or "")
-            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
+            self.decide(
+                Fate(entry.task, "landed", None, "then taken back" if commit in taken_back else "", commit)
+            )
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
@@ -191,12 +193,12 @@ class Queue:
         if entry.tip not in self._present:
             self._bounce(entry, "work_gone", f"its commit {entry.tip[:12]} is not in the repository any more")
             return False
-        taken = take_off(self._git, room, entry.tip, old, self._request.setups)
-        if taken.commit is None:
-            reason = f"its work changes what its setup had changed: {', '.join(taken.files)}"
-            self._bounce(entry, "setup_conflict", reason, taken.files)
+        commit, files = take_off(self._git, room, entry.tip, old, self._request.setups)
+        if commit is None:
+            reason = f"its work changes what its setup had changed: {', '.join(files)}"
+            self._bounce(entry, "setup_conflict", reason, files)
             return False
-        self._tips[entry.task] = taken.commit
+        self._tips[entry.task] = commit
         return True
 
     def _bounce(self, entry: Entry, reason_class: str, reason: str, files: Sequence[str] = ()) -> None:
@@ -307,11 +309,4 @@ def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
     """How many of the first `count` entries, at least 1, pass together; the next one does not."""
     if passes(count):
         return count
-    good, bad = 0, count
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if passes(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
+    return bisect_left(range(1, count), True, key=lambda some: not passes(some))

@@ -71,9 +71,6 @@ BATCH: Final = 8
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
 
-MOST_NAMED: Final = 50
-"""By so many files of a landing it is found what took it back."""
-
 _HOW_TO_RUN: Final = (
     "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
     'install it, or give its folder to worktrees with "links"'
@@ -131,8 +128,8 @@ class Turn:
         begun = self._find_target()
         self._look_back()
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)
-        for commit, by in taken_back.items():
-            self._tell(f"what landed with {commit[:12]} was taken back by {by}")
+        for commit in taken_back:
+            self._tell(f"what landed with {commit[:12]} was taken back")
         size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
@@ -205,9 +202,9 @@ class Turn:
         assert self._gates is not None
         self._pin(commit)
         self._gate_runs += 1
-        ran = self._gates.run(commit)
-        self._log.note_verdict(tree, self._gates.digest, ran.why, ran.output)
-        self._tell(f"gates: {'green' if ran.why is None else f'red: {ran.why}'}")
+        why, output = self._gates.run(commit)
+        self._log.note_verdict(tree, self._gates.digest, why, output)
+        self._tell(f"gates: {'green' if why is None else f'red: {why}'}")
 
     def _judge(self, entry: Entry) -> None:
         """Try one entry alone on the target as it is now, once more if it is red: then land it, or bounce it."""
@@ -306,9 +303,9 @@ class Turn:
         return shorten(self._slot.target)
 
 
-def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
-    """By commits of landings that the target has, but none of whose changes it still has: what took them back."""
-    taken_back: dict[str, str] = {}
+def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> list[str]:
+    """The commits of landings that the target has, but none of whose changes it still has."""
+    taken_back: list[str] = []
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:
         return taken_back  # nothing but landings since
@@ -317,10 +314,7 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, st
             continue
         changed = find_changed(git, landed.old, landed.new)
         if changed and changed.isdisjoint(find_changed(git, landed.old, tip)):
-            # of a folder of modules all names would be too long for a command, and a few tell as much
-            named = [f":(literal){name}" for name in sorted(changed)[:MOST_NAMED]]
-            found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
-            taken_back[landed.new] = (found or tip)[:12]
+            taken_back.append(landed.new)
     return taken_back
 
 

@@ -19,7 +19,7 @@ from sessionrun.checks.running import load_red, run_first
 from sessionrun.checks.testing import keep_source, list_files
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.places import Place
 from sessionrun.store.jobfiles import KNOWN
 
 # --- ids ---
@@ -204,8 +204,7 @@ def audit(top: Path) -> list[tuple[str, str, str]]:
     base = git(top, "rev-parse", "main")
     git(top, "switch", "-qc", "work")
     place = Place(branch="work", base_commit=base, commit=commit(top), worktree=str(top))
-    repository = Repository(str(top), str(top / ".git"), "main", base, str(top.parent))
-    return [(note.rule, note.level, note.where) for note in find_notes(Git(top), repository, place, ())]
+    return [(note.rule, note.level, note.where) for note in find_notes(Git(top), place, ())]
 
 
 @pytest.mark.parametrize(
@@ -245,13 +244,12 @@ def test_tests_may_name_their_runner(top: Path) -> None:
     assert audit(top) == []
 
 
-@pytest.mark.parametrize(("lines", "where"), [(3, "branch"), (30, "branch"), (1, "worktree")])
-def test_content_that_is_known_elsewhere(top: Path, lines: int, where: str) -> None:
+@pytest.mark.parametrize("lines", [3, 30])
+def test_content_that_is_known_elsewhere(top: Path, lines: int) -> None:
     text = "".join(f"x{number} = {number}\n" for number in range(lines))
-    git(top, "worktree", "add", "-q", "../other", *(["-b", "release"] if where == "branch" else ["--detach"]))
-    (top.parent / "other" / "price.py").write_text(text)
-    if where == "branch":
-        commit(top.parent / "other")
-        git(top, "worktree", "remove", "../other")
+    git(top, "switch", "-qc", "release")
+    (top / "price.py").write_text(text)
+    commit(top)
+    git(top, "switch", "-q", "main")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]

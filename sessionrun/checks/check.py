@@ -70,8 +70,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         walls = _raise_walls(request.walls)
         ran = run_commands(request.check, request.directory, folder, walls)
         if ran.problem is None and request.known is not None:
-            red = frozenset() if request.before is None else load_red(Path(request.before))
-            ran = run_known(request.known, request.directory, folder, red, walls)
+            ran = run_known(request.known, request.directory, folder, load_red(request.before), walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
             raise NotPassed(f"it could not be run: {ran.problem}", ran.feedback, CHECK_NOT_RUN)

@@ -9,7 +9,7 @@ import orjson
 
 from sessionrun.agents import table
 from sessionrun.agents.reading import Problem
-from sessionrun.checks.requests import APPLIED, CheckRequest, KnownRequest, Verification, name_known
+from sessionrun.checks.requests import CheckRequest, KnownRequest, Verification, name_known
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
@@ -38,7 +38,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     env = {**agent.env, **env} if task.sandbox is None else env
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
     walls = _enclose(site, state, key, asked_by)
-    setups = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
     shown = []
     if brief is not None:
         with suppress(BriefProblem):  # the work removed one of these files
@@ -47,7 +46,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     request = CheckRequest(
         directory=directory,
         prompt="\n\n".join(task.prompts),
-        applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
+        applied=str(site.session.make_job_path(key._replace(start=1)) / "applied.json"),
         brief=brief,
         answer=str(site.session.output_path(task.id)) if answers or patch else None,
         check=task.check or Check(()),
@@ -58,10 +57,15 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         patch=patch,
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
-        before=next((str(folder) for folder in setups), None),
+        before=find_setup(site, key),
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)
+
+
+def find_setup(site: Site, key: JobKey) -> str | None:
+    """The folder of the SETUP of an attempt, if there was one."""
+    return next(map(str, site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))), None)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -117,12 +117,6 @@ FIELDS: Final[Mapping[str, Field]] = {
 }
 """The keys of an instance; of some nothing is kept."""
 
-_JUDGING: Final = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
-"""Without these an agent would work, and nothing could judge it as the file says."""
-
-_NEEDED: Final = ("instance_id", "repo", "problem_statement")
-_DROPPED: Final = ("patch", "environment_setup_commit", "created_at", "difficulty")
-
 
 _BY_LETTERS: Final[Mapping[str, str]] = {keep_letters(key): key for key in FIELDS}
 """A key may be in whatever letters, with whatever between its words."""
@@ -159,15 +153,17 @@ def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
         if name in named:
             raise reading.error(spot, Misfit(f"{quote(key)} is {quote(name)} again: leave one of them out"))
         named[name] = value
-    lacking = [key for key in _JUDGING if key not in named]
+    # without these an agent would work, and nothing could judge it as the file says
+    judging = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
+    lacking = [key for key in judging if key not in named]
     for key in named:
         if key not in FIELDS and (hint := suggest(key, lacking)):
             raise reading.error(spot, Misfit(f"unknown key {quote(key)}{hint}"))
     values = reading.read(spot, named, FIELDS)
-    for key in _NEEDED:
+    for key in ("instance_id", "repo", "problem_statement"):
         if key not in values:
             raise reading.error(spot, Misfit(f'has no "{key}"'))
-    for key in _DROPPED:
+    for key in ("patch", "environment_setup_commit", "created_at", "difficulty"):
         values.pop(key, None)
     return Instance(**values)
 

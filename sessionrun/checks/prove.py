@@ -20,8 +20,8 @@ files that they are in run first, with JUnit XML for how each test ended, then e
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from sessionrun.checks.audit import CHANCE, find_notes
 from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import REPORTING, Tests, Word, find_missing, list_test_files, match_ids, merge
-from sessionrun.checks.running import ALL_FILES, Shell, word_counts
+from sessionrun.checks.running import ALL_FILES, Shell, load_red, word_counts
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
@@ -242,9 +242,6 @@ def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:
     return ran
 
 
-OUTPUT: Final = "hidden-tests.txt"
-BEFORE: Final = "before"
-"""The directory in the job's folder of what tests came to without the work."""
 MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
 
@@ -256,61 +253,35 @@ def _judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: P
         try:
             source = take_source(git, trials.place, request.prove.test_files, folder)
         except NotApplicable as error:
-            tests = _judge({}, hidden).tests  # none passes on a patch that does not apply to the base
+            tests = _judge({}, hidden, frozenset()).tests  # none passes on a patch that does not apply to the base
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=tests)
         write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
         if not hidden.fail_to_pass and not hidden.pass_to_pass:
             return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
         patch = hidden.patch.encode("utf-8", "surrogateescape")
         try:
-            with_work, without = (add_tests(git, commit, base, patch, folder) for commit in (source, base))
+            with_work = add_tests(git, source, base, patch, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        report = _judge_in_room(trials, hidden, with_work)
-        if report.tests is not None and report.tests.broken:
-            report = _compare(trials, hidden, without, report, report.tests)
-    return report
+        return _judge_in_room(trials, hidden, with_work)
 
 
 def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:
-    with _open_shell(trials, commit, trials.folder) as (shell, why, stream):
-        words: dict[str, Word] = {}
+    output, words = trials.folder / "hidden-tests.txt", dict[str, Word]()
+    with output.open("wb") as stream, trials.open_room(commit, is_bare=True) as room, trials.as_user():
+        try:
+            shell, why = trials.begin(room, trials.folder, stream)
+        except EnvironmentProblem as error:
+            shell, why = None, f"its environment: {error}"
         if shell is not None:
             words, last = _run_tests(shell, hidden, trials.folder, stream)
             why = None if words else _find_fault(shell, hidden, stream, last)
         if why is not None:
             return ProveReport("unproved", why, reason_class="tests_not_run")
-        report = _judge(words, hidden)
+        report = _judge(words, hidden, load_red(trials.request.before))
     if report.problem is not None:
-        tell_end(trials.folder / OUTPUT)
+        tell_end(output)
     return report
-
-
-def _compare(
-    trials: Trials, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
-) -> ProveReport:
-    """Say which tests that the work seems to have broken do not pass without it either: those of this machine."""
-    known = replace(hidden, fail_to_pass=(), pass_to_pass=tests.broken)
-    folder = trials.folder / BEFORE
-    folder.mkdir(exist_ok=True)
-    with _open_shell(trials, commit, folder) as (shell, _, stream):
-        if shell is None:
-            return report
-        words, _ = _run_tests(shell, known, folder, stream)
-    red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
-    remark = f"; {len(red)} of these do not pass here without the work either" if red else ""
-    return replace(report, problem=f"{report.problem}{remark}", tests=replace(tests, red_before=red))
-
-
-@contextmanager
-def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
-    """A clean room, and the file for what is printed in it; without a shell, why there is none."""
-    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit, is_bare=True) as room, trials.as_user():
-        try:
-            shell, why = trials.begin(room, folder, stream)
-        except EnvironmentProblem as error:
-            shell, why = None, f"its environment: {error}"
-        yield shell, why, stream
 
 
 def _run_tests(
@@ -347,13 +318,16 @@ def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes], last: Ende
     return None if ended.why is None else f"{ended.why} of: {hidden.command} --version"
 
 
-def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
+def _judge(words: dict[str, Word], hidden: HiddenTests, red: frozenset[str] | None) -> ProveReport:
+    """The verdict by how the tests ended; those in `red`, or all if that is None, did not pass before the work."""
     failed = tuple(test_id for test_id in hidden.fail_to_pass if words.get(test_id) != "passed")
     broken = tuple(test_id for test_id in hidden.pass_to_pass if words.get(test_id) != "passed")
     errors = sum(words.get(test_id) == "error" for test_id in (*failed, *broken))
-    found = JudgedTests(len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed, broken, errors)
+    before = tuple(test_id for test_id in broken if red is None or test_id in red)
+    found = JudgedTests(len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed, broken, errors, before)
     if not failed and not broken:
         return ProveReport("proved", None, tests=found)
     parts = [f"{len(failed)} of {len(hidden.fail_to_pass)} tests still fail: {failed[0]}"] if failed else []
     parts += [f"{len(broken)} of {len(hidden.pass_to_pass)} tests no longer pass: {broken[0]}"] if broken else []
+    parts += [f"{len(before)} of these did not pass here before the work either"] if before else []
     return ProveReport("unproved", "; ".join(parts), reason_class="unresolved", tests=found)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import split_status
+from sessionrun.checks.checking import find_setup
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -45,6 +46,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         setup_timeout_s=task.setup_timeout_s,
         environment=wish,
         walls=walls,
+        before=find_setup(site, key),
     )
     return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_outside(outside, key, place))
 

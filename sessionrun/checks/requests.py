@@ -17,9 +17,6 @@ from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
-APPLIED: Final = "applied.json"
-"""In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
-
 
 @frozen
 class Verification:
@@ -95,7 +92,7 @@ class ProveRequest:
     """What is to be proved: the work, `commit` of the workspace's place, above its `work_base`.
 
     The commands run in `directory`, from the top of the repository; each room gets an environment if the task
-    has one.
+    has one.  `before` is as in `CheckRequest`.
     """
 
     workspace: WorkspaceRequest
@@ -106,3 +103,4 @@ class ProveRequest:
     setup_timeout_s: Seconds | None
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
+    before: str | None = None

@@ -206,9 +206,9 @@ def run_first(_: object, folder: Path) -> None:
         print(error, file=sys.stderr)
 
 
-def load_red(folder: Path) -> frozenset[str] | None:
-    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
-    red = load_usable(folder / RED, Red)
+def load_red(folder: str | None) -> frozenset[str] | None:
+    """The tests that a SETUP, if there was one, found red; None if the command could not run any of them."""
+    red = None if folder is None else load_usable(Path(folder, RED), Red)
     if red is None:
         return frozenset()
     return None if red.ids is None else frozenset(red.ids)

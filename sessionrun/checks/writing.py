@@ -26,9 +26,6 @@ from sessionrun.session.context_files import BriefProblem, count_lines, read_ins
 from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.outside import open_folder
 
-_NEW: Final = ".sessionrun-{}-{}"
-"""The name of a new file before it is in its place: the marker of its owner, and a number."""
-
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -63,7 +60,7 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
     owner = hashlib.sha256(os.fsencode(record)).hexdigest()[:16]
     changes: dict[tuple[str, str], _Change] = {}
     for number, (path, text) in enumerate(files.items()):
-        change = _prepare(brief, directory, path, text, _NEW.format(owner, number))
+        change = _prepare(brief, directory, path, text, f".sessionrun-{owner}-{number}")
         other = changes.setdefault((change.folder, change.name), change)
         if other is not change:
             raise Unclear(f"{other.path} and {path} are the same file")

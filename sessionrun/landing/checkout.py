@@ -30,8 +30,6 @@ from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, is_folder, read_regular, remove_empty
 
-INDEX: Final = "sessionrun-index-"
-
 _BUSY: Final = {
     "MERGE_HEAD": ("a merge", "merge --continue"),
     "CHERRY_PICK_HEAD": ("a cherry-pick", "cherry-pick --continue"),
@@ -66,7 +64,7 @@ class Tree:
     @property
     def index(self) -> Path:
         """The private index: the index as it is to be."""
-        return self.path(f"{INDEX}{digest_target(self.slot.target)}")
+        return self.path(f"sessionrun-index-{digest_target(self.slot.target)}")
 
     @property
     def is_begun(self) -> bool:

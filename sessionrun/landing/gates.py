@@ -39,9 +39,6 @@ from sessionrun.worktrees.request import WorkspaceRequest
 WORK: Final = "work"
 """In the folder of a landing: temporary directories; a killed turn's are removed by the next."""
 
-_MAKES: Final = ("make", "gmake")
-_MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
-
 
 @frozen
 class GateRoom:
@@ -146,8 +143,8 @@ def list_gate_files(commands: Sequence[str]) -> list[str]:
             words = command.split()
         for word in words:
             name = os.path.normpath(word)
-            if name in _MAKES:
-                names |= dict.fromkeys(_MAKEFILES)
+            if name in ("make", "gmake"):
+                names |= dict.fromkeys(("GNUmakefile", "makefile", "Makefile"))
             elif not name.startswith(("-", "/", "..")) and name != "." and name.isprintable():
                 names[name] = None
     return list(names)

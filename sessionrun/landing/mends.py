@@ -192,9 +192,6 @@ def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
 
 READY: Final = LandEntry("ready")
 
-_FIRST: Final = ("landed", "ready")
-"""Where the work of a need has to be, so that the work of the task may land: it lands before it, or has landed."""
-
 
 @changeable
 class LandQueue:
@@ -266,7 +263,7 @@ def sort_out(state: State, names: Iterable[str]) -> None:
         for name in left:
             for need in find_first(state.tasks[name], state.tasks, is_to_land):
                 landing = state.tasks[need].landing
-                if landing is not None and landing.status not in _FIRST:
+                if landing is not None and landing.status not in ("landed", "ready"):  # it lands before it
                     lacking[name] = need
                     break
         for name, need in lacking.items():

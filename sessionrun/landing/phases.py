@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import split_status
@@ -24,15 +23,13 @@ from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
 
-IN_QUEUE: Final = ("ready", "landed", "mending")
-"""What a LAND is told of: the work that it takes, and that which it may find in the branch."""
-
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new."""
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
-    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
+    told = ("ready", "landed", "mending")  # the work that it takes, and that which it may find in the branch
+    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in told]
     works.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     request = make_request(
         site.session,

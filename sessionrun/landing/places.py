@@ -32,8 +32,6 @@ STALE_LOCK_S: Final = 600.0
 
 LOOK_EVERY_S: Final = 0.02
 
-_REBASES: Final = ("rebase-merge", "rebase-apply")
-
 
 def list_places(repository: Repository) -> Iterator[Checkout]:
     """Each work tree; the top of the main one may be unknown, and is empty then."""
@@ -64,7 +62,7 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
     found: list[Checkout] = []
     for place in list_places(repository):
         rebased = ""
-        for name in _REBASES:
+        for name in ("rebase-merge", "rebase-apply"):
             with suppress(OSError):
                 rebased = os.fsdecode(Path(place.git_dir, name, "head-name").read_bytes()).rstrip("\n")
             if rebased == target:

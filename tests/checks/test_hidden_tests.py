@@ -89,13 +89,13 @@ def test_which_tests_were_red_before_the_work(
     request = KnownRequest(HiddenTests("", (), ids, command=command))
     (tmp_path / KNOWN).write_bytes(orjson.dumps(request))
     run_first(None, tmp_path)
-    assert load_red(tmp_path) == frozenset(), "none of their files is there"
+    assert load_red(str(tmp_path)) == frozenset(), "none of their files is there"
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
     run_first(None, tmp_path)
-    assert load_red(tmp_path) == red
+    assert load_red(str(tmp_path)) == red
     (tmp_path / "known-red.json").write_text("[[]]")
-    assert load_red(tmp_path) == frozenset(), "this record is not ours"
+    assert load_red(str(tmp_path)) == frozenset(), "this record is not ours"
 
 
 # --- patches ---

@@ -204,10 +204,7 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     first = "sed -i.bak s/capitalize/upper/ wordtool/__init__.py; rm wordtool/*.bak"
     worse = f'case $SESSIONRUN_ROUND in 1) {first};; *) echo "x = (" >> wordtool/__init__.py;; esac'
     script = f"case $SESSIONRUN_TASK in *-1) {bent};; *) {worse};; esac"
-    (gold, second, *_) = read_instances(bench)
-    new = "tests/test_words.py::test_count_of_nothing"  # which fails on the base as well
-    second["PASS_TO_PASS"] = [*json.loads(second["PASS_TO_PASS"]), new]
-    bench.artifacts("instances.jsonl").write_text(f"{json.dumps(gold)}\n{json.dumps(second)}\n")
+    gold, *_ = read_instances(bench)
     done = bench.run(script, "--no-environment", "--sample", "2", "--iterations", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")
@@ -219,10 +216,9 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     assert changed(wrong["prediction"])[1].endswith("(word.upper() for word in text.split())"), (
         "of the first round"
     )
-    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
-    assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([new], False)
-    assert wrong["final_test_results"] == {"passed": 3, "failed": 3, "errors": 0, "total": 6}
-    assert len(list(bench.cwd.glob("sessions/session-*/jobs/*-2/a1-r2-prove/before/junit.xml"))) == 1
+    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline"]
+    assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([], False)
+    assert wrong["final_test_results"] == {"passed": 3, "failed": 2, "errors": 0, "total": 5}
     predictions = {one["instance_id"]: one["model_patch"] for one in read_predictions(bench)}
     assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
 
@@ -247,7 +243,7 @@ def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None
     assert bench.run(GOLD, "--iterations", "3").returncode == 1
     document = bench.documents("r")["example__wordtool-1.json"]
     assert (document["iterations"], document["reason_class"]) == (1, "unresolved")
-    assert document["error"].endswith("; 1 of these do not pass here without the work either")
+    assert document["error"].endswith("; 1 of these did not pass here before the work either")
     assert document["PASS_TO_PASS_failed"] == document["PASS_TO_PASS_failed_before"] == [lacking]
     (setup,) = bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-setup")
     assert json.loads((setup / "known-red.json").read_text()) == {"ids": [lacking]}

@@ -5,9 +5,7 @@ marker, one file as a fenced block or as it is; and edits (``FILE``, ``FIND``, `
 between ``<<<<<<< SEARCH``, ``=======`` and ``>>>>>>> REPLACE``).  What is not clear is a problem, never a guess.
 
 The patch is what stands in the last ``<FINAL_DIFF>``; else in all fences of the language ``diff`` or ``patch``;
-else in all fences that begin as a diff does; else all from the first line on that begins one.  What agents do to
-the text of a patch (line ends, no-break spaces, a last line without an end) is mended in a second spelling, which
-counts only where the first does not apply.
+else in all fences that begin as a diff does; else all from the first line on that begins one.
 """
 
 from __future__ import annotations
@@ -204,21 +202,17 @@ def _marked(text: str) -> list[tuple[str | None, str]]:
                 lines.append(line)
             continue
         if lines is not None:
-            blocks.append((path, _unfenced("\n".join(lines))))
+            content = "\n".join(lines)
+            inner = content.strip("\n").split("\n")
+            fence = _FENCE.match(inner[0])
+            is_fenced = fence is not None and len(inner) > 1 and inner[-1].strip() == fence[1]
+            blocks.append((path, "\n".join(inner[1:-1]) if is_fenced else content))
         opens = marker[1] is not None or lines is None
         path, lines = marker[1], [] if opens else None
     if lines is not None and "".join(lines).strip():
         name = path or "a file"
         raise Unclear(f"the answer breaks off: the block of {name} has no end (~~~worksplit)")
     return blocks
-
-
-def _unfenced(content: str) -> str:
-    inner = content.strip("\n").split("\n")
-    first = _FENCE.match(inner[0])
-    if first and len(inner) > 1 and inner[-1].strip() == first[1]:
-        return "\n".join(inner[1:-1])
-    return content
 
 
 class _Block(NamedTuple):
@@ -254,15 +248,19 @@ def _find_fences(text: str) -> list[_Block]:
 
 _TAG: Final = ("<FINAL_DIFF>", "</FINAL_DIFF>")
 _LANGUAGES: Final = ("diff", "patch", "udiff", "git-diff")
-_SPACES: Final = str.maketrans(
-    {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", None)}
+_LAST: Final = (
+    *("+", "-", " ", "\\", "@@", "rename ", "copy ", "new file", "deleted file", "similarity ", "index "),
+    *("new mode", "old mode", "\u00a0", "Binary files ", "GIT binary"),
 )
-_LINE_ENDS: Final = re.compile(r"\r+\n?|\u2028|\u2029|\x85")
+"""How the last line of a diff may begin; prose behind it begins with none of these."""
 
 
 def find_patch(answer: str) -> str | None:
     """The patch in an answer as it stands there, with a line feed at its end; None: there is none."""
-    tagged = _find_tagged(answer)
+    # searched from the end, so many tags that are left open cost nothing
+    end = answer.rfind(_TAG[1])
+    begin = answer.rfind(_TAG[0], 0, end) if end >= 0 else -1
+    tagged = answer[begin + len(_TAG[0]) : end] if begin >= 0 else None
     fences = _find_fences(answer if tagged is None else tagged)
     if tagged is not None:
         blocks = [fence.content for fence in fences] or [tagged]
@@ -272,36 +270,6 @@ def find_patch(answer: str) -> str | None:
         blocks = [one.content for one in chosen] or [answer]
     patches = [patch for block in blocks if (patch := _cut(block)) is not None]
     return "".join(patches) or None
-
-
-def list_spellings(patch: str) -> Sequence[str]:
-    """The patch as it is, and with mended line ends and spaces where that is another text."""
-    mended = _LINE_ENDS.sub("\n", patch).translate(_SPACES)
-    return list(dict.fromkeys((patch, mended)))
-
-
-def has_prefixes(patch: str) -> bool:
-    """Whether its paths begin with ``a/`` and ``b/``, as git writes them."""
-    return re.search(r'^(?:--- "?a/|\+\+\+ "?b/|diff --git "?a/)', patch, re.MULTILINE) is not None
-
-
-def find_odd(patch: str) -> str | None:
-    """What of a patch is refused, whatever it changes: binary content, links and submodules; None: nothing."""
-    for line in patch.split("\n"):
-        if line.startswith(("GIT binary patch", "Binary files ")):
-            return "it holds binary content"
-        if re.match(r"(new file mode|new mode|index [0-9a-f]+\.\.[0-9a-f]+) 120000\b", line):
-            return "it makes a symbolic link"
-        if re.match(r"(new file mode|new mode|index [0-9a-f]+\.\.[0-9a-f]+) 160000\b", line):
-            return "it makes a submodule"
-    return None
-
-
-def _find_tagged(answer: str) -> str | None:
-    """What stands in the last tag; searched from the end, so many tags that are left open cost nothing."""
-    end = answer.rfind(_TAG[1])
-    begin = answer.rfind(_TAG[0], 0, end) if end >= 0 else -1
-    return answer[begin + len(_TAG[0]) : end] if begin >= 0 else None
 
 
 def _begin(text: str) -> int | None:
@@ -321,7 +289,7 @@ def _cut(block: str) -> str | None:
     if begin is None:
         return None
     lines = _list_lines(block)[begin:]
-    while lines and not _may_belong(lines[-1]):
+    while lines and not lines[-1].startswith(_LAST):
         lines.pop()
     text = "".join(lines)
     return text if text.endswith("\n") else text + "\n"
@@ -330,9 +298,3 @@ def _cut(block: str) -> str | None:
 def _list_lines(text: str) -> list[str]:
     """The lines with their ends, from the first that is not empty; only a line feed ends one."""
     return re.findall(r"[^\n]*\n|[^\n]+", text.lstrip("\r\n\ufeff"))
-
-
-def _may_belong(line: str) -> bool:
-    """Whether a line may be the last of a diff: prose behind it begins with none of these."""
-    heads = ("+", "-", " ", "\\", "@@", "rename ", "copy ", "new file", "deleted file", "similarity ", "index ")
-    return line.startswith((*heads, "new mode", "old mode", "\u00a0", "Binary files ", "GIT binary"))

@@ -2,15 +2,17 @@
 
 The patch is tried on a private index.  So what comes out is a tree before any file changes: a record names it, and
 then its files are written.  If this is done again after a crash, the record says what to write, and nothing is
-applied twice.  Must not know how a patch is found in an answer.
+applied twice.  What agents do to its text (line ends, no-break spaces) is mended in a second spelling, which
+counts only where the first does not apply.  Must not know how a patch is found in an answer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -28,10 +30,11 @@ REPLACED: Final = "before.patch"
 """Beside the record, if the patch applies only to what the work began with: the changes whose place it takes."""
 
 _MAX_SAID: Final = 2000
-
-
-_Try: TypeAlias = tuple[tuple[str, ...], bytes]
-"""Options of ``git apply``, and the text."""
+_PREFIXES: Final = re.compile(r'^(?:--- "?a/|\+\+\+ "?b/|diff --git "?a/)', re.MULTILINE)
+_SPACES: Final = str.maketrans(
+    {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", None)}
+)
+_LINE_ENDS: Final = re.compile(r"\r+\n?|\u2028|\u2029|\x85")
 
 
 class DoesNotApply(Exception):
@@ -46,20 +49,18 @@ class Applied:
     after: str
 
 
-def apply_patch(
-    site: Site, spellings: Sequence[str], below: str, record: Path, *, prefixes: bool = True
-) -> list[str]:
+def apply_patch(site: Site, patch: str, below: str, record: Path) -> list[str]:
     """Apply a patch to the worktree; the paths of the files that it changed.
 
     Args:
-        spellings: how the patch may have been meant; the first that applies counts.
         below: the task's directory in the worktree: paths may count from there.
         record: the file that settles what is written.
-        prefixes: paths in it begin with ``a/`` and ``b/``.
 
     Raises:
         DoesNotApply: nothing was changed; after other errors it may be done again.
     """
+    if re.search(r"^(?:GIT binary patch|Binary files )", patch, re.MULTILINE):
+        raise DoesNotApply("it holds binary content")
     try:
         applied = load_record_if_any(record, Applied)
     except JobFileError as error:
@@ -67,27 +68,25 @@ def apply_patch(
     index = site.git.with_index(site.folder / "patch-index")
     try:
         if applied is None:
-            tries = list(_list_tries(spellings, below, prefixes=prefixes))
-            applied = _try(site, index, tries, record)
+            applied = _try(site, index, patch, below, record)
             replace_file(record, orjson.dumps(applied), durable=True)
         return _write(site, index, applied)
     finally:
         (site.folder / "patch-index").unlink(missing_ok=True)
 
 
-def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied:
+def _try(site: Site, index: Git, patch: str, below: str, record: Path) -> Applied:
     """The first try that git accepts: on what lies there, or else on what WORK began with."""
     written = write_worktree(site)
     base = site.git.line("rev-parse", f"{work_base(site.place)}^{{tree}}")
     refusals: list[str] = []
     for ground in dict.fromkeys((written.tree, base)):
         index("read-tree", ground)
-        for words, patch in tries:
-            done = index.attempt("apply", "--check", "--cached", "--whitespace=nowarn", *words, stdin=patch)
+        for words, spelling in _list_tries(patch, below):
+            done = index.attempt("apply", "--cached", "--whitespace=nowarn", *words, stdin=spelling)
             if done.returncode:
                 refusals.append(done.stderr.decode("utf-8", "replace").strip())
                 continue
-            index("apply", "--cached", "--whitespace=nowarn", *words, stdin=patch)
             after = index.line("write-tree")
             _check(site, index, ground, written.tree, after)
             if ground != written.tree:
@@ -96,13 +95,14 @@ def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied
     raise DoesNotApply(refusals[0][:_MAX_SAID])
 
 
-def _list_tries(spellings: Sequence[str], below: str, *, prefixes: bool) -> Iterator[_Try]:
-    """As it is, its lines counted anew, and as if it lay below."""
+def _list_tries(patch: str, below: str) -> Iterator[tuple[tuple[str, ...], bytes]]:
+    """Options of ``git apply``, and the text: as it is, its lines counted anew, and as if it lay below."""
     inside = below not in ("", ".") and below.split(os.sep)[0] != os.pardir
-    for spelling in spellings:
+    strip = "-p1" if _PREFIXES.search(patch) else "-p0"
+    for spelling in dict.fromkeys((patch, _LINE_ENDS.sub("\n", patch).translate(_SPACES))):
         for place in ((), (f"--directory={below}",)) if inside else ((),):
             for way in ((), ("--recount",)):
-                yield (f"-p{int(prefixes)}", *way, *place), spelling.encode("utf-8", "replace")
+                yield (strip, *way, *place), spelling.encode("utf-8", "replace")
 
 
 def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None:
@@ -126,18 +126,14 @@ def _write(site: Site, index: Git, applied: Applied) -> list[str]:
     """Write what the patch changed, from the record alone."""
     index("read-tree", applied.after)
     rows = index.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", applied.before, applied.after)
-    status = dict(zip(rows[1::2], rows[::2], strict=True))
-    gone = [name for name, letter in status.items() if letter == "D"]
-    for name in gone:
-        _remove(site.git.directory, name)
+    status, top = dict(zip(rows[1::2], rows[::2], strict=True)), site.git.directory
+    for name, letter in status.items():
+        if letter == "D":
+            if is_behind_link(top, name):
+                raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
+            (top / name).unlink(missing_ok=True)
+            remove_empty((top / name).parent, top)
     kept = b"".join(os.fsencode(name) + b"\0" for name, letter in status.items() if letter != "D")
     if kept:
         index("checkout-index", "--force", "-z", "--stdin", stdin=kept)
     return list(status)
-
-
-def _remove(top: Path, name: str) -> None:
-    if is_behind_link(top, name):
-        raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
-    (top / name).unlink(missing_ok=True)
-    remove_empty((top / name).parent, top)

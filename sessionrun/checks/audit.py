@@ -5,6 +5,7 @@ They never change an outcome.  A pattern that the project had before, outside of
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,19 +14,16 @@ from typing import Final, NamedTuple
 from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.model.checks import Note, NoteLevel
-from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import read_regular
+from sessionrun.model.places import Place
 
 MOST_NOTES: Final = 20
 MOST_FILES: Final = 50
 MOST_PLACES: Final = 200
-_MAX_BYTES: Final = 1024 * 1024
 _FEW_LINES: Final = 10
 """Work of fewer lines may well be the same by chance."""
 
 CHANCE: Final = "chance_in_source"
-_NOTES: Final = frozenset((CHANCE,))
-"""Rules that are no alarm: honest work may do this."""
+"""A rule that is no alarm: honest work may do this."""
 
 _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
     (
@@ -55,9 +53,7 @@ _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
         ),
     ),
 )
-_NO_CODE: Final = frozenset(
-    (".md", ".rst", ".txt", ".html", ".json", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".lock")
-)
+_NO_CODE: Final = (".md", ".rst", ".txt", ".html", ".json", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".lock")
 _ANSWER: Final = re.compile(  # a word alone is no answer: there are few, and many functions return them
     r"\b(?:if|elif|case|when)\b(?P<asked>.*(?:\n.*)?)\n?\s*\breturn\s+"
     r"(?P<answer>-?\d[\d._]+|\"[^\"\n]*[^\w\"\n-][^\"\n]*\"|'[^'\n]*[^\w'\n-][^'\n]*')"
@@ -74,26 +70,18 @@ class _File(NamedTuple):
     lines: list[tuple[int, str]]
 
 
-def find_notes(git: Git, repository: Repository, place: Place, test_files: Sequence[str]) -> tuple[Note, ...]:
+def find_notes(git: Git, place: Place, test_files: Sequence[str]) -> tuple[Note, ...]:
     """Read the work, and what it could be copied from."""
-    base = place.setup_commit or str(place.base_commit)
+    base, commit = place.setup_commit or str(place.base_commit), str(place.commit)
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
-    changed = [pair for pair in _list_changed(git, base, str(place.commit)) if not tests.match(pair[0])]
-    sources = [pair for pair in changed if not set_up.match(pair[0])][:MOST_FILES]
-    files = [_File(path, blob, _list_added(git, base, str(place.commit), path)) for path, blob in sources]
+    words = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM")
+    rows = git.names(*words, base, commit)
+    changed = [(path, about.split(" ")[3]) for about, path in zip(rows[::2], rows[1::2], strict=True)]
+    sources = [row for row in changed if not tests.match(row[0]) and not set_up.match(row[0])][:MOST_FILES]
+    files = [_File(path, blob, _list_added(git, base, commit, path)) for path, blob in sources]
     code = [file for file in files if Path(file.path).suffix not in _NO_CODE]
     notes = [*_match_patterns(git, base, code, tests), *_find_answers(git, base, code, tests)]
-    return (*notes, *_find_elsewhere(git, repository, place, files))[:MOST_NOTES]
-
-
-def _list_changed(git: Git, base: str, commit: str) -> Iterator[tuple[str, str]]:
-    blobs = iter(
-        git.names(
-            "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM", base, commit
-        )
-    )
-    for about in blobs:
-        yield next(blobs), about.split(" ")[3]
+    return (*notes, *_find_elsewhere(git, place, files))[:MOST_NOTES]
 
 
 def _list_added(git: Git, base: str, commit: str, path: str) -> list[tuple[int, str]]:
@@ -115,7 +103,7 @@ def _match_patterns(git: Git, base: str, files: Sequence[_File], tests: re.Patte
             if found := pattern.search(text):
                 line = file.lines[text.count("\n", 0, found.start())][0]
                 is_usual = any(not tests.match(name) for name, _ in _grep(git, base, found[0].partition("\n")[0]))
-                level: NoteLevel = "note" if is_usual or rule in _NOTES else "alarm"
+                level: NoteLevel = "note" if is_usual or rule == CHANCE else "alarm"
                 shown = " ".join(found[0].split())[:80]
                 yield Note(rule, level, f"{file.path}:{line}", f"{meaning}: {shown}")
 
@@ -140,37 +128,16 @@ def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
     return [(name.partition(":")[2], line) for name, _, line in rows]
 
 
-def _find_elsewhere(git: Git, repository: Repository, place: Place, files: Sequence[_File]) -> Iterator[Note]:
-    """Whole files as another branch or another worktree has them."""
+def _find_elsewhere(git: Git, place: Place, files: Sequence[_File]) -> Iterator[Note]:
+    """Whole files as another branch has them."""
     own = f"refs/heads/{place.branch}"
     refs = [name for name in git.list_refs("refs/heads", "refs/remotes") if name != own][:MOST_PLACES]
     wanted = [(file, ref) for file in files if file.lines for ref in refs if "\n" not in file.path]
-    asked = "".join(f"{ref}:{file.path}\n" for file, ref in wanted)
-    answers = (
-        git("cat-file", "--batch-check", stdin=asked.encode("utf-8", "surrogateescape")).decode().splitlines()
-    )
-    found = {
-        file.path: ref
-        for (file, ref), answer in zip(wanted, answers, strict=False)
-        if answer.startswith(file.blob)
-    }
+    asked = os.fsencode("".join(f"{ref}:{file.path}\n" for file, ref in wanted))
+    rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).decode().splitlines(), strict=False)
+    found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob)}
     for file in files:
-        known = found.get(file.path) or (_find_worktree(git, repository, place, file) if file.lines else None)
-        if known is not None:
+        if file.path in found:
             level: NoteLevel = "note" if len(file.lines) < _FEW_LINES else "alarm"
-            yield Note(
-                "content_known_elsewhere", level, file.path, f"the same content as in {known}", certain=True
-            )
-
-
-def _find_worktree(git: Git, repository: Repository, place: Place, file: _File) -> str | None:
-    content = git("cat-file", "blob", file.blob)
-    pointers = sorted(Path(repository.common_dir, "worktrees").glob("*/gitdir"))[:MOST_PLACES]
-    places = [repository.top, *(str(Path(pointer.read_text().strip()).parent) for pointer in pointers)]
-    for top in places:
-        try:
-            if top != place.worktree and read_regular(Path(top, file.path), _MAX_BYTES) == content:
-                return top
-        except OSError:
-            continue  # it has no such file, or another thing
-    return None
+            meaning = f"the same content as in {found[file.path]}"
+            yield Note("content_known_elsewhere", level, file.path, meaning, certain=True)

@@ -10,12 +10,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
 from sessionrun.agents import table
-from sessionrun.checks.answers import Unclear, find_odd, find_patch, has_prefixes, list_spellings, strip_thoughts
+from sessionrun.checks.answers import Unclear, find_patch, strip_thoughts
 from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
@@ -36,23 +37,13 @@ from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.rounds import keep_round, list_changes
 from sessionrun.worktrees.site import open_site
 
-PASSES: Final = {
-    "PASS": True,
-    "PASS_WITH_WARNINGS": True,
-    "FAIL_SOFT": False,
-    "FAIL_HARD": False,
-    "FAIL": False,
-}
+_PASSES: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}
 """The words that a verdict may be, and whether each lets the work pass."""
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _MAX_PROBLEM: Final = 200
 
-NO_PATCH: Final = (
-    "Your answer holds no patch. Answer with your whole change as a unified diff, as git diff prints it, "
-    "in a fenced block of the language diff."
-)
-WHOLE_PATCH: Final = "Answer with your whole change as a unified diff, in a fenced block of the language diff."
+_WHOLE_PATCH: Final = "Answer with your whole change as a unified diff, in a fenced block of the language diff."
 _FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
 
 
@@ -79,8 +70,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         walls = _raise_walls(request.walls)
         ran = run_commands(request.check, request.directory, folder, walls)
         if ran.problem is None and request.known is not None:
-            red = frozenset() if request.before is None else load_red(Path(request.before))
-            ran = run_known(request.known, request.directory, folder, red, walls)
+            ran = run_known(request.known, request.directory, folder, load_red(request.before), walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
             raise NotPassed(f"it could not be run: {ran.problem}", ran.feedback, CHECK_NOT_RUN)
@@ -92,11 +82,12 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
         report, feedback = replace(report, problem=reason, reason_class=problem.reason_class), problem.feedback
     except OSError as error:
-        _say(f"The check cannot go on: {error}")
+        print(f"The check cannot go on: {error}", flush=True)
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
     if request.keeps and request.workspace is not None and report.problem is not None:
         report, feedback = _keep_round(request, request.workspace, report, feedback, folder)
-    if request.tells and feedback:
+    # of answers and verdicts the next round is told by the end of the output
+    if feedback and request.brief is None and not request.check.verify:
         replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
 
@@ -144,12 +135,12 @@ def _apply(request: CheckRequest) -> dict[str, int]:
             return finish_answer(request.directory, record)
         lines = apply_answer(request.brief, request.directory, _read_answer(request), record)
     except (Unclear, BriefProblem) as problem:
-        _say(f"Your answer could not be used, and no file was written: {problem}")
+        print(f"Your answer could not be used, and no file was written: {problem}", flush=True)
         raise NotPassed(str(problem)) from None
     except OSError as error:
-        _say(f"The files could not be written: {error}")
+        print(f"The files could not be written: {error}", flush=True)
         raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
-    _say("\n".join(f"wrote {path} ({count} lines)" for path, count in lines.items()))
+    print("\n".join(f"wrote {path} ({count} lines)" for path, count in lines.items()), flush=True)
     return lines
 
 
@@ -160,25 +151,24 @@ def _apply_patch(request: CheckRequest, folder: Path) -> None:
     except Unclear as problem:
         raise _refuse_patch(str(problem), f"Your answer could not be used: {problem}.", "no_patch") from None
     if patch is None:
-        raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
-    if (odd := find_odd(patch)) is not None:
-        raise _refuse_patch(f"the patch is refused: {odd}", f"Your patch was not applied: {odd}.", "bad_patch")
+        raise _refuse_patch("the answer holds no patch", f"Your answer holds no patch. {_WHOLE_PATCH}", "no_patch")
     try:
         with open_site(request.workspace, folder) as site:
             below = os.path.relpath(os.path.realpath(request.directory), os.path.realpath(site.git.directory))
-            record, spellings = Path(request.applied), list_spellings(patch)
-            names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))
+            names = apply_patch(site, patch, below, Path(request.applied))
     except DoesNotApply as problem:
         why = str(problem)
-        feedback = f"Your patch was not applied, and no file was changed. git says:\n\n{why}\n\n{WHOLE_PATCH}"
+        feedback = f"Your patch was not applied, and no file was changed. git says:\n\n{why}\n\n{_WHOLE_PATCH}"
         raise _refuse_patch(f"the patch does not apply: {why}", feedback, "bad_patch") from None
     except SessionrunError as error:
         raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
-    _say(f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.")
+    print(
+        f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.", flush=True
+    )
 
 
 def _refuse_patch(reason: str, feedback: str, reason_class: str) -> NotPassed:
-    _say(feedback)
+    print(feedback, flush=True)
     return NotPassed(reason, feedback + "\n", reason_class)
 
 
@@ -193,28 +183,29 @@ def _read_answer(request: CheckRequest) -> str:
 
 def _find_written(brief: Brief, directory: str) -> dict[str, int]:
     """The files that an editing agent was asked to write, with their lines; at least one must exist."""
-    written = {path: lines for path in brief.outputs if (lines := _count_lines(directory, path)) is not None}
-    missing = [path for path in brief.outputs if path not in written]
+    written = {}
+    for path in brief.outputs:
+        with suppress(BriefProblem, OSError):
+            real = resolve_inside(directory, path)
+            if os.path.isfile(real):
+                with open(real, "rb") as stream:
+                    written[path] = sum(1 for _ in stream)
+    missing = ", ".join(path for path in brief.outputs if path not in written)
     if missing and (brief.mode == "split" or not written):
-        _say(f"You did not write {', '.join(missing)}.")
-        raise NotPassed(f"{', '.join(missing)}: not written")
+        print(f"You did not write {missing}.", flush=True)
+        raise NotPassed(f"{missing}: not written")
     return written
-
-
-def _count_lines(directory: str, path: str) -> int | None:
-    try:
-        real = resolve_inside(directory, path)
-        if not os.path.isfile(real):
-            return None
-        with open(real, "rb") as stream:
-            return sum(1 for _ in stream)
-    except (BriefProblem, OSError):
-        return None
 
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     """Have the agent judge; the verdict that let it pass."""
-    shown = [Shown(path, "written", _read(request.directory, path)) for path in request.check.files]
+    shown = []
+    for path in request.check.files:
+        try:
+            text = read_inside(request.directory, path)
+        except BriefProblem as problem:
+            text = f"(cannot be shown: {problem})"
+        shown.append(Shown(path, "written", text))
     prompt = word_judgement(request.check.verify or "", request.prompt, shown)
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
@@ -225,36 +216,23 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
         code = subprocess.run(
             argv, cwd=request.directory, env=env, stdin=source, stdout=stdout, stderr=stderr
         ).returncode
-    text = strip_thoughts(_read_verdict(wanted, out, err))
-    if code:
-        raise NotPassed(f"the agent that was to judge ended with {word_end(code)}")
-    match = _FIRST_WORD.match(text)
-    word = match[1].upper() if match else ""
-    _say(f"Verdict of the review:\n{text.strip()}")
-    if word not in PASSES:
-        raise NotPassed(
-            "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
-        )
-    if not PASSES[word]:
-        why = text[match.end() :].strip().lstrip("`*_:. \n\t-") if match else ""
-        raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
-    return word
-
-
-def _read(directory: str, path: str) -> str:
-    try:
-        return read_inside(directory, path)
-    except BriefProblem as problem:
-        return f"(cannot be shown: {problem})"
-
-
-def _read_verdict(wanted: Verification, out: Path, err: Path) -> str:
     result = table.read_result(cast(OutputFormat, wanted.output), out, err)
     if result.problem is not None:
         raise NotPassed(f"the agent that was to judge failed: {result.problem.text or 'it does not say why'}")
-    return result.text if result.text is not None else out.read_bytes().decode("utf-8", "replace")
+    if code:
+        raise NotPassed(f"the agent that was to judge ended with {word_end(code)}")
+    printed = out.read_bytes().decode("utf-8", "replace") if result.text is None else result.text
+    return _judge(strip_thoughts(printed))
 
 
-def _say(text: str) -> None:
-    if text:
-        print(text, flush=True)
+def _judge(text: str) -> str:
+    """The verdict with which a review begins, if it lets the work pass."""
+    print(f"Verdict of the review:\n{text.strip()}", flush=True)
+    match = _FIRST_WORD.match(text)
+    if match is None or match[1].upper() not in _PASSES:
+        raise NotPassed(f"the verdict is unclear: it begins with none of {', '.join(_PASSES)}")
+    word = match[1].upper()
+    if not _PASSES[word]:
+        why = text[match.end() :].strip().lstrip("`*_:. \n\t-")
+        raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
+    return word

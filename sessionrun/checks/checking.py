@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 import orjson
 
 from sessionrun.agents import table
 from sessionrun.agents.reading import Problem
-from sessionrun.checks.requests import APPLIED, CheckRequest, KnownRequest, Verification, name_known
+from sessionrun.checks.requests import CheckRequest, KnownRequest, Verification, name_known
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.reports import CheckReport
 from sessionrun.model.repositories import has_rounds, resets_hard
-from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
+from sessionrun.model.spec import AgentSpec, Check, Job, answers_with_patch
 from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import list_earlier
@@ -28,8 +28,6 @@ from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.phases import make_request
 
-VERDICT_PROMPT: Final = "verdict-prompt"
-
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a CHECK; a script is neither shown a brief nor asked for a verdict."""
@@ -40,27 +38,34 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     env = {**agent.env, **env} if task.sandbox is None else env
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
     walls = _enclose(site, state, key, asked_by)
-    setups = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
+    shown = []
+    if brief is not None:
+        with suppress(BriefProblem):  # the work removed one of these files
+            shown = load_shown(brief, directory, list_earlier(whole.tasks, task), again=False)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
         prompt="\n\n".join(task.prompts),
-        applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
+        applied=str(site.session.make_job_path(key._replace(start=1)) / "applied.json"),
         brief=brief,
         answer=str(site.session.output_path(task.id)) if answers or patch else None,
         check=task.check or Check(()),
         verification=_make_verification(site, state, key),
-        earlier=_list_shown(whole, task, directory) if brief else (),
+        earlier=tuple(file.path for file in shown if file.role == "changed"),
         workspace=make_request(site, state, key) if patch or has_rounds(task) else None,
         keeps=has_rounds(task),
         patch=patch,
-        tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
-        before=next((str(folder) for folder in setups), None),
+        before=find_setup(site, key),
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)
+
+
+def find_setup(site: Site, key: JobKey) -> str | None:
+    """The folder of the SETUP of an attempt, if there was one."""
+    return next(map(str, site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))), None)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
@@ -70,7 +75,10 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
     if report is None:
         return Judged(Problem("check_failed", why or "its report is gone"))
     why = report.problem or why
-    return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
+    # any task may have changed what lies in its folder: another class than these counts as a red check
+    is_known = report.reason_class in ("no_patch", "bad_patch", CHECK_NOT_RUN)
+    reason_class = report.reason_class if is_known else "check_failed"
+    return Judged(None if why is None else Problem(reason_class, why), checked=report.checked)
 
 
 def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
@@ -83,18 +91,12 @@ def ask_baseline(site: Site, state: TaskState, job: Job) -> Job:
     return job
 
 
-def _name_problem(report: CheckReport, found: str) -> Problem:
-    """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
-    is_known = report.reason_class in ("no_patch", "bad_patch", CHECK_NOT_RUN)
-    return Problem(report.reason_class if is_known else "check_failed", found)
-
-
 def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
     """The agent's own command line, but without permission to use tools: a reviewer changes nothing."""
     check, agent = state.spec.check, site.agent_of(state)
     if check is None or not check.verify or agent.prompt_kind == "script":
         return None
-    prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
+    prompt_file = str(site.session.make_job_path(key) / "verdict-prompt")
     on_stdin = agent.stdin == "prompt"
     walls = _enclose(site, state, key, agent)
     seen = prompt_file if walls is None else PROMPT
@@ -111,13 +113,3 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
 def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
     env = {**site.agent_of(state).env, **site.environment_of(state.spec, key, state.place)}
     return wish_walls(site, state.spec, key, state.place, env, agent)
-
-
-def _list_shown(whole: State, task: TaskSpec, directory: str) -> tuple[str, ...]:
-    if task.brief is None:
-        return ()
-    try:
-        shown = load_shown(task.brief, directory, list_earlier(whole.tasks, task), again=False)
-    except BriefProblem:  # the work removed one of these files
-        return ()
-    return tuple(file.path for file in shown if file.role == "changed")

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from sessionrun.checks.testing import (
@@ -50,13 +50,12 @@ class Trees:
 
 
 class _File(NamedTuple):
-    """A file of a tree."""
-
     mode: str
     blob: str
 
 
 _Files = Mapping[str, _File]
+"""The files of a tree, by path."""
 
 
 class NotApplicable(SessionrunError):
@@ -76,7 +75,10 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     index = git.with_index(folder / "cross-index")
     base, result = _list_sides(git, place, folder)
     tests, set_up = _find_tests(rules.test_files, {*base, *result})
-    read = partial(_read_if_file, git, base)
+
+    def read(name: str) -> str:
+        return _read(git, base[name])
+
     more = find_set_up(rules, base, result.keys() - base.keys(), read)
     own = compile_patterns(rules.own) if rules.own else None
     of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
@@ -173,13 +175,8 @@ def _exchange(
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes
-    blocked = {name for name in mixed if any(folder in mixed for folder in _folders(name))}
+    blocked = {name for name in mixed if any(str(folder) in mixed for folder in PurePosixPath(name).parents)}
     return {name: file for name, file in mixed.items() if name not in blocked}
-
-
-def _folders(name: str) -> Iterable[str]:
-    while name := os.path.dirname(name):
-        yield name
 
 
 def _exchange_parts(git: Git, exchange: Callable[[str, str], str], file: _File, other: _File | None) -> _File:
@@ -187,20 +184,17 @@ def _exchange_parts(git: Git, exchange: Callable[[str, str], str], file: _File, 
     if not file.mode.startswith("100") or (other is not None and not other.mode.startswith("100")):
         return file
     text = _read(git, file)
-    theirs = "" if other is None else _read(git, other)
-    mixed = exchange(text, theirs)
+    mixed = exchange(text, "" if other is None else _read(git, other))
     if mixed == text:
         return file
     content = mixed.encode("utf-8", "surrogateescape")
     return file._replace(blob=git("hash-object", "-w", "--stdin", stdin=content).decode().strip())
 
 
-def _read_if_file(git: Git, files: _Files, name: str) -> str:
-    """The text of a file; links and submodules have none."""
-    return _read(git, files[name]) if files[name].mode.startswith("100") else ""
-
-
 def _read(git: Git, file: _File) -> str:
+    """The text of a file; links and submodules have none."""
+    if not file.mode.startswith("100"):
+        return ""
     return git("cat-file", "blob", file.blob).decode("utf-8", "surrogateescape")
 
 

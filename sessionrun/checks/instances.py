@@ -20,7 +20,6 @@ from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 
 HEAD: Final = "HEAD"
-TAKEN: Final = ("summary", "predictions")
 
 
 @frozen
@@ -51,11 +50,10 @@ def as_patch(value: Any) -> str:
     text = as_text(value)
     if not text.strip():
         return ""
-    if not re.search(r"^(diff --git |--- )", text, re.MULTILINE):
+    head = re.search(r"^(?:diff --git |--- ).*(?:\n|\Z)", text, re.MULTILINE)
+    if head is None:
         raise Misfit('must be a patch: no line of it begins with "diff --git" or "---"')
-    if re.search(
-        r"^(diff --git |--- ).*\r$", text, re.MULTILINE
-    ):  # of a patch to such a file only the content does
+    if head[0].endswith("\r\n"):  # of a patch to such a file only the content does
         text = text.replace("\r\n", "\n")
     return text if text.endswith("\n") else f"{text}\n"
 
@@ -66,8 +64,11 @@ def as_test_ids(value: Any) -> tuple[str, ...]:
         try:
             value = parse_json(value) if value.strip() else []
         except Breach as breach:
-            value = _read_python(value)
-            if value is None:
+            from ast import literal_eval
+
+            try:
+                value = literal_eval(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
                 raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, or one as JSON in a text, not {describe(value)}")
@@ -77,22 +78,12 @@ def as_test_ids(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _read_python(text: str) -> object:
-    """The value that a text says in Python's spelling; None: it says none."""
-    from ast import literal_eval
-
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
 def as_instance_id(value: Any) -> str:
     """An id that may be a task's."""
     instance_id = as_id(value)
     if instance_id is None:
         raise Misfit("must not be empty")
-    if instance_id in TAKEN:
+    if instance_id in ("summary", "predictions"):
         raise Misfit(f"{quote(instance_id)} is the name of another file of results")
     return instance_id
 
@@ -126,19 +117,9 @@ FIELDS: Final[Mapping[str, Field]] = {
 }
 """The keys of an instance; of some nothing is kept."""
 
-_JUDGING: Final = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
-"""Without these an agent would work, and nothing could judge it as the file says."""
-
-_NEEDED: Final = ("instance_id", "repo", "problem_statement")
-_DROPPED: Final = ("patch", "environment_setup_commit", "created_at", "difficulty")
-
-
-def _name_key(key: str) -> str:
-    """The key of an instance that is spelled so, in whatever letters and with whatever between its words."""
-    return _BY_LETTERS.get(keep_letters(key), key)
-
 
 _BY_LETTERS: Final[Mapping[str, str]] = {keep_letters(key): key for key in FIELDS}
+"""A key may be in whatever letters, with whatever between its words."""
 
 
 def read_instances(reading: Reading, document: Document) -> list[Instance]:
@@ -168,19 +149,21 @@ def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
         raise reading.error(spot, Misfit(f"must be an instance, an object, not {describe(entry)}"))
     named: dict[str, Any] = {}
     for key, value in entry.items():
-        name = _name_key(key)
+        name = _BY_LETTERS.get(keep_letters(key), key)
         if name in named:
             raise reading.error(spot, Misfit(f"{quote(key)} is {quote(name)} again: leave one of them out"))
         named[name] = value
-    lacking = [key for key in _JUDGING if key not in named]
+    # without these an agent would work, and nothing could judge it as the file says
+    judging = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
+    lacking = [key for key in judging if key not in named]
     for key in named:
         if key not in FIELDS and (hint := suggest(key, lacking)):
             raise reading.error(spot, Misfit(f"unknown key {quote(key)}{hint}"))
     values = reading.read(spot, named, FIELDS)
-    for key in _NEEDED:
+    for key in ("instance_id", "repo", "problem_statement"):
         if key not in values:
             raise reading.error(spot, Misfit(f'has no "{key}"'))
-    for key in _DROPPED:
+    for key in ("patch", "environment_setup_commit", "created_at", "difficulty"):
         values.pop(key, None)
     return Instance(**values)
 
@@ -196,12 +179,12 @@ def choose_instances(instances: Sequence[Instance], own: Mapping[str, Any], name
     for wanted in ids:
         if wanted not in by_id:
             raise InputError(f"{plain(name)}: no instance {quote(wanted)}{suggest(wanted, by_id)}")
-    pattern = _compile(own.get("filter"))
-    chosen = [
-        instance
-        for instance in instances
-        if (not ids or instance.instance_id in ids) and pattern.search(instance.instance_id)
-    ]
+    try:
+        pattern = re.compile(own.get("filter") or "")
+    except re.error as error:
+        raise InputError(f"--filter {quote(own['filter'])} is not a regular expression: {error}") from None
+    chosen = [one for one in instances if not ids or one.instance_id in ids]
+    chosen = [one for one in chosen if pattern.search(one.instance_id)]
     if own.get("shuffle") is not None:
         from random import Random
 
@@ -211,10 +194,3 @@ def choose_instances(instances: Sequence[Instance], own: Mapping[str, Any], name
         what = "--start, --sample, --instance and --filter leave none" if instances else "there is none"
         raise InputError(f"{plain(name)}: no instance to run: {what} of {len(instances)}")
     return chosen
-
-
-def _compile(pattern: str | None) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern or "")
-    except re.error as error:
-        raise InputError(f"--filter {quote(pattern or '')} is not a regular expression: {error}") from None

@@ -20,8 +20,8 @@ files that they are in run first, with JUnit XML for how each test ended, then e
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,8 @@ from typing import IO, Final, Literal, TypeAlias
 from sessionrun.checks.audit import CHANCE, find_notes
 from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
-from sessionrun.checks.runners import REPORTING, Case, Word, find_missing, list_test_files, match_ids, merge
-from sessionrun.checks.running import ALL_FILES, Shell, word_counts
+from sessionrun.checks.runners import REPORTING, Tests, Word, find_missing, list_test_files, match_ids, merge
+from sessionrun.checks.running import ALL_FILES, Shell, load_red, word_counts
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
@@ -54,12 +54,8 @@ Plant: TypeAlias = Callable[[State, RanTests], Ran]
 """Does the check on a state with tests in place that have to fail, for runners that were seen."""
 
 
-class _Ended(Exception):
-    """The proof is over before its table is, with this verdict, for this reason."""
-
-    def __init__(self, verdict: ProofVerdict, reason: str) -> None:
-        super().__init__(reason)
-        self.verdict: ProofVerdict = verdict
+class _Flaky(Exception):
+    """A check ended otherwise when it was done again; the text says how."""
 
 
 def find_verdict(
@@ -85,23 +81,31 @@ def find_verdict(
         for time in range(2, repeat + 1):
             if check(state, time).passed != passing:
                 why, first, then = ("with", "passed", "failed") if passing else ("without", "failed", "passed")
-                raise _Ended("flaky", f"{why} the work the check {first}, and then {then} on the same files")
+                raise _Flaky(f"{why} the work the check {first}, and then {then} on the same files")
         return True
 
     def passes(state: State) -> bool:
         done[state] = check(state, 1)
         return done[state].passed
 
+    problem: str | None = None
+    verdict: ProofVerdict
     try:
         verdict = _find(ends, passes)
-        good = verdict == "proved" or (verdict == "not_red" and not red)
-        if good and reads_report:
-            _compare_tests(done, passes)
-            if plant is not None:
-                _try_canary(done, plant)
-        problem = None if good else _explain(verdict, done, set_up)
-    except _Ended as ended:
-        verdict, problem = ended.verdict, str(ended)
+        if verdict != "proved" and (red or verdict != "not_red"):
+            problem = _explain(verdict, done, set_up)
+        elif reads_report:
+            if "base" not in done:
+                passes("base")
+            # the state that has the work's source, and tests that it could not bend
+            kept: State = "old_tests" if done["old_tests"].passed else "kept_tests"
+            base, work = (done[state].tests or RanTests() for state in ("base", kept))
+            problem = find_missing(base, work)
+            if problem is None and plant is not None:
+                problem = _try_canary(base, work, kept, plant)
+            verdict = verdict if problem is None else "unproved"
+    except _Flaky as flaky:
+        verdict, problem = "flaky", str(flaky)
     return ProveReport(verdict, problem, {state: replace(ran, tests=None) for state, ran in done.items()})
 
 
@@ -113,59 +117,34 @@ def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVe
     return "proved" if passes("kept_tests") and ends("new_tests", passing=False) else "weakened"
 
 
-def _name_kept(done: Mapping[str, Ran]) -> State:
-    """The state that has the work's source and tests that it could not bend."""
-    return "old_tests" if done["old_tests"].passed else "kept_tests"
-
-
-def _compare_tests(done: dict[str, Ran], passes: Callable[[State], bool]) -> None:
-    """Each test that ran on the base has to run with the work and the tests of the base.
-
-    Raises:
-        _Ended: one did not.
-    """
-    if "base" not in done:
-        passes("base")
-    base, work = done["base"].tests, done[_name_kept(done)].tests
-    missing = find_missing(base or RanTests(), work or RanTests())
-    if missing is not None:
-        raise _Ended("unproved", missing)
-
-
-def _try_canary(done: dict[str, Ran], plant: Plant) -> None:
+def _try_canary(before: RanTests, plain: RanTests, kept: State, plant: Plant) -> str | None:
     """A test that has to fail has to fail the check with the work, if the check runs it on the base.
 
-    Raises:
-        _Ended: it does not.
+    `before` and `plain` are the tests that ran on the base and with the work; returns what is wrong.
     """
-    state = _name_kept(done)
-    plain, before = done[state].tests or RanTests(), done["base"].tests or RanTests()
     found = merge((), [before, plain])
     if not found.runners:
-        return  # no test runner is known
-    work = plant(state, found)
+        return None  # no test runner is known
+    work = plant(kept, found)
     silent = before.runners - plain.runners
     if silent and not any(work.canaries.values()):
-        raise _Ended("unproved", f"{min(silent)} reports nothing with the work")
+        return f"{min(silent)} reports nothing with the work"
     if not work.canaries:
-        return
+        return None
     unseen = [file for file, seen in work.canaries.items() if not seen]
     # go runs the tests of each package in a process of its own, which the package can end
     if work.passed and len(unseen) < len(work.canaries):
-        raise _Ended(
-            "unproved", f"the check passes although a test fails that was planted in {next(iter(work.canaries))}"
-        )
+        return f"the check passes although a test fails that was planted in {next(iter(work.canaries))}"
     if not unseen or not (work.passed or "go" in found.runners):
-        return
+        return None
     base = plant("base", found)
     lost = next((file for file in unseen if base.canaries.get(file)), None)
     if lost is not None:
-        raise _Ended("unproved", f"with the work a test does not run that was planted in {lost}, and has to fail")
+        return f"with the work a test does not run that was planted in {lost}, and has to fail"
     is_empty = plain.is_empty and (base.tests is None or base.tests.is_empty)
     if work.passed and is_empty and found.runners <= REPORTING:
-        raise _Ended(
-            "unproved", f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
-        )
+        return f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
+    return None
 
 
 def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str]) -> str:
@@ -200,7 +179,8 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
                 often = max(often, OF_CHANCE)
             report = _prove(request, often, folder)
         else:
-            report = judge_by_hidden_tests(request, request.prove.hidden, folder)
+            report = _judge_by_hidden_tests(request, request.prove.hidden, folder)
+        print(f"verdict: {report.verdict}", flush=True)
         return replace(report, audit=notes)
     finally:
         with suppress(OSError):
@@ -212,7 +192,7 @@ def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
     assert workspace.place is not None
     try:
         with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-            return find_notes(fence.main(), workspace.repository, workspace.place, request.prove.test_files)
+            return find_notes(fence.main(), workspace.place, request.prove.test_files)
     except (SessionrunError, OSError) as error:
         print(f"There are no notes of the audit: {error}", flush=True)
         return ()
@@ -226,25 +206,23 @@ def _prove(request: ProveRequest, repeat: int, folder: Path) -> ProveReport:
             trees = cross(trials.open_git(), trials.place, rules, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error))
-        report = find_verdict(
+
+        def plant(state: State, found: RanTests) -> Ran:
+            ran = trials.plant(state, str(getattr(trees, state)), found)
+            if ran.canaries:
+                what = f"{len(ran.canaries)} planted tests that have to fail"
+                end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
+                print(f"{TITLES[state]}, with {what}: {end}", flush=True)
+            return ran
+
+        return find_verdict(
             partial(_check, trials, trees),
             red=asked.red,
             repeat=repeat,
             reads_report=request.check.report == "read",
             set_up=trees.set_up,
-            plant=lambda state, found: _plant(trials, trees, state, found),
+            plant=plant,
         )
-    print(f"verdict: {report.verdict}", flush=True)
-    return report
-
-
-def _plant(trials: Trials, trees: Trees, state: State, found: RanTests) -> Ran:
-    ran = trials.plant(state, str(getattr(trees, state)), found)
-    if ran.canaries:
-        number, seen = len(ran.canaries), sum(ran.canaries.values())
-        end = "passes" if ran.passed else "fails"
-        print(f"{TITLES[state]}, with {number} planted tests that have to fail: {end}, {seen} failed", flush=True)
-    return ran
 
 
 def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:
@@ -264,94 +242,70 @@ def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:
     return ran
 
 
-OUTPUT: Final = "hidden-tests.txt"
-BEFORE: Final = "before"
-"""The directory in the job's folder of what tests came to without the work."""
 MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
 
 
-def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
-    """Run the tests on the base and the work's source; done again after a crash, begin again."""
+def _judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
+    """Run the tests on the base and the work's source."""
     with open_trials(request, folder) as trials:
         git, base = trials.open_git(), str(trials.place.base_commit)
         try:
             source = take_source(git, trials.place, request.prove.test_files, folder)
         except NotApplicable as error:
-            tests = _judge({}, hidden).tests  # none passes on a patch that does not apply to the base
+            tests = _judge({}, hidden, frozenset()).tests  # none passes on a patch that does not apply to the base
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=tests)
         write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
         if not hidden.fail_to_pass and not hidden.pass_to_pass:
             return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
         patch = hidden.patch.encode("utf-8", "surrogateescape")
         try:
-            with_work, without = (add_tests(git, commit, base, patch, folder) for commit in (source, base))
+            with_work = add_tests(git, source, base, patch, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        report = _judge_in_room(trials, hidden, with_work)
-        if report.tests is not None and report.tests.broken:
-            report = _compare(trials, hidden, without, report, report.tests)
-    print(f"verdict: {report.verdict}", flush=True)
-    return report
+        return _judge_in_room(trials, hidden, with_work)
 
 
 def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:
-    with _open_shell(trials, commit, trials.folder) as (shell, why, stream):
-        if shell is None:
-            return ProveReport("unproved", why, reason_class="tests_not_run")
-        words, last = _run_tests(shell, hidden, trials.folder, stream)
-        if not words and (why := _find_fault(shell, hidden, stream, last)) is not None:
-            return ProveReport("unproved", why, reason_class="tests_not_run")
-        report = _judge(words, hidden)
-    if report.problem is not None:
-        tell_end(trials.folder / OUTPUT)
-    return report
-
-
-def _compare(
-    trials: Trials, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
-) -> ProveReport:
-    """Say which tests that the work seems to have broken do not pass without it either: those of this machine."""
-    known = replace(hidden, fail_to_pass=(), pass_to_pass=tests.broken)
-    folder = trials.folder / BEFORE
-    folder.mkdir(exist_ok=True)
-    with _open_shell(trials, commit, folder) as (shell, _, stream):
-        if shell is None:
-            return report
-        words, _ = _run_tests(shell, known, folder, stream)
-    red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
-    remark = f"; {len(red)} of these do not pass here without the work either" if red else ""
-    return replace(report, problem=f"{report.problem}{remark}", tests=replace(tests, red_before=red))
-
-
-@contextmanager
-def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
-    """A clean room, and the file for what is printed in it; without a shell, why there is none."""
-    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
+    output, words = trials.folder / "hidden-tests.txt", dict[str, Word]()
+    with output.open("wb") as stream, trials.open_room(commit, is_bare=True) as room, trials.as_user():
         try:
-            shell, why = trials.begin(room, folder, stream)
+            shell, why = trials.begin(room, trials.folder, stream)
         except EnvironmentProblem as error:
             shell, why = None, f"its environment: {error}"
-        yield shell, why, stream
+        if shell is not None:
+            words, last = _run_tests(shell, hidden, trials.folder, stream)
+            why = None if words else _find_fault(shell, hidden, stream, last)
+        if why is not None:
+            return ProveReport("unproved", why, reason_class="tests_not_run")
+        report = _judge(words, hidden, load_red(trials.request.before))
+    if report.problem is not None:
+        tell_end(output)
+    return report
 
 
 def _run_tests(
     shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]
 ) -> tuple[dict[str, Word], Ended | None]:
+    def run(words: Sequence[str], report: str) -> tuple[Ended, Tests | None]:
+        script = " ".join([hidden.command, *map(shlex.quote, words)])
+        return shell.run_counted(script, stream, hidden.timeout_s, folder / report, ALL_FILES)
+
     ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
     files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
     there = [name for name in files if (shell.directory / name).exists()]
-    last, cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else (None, None)
-    words = match_ids(ids, cases or ())
-    left = [test_id for test_id in ids if test_id not in words and _may_be_there(test_id, files, there)]
-    for number, test_id in enumerate(left if cases is None else left[:MAX_ALONE]):
+    last, tests = run(there, "junit.xml") if there else (None, None)
+    words = match_ids(ids, () if tests is None else tests.cases)
+    gone = set(files) - set(there)
+    left = [test_id for test_id in ids if test_id not in words and test_id.partition("::")[0] not in gone]
+    for number, test_id in enumerate(left if tests is None else left[:MAX_ALONE]):
         if there and last is not None and last.code is None:
             break  # its time was up
-        last, alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
+        last, alone = run([test_id], f"junit-{number}.xml")
         if alone is None:
             words[test_id] = "passed" if last.code == 0 else "failed"
         else:
-            words.update(match_ids([test_id], alone))
+            words.update(match_ids([test_id], alone.cases))
     return words, last
 
 
@@ -364,36 +318,16 @@ def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes], last: Ende
     return None if ended.why is None else f"{ended.why} of: {hidden.command} --version"
 
 
-def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> bool:
-    file = test_id.partition("::")[0]
-    return file in there or file not in files
-
-
-def _run(
-    shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
-) -> tuple[Ended, Sequence[Case] | None]:
-    script = " ".join([hidden.command, *map(shlex.quote, words)])
-    stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
-    stream.flush()
-    ended, tests = shell.run_counted(script, stream, hidden.timeout_s, junit, ALL_FILES)
-    return ended, None if tests is None else tests.cases
-
-
-def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
+def _judge(words: dict[str, Word], hidden: HiddenTests, red: frozenset[str] | None) -> ProveReport:
+    """The verdict by how the tests ended; those in `red`, or all if that is None, did not pass before the work."""
     failed = tuple(test_id for test_id in hidden.fail_to_pass if words.get(test_id) != "passed")
     broken = tuple(test_id for test_id in hidden.pass_to_pass if words.get(test_id) != "passed")
     errors = sum(words.get(test_id) == "error" for test_id in (*failed, *broken))
-    found = JudgedTests(
-        total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
-    )
+    before = tuple(test_id for test_id in broken if red is None or test_id in red)
+    found = JudgedTests(len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed, broken, errors, before)
     if not failed and not broken:
         return ProveReport("proved", None, tests=found)
-    parts = [
-        f"{len(names)} of {len(all_of)} {word}: {names[0]}"
-        for names, all_of, word in (
-            (failed, hidden.fail_to_pass, "tests still fail"),
-            (broken, hidden.pass_to_pass, "tests no longer pass"),
-        )
-        if names
-    ]
+    parts = [f"{len(failed)} of {len(hidden.fail_to_pass)} tests still fail: {failed[0]}"] if failed else []
+    parts += [f"{len(broken)} of {len(hidden.pass_to_pass)} tests no longer pass: {broken[0]}"] if broken else []
+    parts += [f"{len(before)} of these did not pass here before the work either"] if before else []
     return ProveReport("unproved", "; ".join(parts), reason_class="unresolved", tests=found)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import split_status
+from sessionrun.checks.checking import find_setup
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.git.clone import room_path
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place
 from sessionrun.model.reports import ProveReport
-from sessionrun.model.spec import Check, Job, TaskSpec
+from sessionrun.model.spec import Check, Job
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
-from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 
@@ -32,7 +30,13 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
     room, outside = room_path(asked.repository, asked.owner), replace(task, environment=None)
     env = site.environment_of(outside, key, place)  # the task's own environment is not used here
-    wish = _wish_environment(site, task, key, place, room, directory)
+    wish = None
+    if task.environment is not None:
+        inside, git = str(room / directory), str(room / ".git")
+        wish = wish_environment(site, task, key, place, top=str(room), directory=inside, git=git)
+    walls = wish_walls(
+        *(site, task, key, place, env), environment=None if wish is None else wish.target, room=str(room)
+    )
     request = ProveRequest(
         workspace=asked,
         directory=directory,
@@ -41,22 +45,10 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         prove=task.prove,
         setup_timeout_s=task.setup_timeout_s,
         environment=wish,
-        walls=wish_walls(
-            *(site, task, key, place, env),
-            environment=None if wish is None else wish.target,
-            room=str(room),
-        ),
+        walls=walls,
+        before=find_setup(site, key),
     )
     return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_outside(outside, key, place))
-
-
-def _wish_environment(
-    site: Site, task: TaskSpec, key: JobKey, place: Place, room: Path, directory: str
-) -> EnvironmentRequest | None:
-    if task.environment is None:
-        return None
-    inside, git = str(room / directory), str(room / ".git")
-    return wish_environment(site, task, key, place, top=str(room), directory=inside, git=git)
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -17,9 +17,6 @@ from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
 
-APPLIED: Final = "applied.json"
-"""In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
-
 
 @frozen
 class Verification:
@@ -44,7 +41,6 @@ class CheckRequest:
         workspace: as RELEASE is asked, with the round, if git is needed in its worktree.
         keeps: what the round came to is kept, because there may be another one.
         patch: the answer is a patch for the worktree.
-        tells: the next round is told what failed in words of ours, not by the end of the output.
         known: tests that passed before, of which those that are there still have to pass.
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         resets: the next round begins with the files with which WORK began.
@@ -61,7 +57,6 @@ class CheckRequest:
     workspace: WorkspaceRequest | None = None
     keeps: bool = False
     patch: bool = False
-    tells: bool = False
     walls: WallsWish | None = None
     resets: bool = False
     known: HiddenTests | None = None
@@ -97,7 +92,7 @@ class ProveRequest:
     """What is to be proved: the work, `commit` of the workspace's place, above its `work_base`.
 
     The commands run in `directory`, from the top of the repository; each room gets an environment if the task
-    has one.
+    has one.  `before` is as in `CheckRequest`.
     """
 
     workspace: WorkspaceRequest
@@ -108,3 +103,4 @@ class ProveRequest:
     setup_timeout_s: Seconds | None
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
+    before: str | None = None

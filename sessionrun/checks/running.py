@@ -10,8 +10,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -19,8 +19,6 @@ import orjson
 
 from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
-    MAX_FAILURES,
-    MAX_NAME,
     Case,
     Tests,
     Word,
@@ -41,7 +39,6 @@ from sessionrun.store.trees import remove_entry
 from sessionrun.walls.argv import TMP, Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import SHELL, Ended, run_script, word_end
-from sessionrun.walls.wish import WallsWish
 
 ADDOPTS: Final = "PYTEST_ADDOPTS"
 OUTPUT: Final = "known.txt"
@@ -53,6 +50,9 @@ MAX_BYTES: Final = 12 * 1024
 
 _HEAD_BYTES: Final = 8 * 1024
 """Of what stands before the output."""
+
+MAX_FAILURES: Final = 50
+MAX_NAME: Final = 200
 
 ALL_FILES: Final = "--continue-on-collection-errors"
 """Of pytest: that a file cannot be loaded keeps no other from being run."""
@@ -83,7 +83,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None
     counts: Counts | None = None
     reads_report = check.report == "read"
     for number, command in enumerate(check.commands, 1):
-        tests, code, read_output = _run(command, directory, folder, f"junit-{number}.xml", walls)
+        tests, code, output, printed = _run(command, directory, folder, f"junit-{number}.xml", walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
         found_none = reads_report and tests is not None and not tests.counts.total
@@ -94,7 +94,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None
         how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
         problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
         own = tests or Tests()
-        feedback = word_failure(command, code, tests and own.counts, own.failed, *read_output())
+        feedback = word_failure(command, code, tests and own.counts, own.failed, output, printed)
         return Ran(problem, feedback, counts, command.split()[0] if why else None)
     return Ran(None, "", counts)
 
@@ -113,18 +113,15 @@ def run_known(
     command = word_known(known, directory)
     if command is None or red is None:
         return Ran(None, "", None)
-    tests, code, read_output = _run(command, directory, folder, "junit-known.xml", walls, ALL_FILES)
+    tests, code, output, printed = _run(command, directory, folder, "junit-known.xml", walls, ALL_FILES)
     words, broken = judge_known(known, tests)
     broken = [test_id for test_id in broken if test_id not in red]
     counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
     messages = {(case.place, case.name): case.message for case in (tests.cases if tests is not None else ())}
-    failed = [
-        Case("", test_id, words[test_id], message=messages.get(split_id(test_id), ""))
-        for test_id in broken[:MAX_FAILURES]
-    ]
-    feedback = word_failure(command, code, counts if words else None, failed, *read_output())
+    failed = [Case("", one, words[one], message=messages.get(split_id(one), "")) for one in broken]
+    feedback = word_failure(command, code, counts if words else None, failed, output, printed)
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
     return Ran(problem or f"{word_end(code)} of: {command}", feedback, counts if words else None)
 
@@ -143,15 +140,18 @@ def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word
 
 def _run(
     command: str, directory: str, folder: Path, report: str, walls: Walls | None, *words: str
-) -> tuple[Tests | None, int, Callable[[], tuple[bytes, int]]]:
-    """Run a command: its tests, its exit code, and what reads the end of its output."""
+) -> tuple[Tests | None, int, bytes, int]:
+    """Run a command: its tests, its exit code, the end of what it printed, and how much that was (bytes)."""
     print(f"$ {command}", flush=True)
-    begun, junit = _size(folder / "stdout"), find_report(folder, report, walls)
+    begun = _size(folder / "stdout")
     argv: Sequence[str] = [SHELL, "-ec", command]
     argv = argv if walls is None else walls.wrap(directory, *argv)
-    environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
+    junit, environ = add_junit(os.environ if walls is None else walls.env, folder / report, walls, *words)
     done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    return read_junit(junit), done.returncode, partial(_read_output, folder / "stdout", begun)
+    output, printed = b"", max(0, _size(folder / "stdout") - begun)
+    with suppress(OSError):  # other files than a regular one hold nothing
+        output = read_end(folder / "stdout", min(printed, MAX_BYTES))
+    return read_junit(junit), done.returncode, output, printed
 
 
 class Shell(NamedTuple):
@@ -173,76 +173,62 @@ class Shell(NamedTuple):
     def run_counted(
         self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
     ) -> tuple[Ended, Tests | None]:
-        """The same, and what pytest reported.
+        """The same, below a line with the script, and what pytest reported.
 
         `report` is the file outside of walls, `words` are more arguments of pytest.
         """
-        place = find_report(report.parent, report.name, self.walls)
-        counting = self._replace(environ=add_junit(self.environ, place, *words, walls=self.walls))
-        return counting.run(script, stream, limit_s), read_junit(place)
+        stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
+        stream.flush()
+        place, environ = add_junit(self.environ, report, self.walls, *words)
+        return self._replace(environ=environ).run(script, stream, limit_s), read_junit(place)
 
 
 def run_first(_: object, folder: Path) -> None:
-    """Run the tests of an instance that should pass, before it is committed what the SETUP left.
+    """Run the files of the tests that should pass and are there, before it is committed what the SETUP left.
 
-    If they cannot be run, a line says so, and the setup goes on.
+    They run in the current directory.  If they cannot be run, a line says so, and the setup goes on.
     """
     request = load_record(folder / KNOWN, KnownRequest)
+    known, command = request.known, word_known(request.known, ".")
+    if command is None:
+        return
     try:
-        run_baseline(request.known, request.walls, folder)
+        walls = raise_if_any(request.walls)
+        environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
+        with open(folder / OUTPUT, "wb") as stream:
+            shell, report = Shell(Path.cwd(), environ, walls, dies_with_us=True), folder / "junit-known.xml"
+            words = ("-p", "no:cacheprovider", ALL_FILES)
+            ended, tests = shell.run_counted(command, stream, known.timeout_s, report, *words)
+        ran, broken = judge_known(known, tests)
+        red = Red(tuple(broken) if ran or ended.code == 0 else None)  # if it names no test, its exit code decides
+        replace_file(folder / RED, orjson.dumps(red), durable=False)
     except (SessionrunError, OSError) as error:
         print(error, file=sys.stderr)
 
 
-def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> None:
-    """Run the files of the tests that should pass and are there, before the work, in the current directory."""
-    command = word_known(known, ".")
-    if command is None:
-        return
-    walls = raise_if_any(wish)
-    environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
-    with open(folder / OUTPUT, "wb") as stream:
-        shell, report = Shell(Path.cwd(), environ, walls, dies_with_us=True), folder / "junit-known.xml"
-        words = ("-p", "no:cacheprovider", ALL_FILES)
-        ended, tests = shell.run_counted(command, stream, known.timeout_s, report, *words)
-    ran, broken = judge_known(known, tests)
-    red = Red(tuple(broken) if ran or ended.code == 0 else None)  # if it names no test, its exit code decides
-    replace_file(folder / RED, orjson.dumps(red), durable=False)
-
-
-def load_red(folder: Path) -> frozenset[str] | None:
-    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
-    red = load_usable(folder / RED, Red)
+def load_red(folder: str | None) -> frozenset[str] | None:
+    """The tests that a SETUP, if there was one, found red; None if the command could not run any of them."""
+    red = None if folder is None else load_usable(Path(folder, RED), Red)
     if red is None:
         return frozenset()
     return None if red.ids is None else frozenset(red.ids)
 
 
-def find_report(folder: Path, name: str, walls: Walls | None) -> Path:
-    """Where pytest's report of a command will lie: in the job's folder, or in what is /tmp inside of walls."""
-    return folder.absolute() / name if walls is None else Path(walls.tmp, name)
+def add_junit(
+    environ: Mapping[str, str], report: Path, walls: Walls | None, *words: str
+) -> tuple[Path, dict[str, str]]:
+    """Where pytest's report of a command will lie, and the variables with which it writes that; `words` are more.
 
-
-def add_junit(environ: Mapping[str, str], junit: Path, *words: str, walls: Walls | None = None) -> dict[str, str]:
-    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it.
-
-    Inside of walls the file is one of /tmp.
+    That is `report`, a file of the job's folder, or with walls a file of what is /tmp inside of them.
     """
-    if not _clear(junit):
-        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
-    elif walls is not None:
-        junit = Path(TMP, junit.name)
-    added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
-    return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
-
-
-def _clear(path: Path) -> bool:
-    """Remove what an agent that foresaw this name may have put there; whether nothing is left."""
+    place = report.absolute() if walls is None else Path(walls.tmp, report.name)
+    seen = place if walls is None else Path(TMP, report.name)
     try:
-        remove_entry(path)
+        remove_entry(place)  # an agent that foresaw this name may have put something there
     except OSError:
-        return False
-    return True
+        seen = Path(os.devnull)  # nothing is counted
+    added = " ".join(map(shlex.quote, (*words, f"--junitxml={seen}")))
+    return place, {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
 
 
 def _size(path: Path) -> int:
@@ -250,15 +236,6 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
-    """The end of what a command printed, and how much it printed; other files than a regular one hold nothing."""
-    size = max(0, _size(path) - begun)
-    try:
-        return read_end(path, min(size, MAX_BYTES)), size
-    except OSError:
-        return b"", 0
 
 
 def word_failure(
@@ -271,8 +248,11 @@ def word_failure(
     how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
     lines = [f"This command {how}: {_shorten(command, 1000)}"]
     if counts is not None:
-        lines += ["", word_counts(counts), *(_word_test(one) for one in failed)]
-        missing = counts.failed + counts.errors - len(failed)
+        lines += ["", word_counts(counts)]
+        for test in failed[:MAX_FAILURES]:
+            name = "::".join(part for part in (test.place, test.name) if part)[:MAX_NAME]
+            lines.append(_shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500))
+        missing = counts.failed + counts.errors - len(failed[:MAX_FAILURES])
         lines += [f"[... {missing} more tests that did not pass]"] if missing > 0 else []
     head = _cut_lines(lines)
     text = _cut_end(output.decode("utf-8", "replace"), MAX_BYTES - len(head.encode()) - 200)
@@ -299,11 +279,6 @@ def word_stat(files: list[tuple[str, str, str]]) -> str:
     lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
     lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
     return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
-
-
-def _word_test(test: Case) -> str:
-    name = "::".join(part for part in (test.place, test.name) if part)[:MAX_NAME]
-    return _shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
 
 
 def _cut_lines(lines: list[str]) -> str:

@@ -24,15 +24,7 @@ from sessionrun.input.settings import Options, first
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Upstream
-from sessionrun.model.spec import (
-    INSTANCE_RESULTS,
-    Check,
-    Environment,
-    Export,
-    Prove,
-    TaskSpec,
-    Workspace,
-)
+from sessionrun.model.spec import INSTANCE_RESULTS, Check, Environment, Export, Prove, TaskSpec, Workspace
 
 AGENT: Final = "claude"
 MAX_PARALLEL: Final = 4
@@ -58,7 +50,6 @@ _NO_DOCKER: Final = (
     "{} is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
     "unofficial; leave it out, and give predictions.jsonl to the official harness, which has the containers"
 )
-
 
 TEMPLATE: Final = """\
 You are in a checkout of the repository {repo} at commit {base_commit}.
@@ -90,7 +81,10 @@ def load(source: Source, options: Options) -> Plan:
     instances = read_instances(reading, document)
     chosen = choose_instances(instances, options.given, source.name)
     started_in = source.started_in or source.directory
-    name = _check_name(options.given.get("name")) or f"run-{options.stamp}"
+    name = options.given.get("name") or f"run-{options.stamp}"
+    if not name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
+        why = "a directory has this name, so it holds no / and begins with no ."
+        raise InputError(f"--run-name {quote(name)}: {why}")
     settings = _Settings(options)
     tasks = tuple(
         settings.make_task(instance, resolve_repo(source.directory, as_repo(instance.repo))) for instance in chosen
@@ -115,33 +109,18 @@ def load(source: Source, options: Options) -> Plan:
 
 
 def _warn_of_no_tests(chosen: Sequence[Instance], name: str) -> list[str]:
-    found = []
-    for lacking, what, so in (
-        (
-            [one for one in chosen if not one.fail_to_pass + one.pass_to_pass],
-            "no tests",
-            "nothing can judge the work",
-        ),
-        (
-            [one for one in chosen if one.pass_to_pass and not one.fail_to_pass],
-            "no test of FAIL_TO_PASS",
-            "nothing can tell whether the work solves the issue",
-        ),
-    ):
-        if lacking:
-            which = f"{len(lacking)} of {len(chosen)} instances to run name {what}"
-            example = quote(lacking[0].instance_id)
-            found.append(f"{plain(name)}: {which}, such as {example}: agents work on them, but {so}")
-    return found
-
-
-def _check_name(name: str | None) -> str | None:
-    """The name of the run, which is that of a directory, too."""
-    if name is not None and (not name.strip() or name.startswith(".") or "/" in name or not name.isprintable()):
-        raise InputError(
-            f"--run-name {quote(name)}: a directory has this name, so it holds no / and begins with no ."
+    bare = [one for one in chosen if not one.fail_to_pass + one.pass_to_pass]
+    half = [one for one in chosen if one.pass_to_pass and not one.fail_to_pass]
+    unsolved = "nothing can tell whether the work solves the issue"
+    return [
+        f"{plain(name)}: {len(lacking)} of {len(chosen)} instances to run name {what}, "
+        f"such as {quote(lacking[0].instance_id)}: agents work on them, but {so}"
+        for lacking, what, so in (
+            (bare, "no tests", "nothing can judge the work"),
+            (half, "no test of FAIL_TO_PASS", unsolved),
         )
-    return name
+        if lacking
+    ]
 
 
 class _Settings:
@@ -155,17 +134,17 @@ class _Settings:
         self.options = options
         self.rounds = own.get("rounds", ROUNDS)
         self.history = own.get("history", HISTORY)
-        self.template = _check_template(own.get("prompt_template") or TEMPLATE, "--prompt-template")
+        self.template = own.get("prompt_template") or TEMPLATE
+        if "{problem_statement}" not in self.template:
+            why = "a prompt template must hold {problem_statement}: it is what the agent is to do"
+            raise InputError(f"--prompt-template: {why}")
         self.with_mcp = not own.get("no_mcp")
-        self.args = () if self.with_mcp else self._refuse_mcp()
-
-    def _refuse_mcp(self) -> tuple[str, ...]:
-        if self.options.given.get("fallback"):
+        self.args = () if self.with_mcp else _NO_MCP.get(self.agent, ())
+        if not self.with_mcp and own.get("fallback"):
             raise InputError("--no-mcp does not go with --fallback: it holds for one agent alone; leave one out")
-        if self.agent not in _NO_MCP:
+        if not self.with_mcp and not self.args:
             known = ", ".join(_NO_MCP)
             raise InputError(f"--no-mcp: agent {self.agent!r} has no option for that (only {known}); leave it out")
-        return _NO_MCP[self.agent]
 
     def make_task(self, instance: Instance, repo: str) -> TaskSpec:
         """The task of an instance."""
@@ -198,19 +177,6 @@ class _Settings:
             labels={"repo": instance.repo},
             **fields,
         )
-
-
-def _check_template(template: str, name: str) -> str:
-    """The template.
-
-    Raises:
-        InputError: an agent would not learn what to do.
-    """
-    if "{problem_statement}" not in template:
-        raise InputError(
-            f"{name}: a prompt template must hold {{problem_statement}}: it is what the agent is to do"
-        )
-    return template
 
 
 def _export(

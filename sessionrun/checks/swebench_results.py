@@ -22,7 +22,7 @@ from sessionrun.checks.testing import keep_source
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
-from sessionrun.model.reports import JudgedTests, ProveReport
+from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
 from sessionrun.session.exports import OwnedFile, Shown, dump, is_ours
@@ -33,7 +33,6 @@ from sessionrun.store.session import SessionDir
 
 _SUMMARY: Final = "summary.json"
 _PREDICTIONS: Final = "predictions.json"
-_PREDICTION_LINES: Final = "predictions.jsonl"
 _SUFFIX: Final = ".json"
 
 _SUMMED_UP: Final = ("instance_id", "success", "duration", "iterations", "reason_class", "infrastructure")
@@ -132,9 +131,18 @@ class InstanceResults(OwnedFile):
                 self._kept = _load_others(folder, shown.spec)
             ended = [self._ended[task["id"]] for task in shown.status["tasks"] if task["id"] in self._ended]
             documents = [*self._kept, *ended]
-            predictions = _list_predictions(documents)
+            # as the official harness reads them: one for each instance that an agent worked on
+            predictions = [
+                {
+                    "instance_id": document["instance_id"],
+                    "model_name_or_path": document["model"],
+                    "model_patch": document["prediction"] or "",
+                }
+                for document in documents
+                if not document["infrastructure"]
+            ]
             lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in predictions)
-            for name, content in ((_PREDICTION_LINES, lines), (_PREDICTIONS, dump(predictions))):
+            for name, content in (("predictions.jsonl", lines), (_PREDICTIONS, dump(predictions))):
                 outside.replace_below(folder, name, content, durable=durable)
             # last: what says that the run has ended must not be newer than what it came to
             summary = dump(self._summarise(shown, documents))
@@ -170,10 +178,9 @@ class InstanceResults(OwnedFile):
         }
 
     def _link_session(self, session: SessionDir) -> None:
-        if not is_ours(self.load_if_whole(), session):
-            return  # said by the other parts; the link is the later session's, too
-        with outside.open_folder(self._runs, make=True) as folder:
-            outside.link_below(folder, self.export.settings["run_name"], session.path.absolute())
+        if is_ours(self.load_if_whole(), session):  # else the link is the later session's, too
+            with outside.open_folder(self._runs, make=True) as folder:
+                outside.link_below(folder, self.export.settings["run_name"], session.path.absolute())
 
 
 def _project_instance(
@@ -185,13 +192,18 @@ def _project_instance(
     instance, outcome = export.settings["instances"].get(task["id"], {}), task["outcome"]
     success = outcome == "succeeded"
     infrastructure = outcome not in JUDGED or (not success and task["reason_class"] in INFRASTRUCTURE)
+    results = None
+    if tests is not None:
+        bad = len(tests.failed) + len(tests.broken)
+        counts = {"passed": tests.total - bad, "failed": bad - tests.errors, "errors": tests.errors}
+        results = {**counts, "total": tests.total}
     return {
         "instance_id": task["id"],
         "repo": instance.get("repo"),
         "base_commit": task["base_commit"] or instance.get("base_commit"),
         "problem_statement": instance.get("problem_statement"),
         "success": success,
-        "resolved": None if tests is None else tests.total > 0 and not tests.failed and not tests.broken,
+        "resolved": tests and (tests.total > 0 and not tests.failed and not tests.broken),
         "duration": task["duration_s"],
         "iterations": task["round"],
         "timestamp": task["ended_at"],
@@ -202,35 +214,16 @@ def _project_instance(
         "outcome": outcome,
         "reason_class": task["reason_class"],
         "infrastructure": infrastructure,
-        "final_test_results": None if tests is None else _count_tests(tests),
-        "FAIL_TO_PASS_failed": None if tests is None else list(tests.failed),
-        "PASS_TO_PASS_failed": None if tests is None else list(tests.broken),
-        "PASS_TO_PASS_failed_before": None if tests is None else list(tests.red_before),
+        "final_test_results": results,
+        "FAIL_TO_PASS_failed": tests and list(tests.failed),
+        "PASS_TO_PASS_failed": tests and list(tests.broken),
+        "PASS_TO_PASS_failed_before": tests and list(tests.red_before),
         "hidden_readable": readable,
         "usage": task["usage"],
         "attempt": task["attempt"],
         "score": _UNOFFICIAL,
         "session": str(session.path.absolute()),
     }
-
-
-def _count_tests(tests: JudgedTests) -> dict[str, int]:
-    bad = len(tests.failed) + len(tests.broken)
-    counts = {"passed": tests.total - bad, "failed": bad - tests.errors, "errors": tests.errors}
-    return {**counts, "total": tests.total}
-
-
-def _list_predictions(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The predictions, as the official harness reads them: one for each instance that an agent worked on."""
-    return [
-        {
-            "instance_id": document["instance_id"],
-            "model_name_or_path": document["model"],
-            "model_patch": document["prediction"] or "",
-        }
-        for document in documents
-        if not document["infrastructure"]
-    ]
 
 
 def _find_proof(session: SessionDir, task: Mapping[str, Any]) -> tuple[Path | None, ProveReport | None]:
@@ -256,8 +249,10 @@ def _read_prediction(session: SessionDir, task: Mapping[str, Any], proof: Path |
 
 
 def _load_others(folder: int, spec: SessionSpec) -> list[dict[str, Any]]:
-    own = {task.id for task in spec.tasks}
-    return [document for name, document in _load_documents(folder).items() if name not in own]
+    others = _load_documents(folder)
+    for task in spec.tasks:
+        others.pop(task.id, None)
+    return list(others.values())
 
 
 def _load_documents(folder: int) -> dict[str, dict[str, Any]]:

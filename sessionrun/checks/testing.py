@@ -9,7 +9,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -62,18 +62,9 @@ SET_UP: Final = (
 """What decides how tests run, and so can make any of them pass."""
 
 BUILD: Final = (
-    *(
-        "Makefile",
-        "makefile",
-        "GNUmakefile",
-        "*.mk",
-        "justfile",
-        "Justfile",
-        ".justfile",
-        "Taskfile.y*ml",
-        "Rakefile",
-    ),
-    *(".npmrc", ".yarnrc", ".yarnrc.yml", "bunfig.toml", "vite.config.*", "babel.config.*", ".babelrc*", ".swcrc"),
+    *("Makefile", "makefile", "GNUmakefile", "*.mk", "justfile", "Justfile", ".justfile"),
+    *("Taskfile.y*ml", "Rakefile", ".npmrc", ".yarnrc", ".yarnrc.yml", "bunfig.toml"),
+    *("vite.config.*", "babel.config.*", ".babelrc*", ".swcrc"),
     *("node_modules/**", "**/node_modules/**", "go.work", "build.rs", ".cargo/**", "**/.cargo/**", "nextest.toml"),
     *(
         ".mvn/**",
@@ -126,21 +117,9 @@ _EXAMPLES: Final = re.compile(
 )
 """Of a source file of Python, if doctest is used: each example is taken for the one of the same number."""
 
-_OF_NODE: Final = frozenset(
-    (
-        "scripts",
-        "config",
-        "jest",
-        "vitest",
-        "mocha",
-        "ava",
-        "tap",
-        "c8",
-        "nyc",
-        "babel",
-        "overrides",
-        "resolutions",
-    )
+_OF_NODE: Final = (
+    *("scripts", "config", "jest", "vitest", "mocha", "ava"),
+    *("tap", "c8", "nyc", "babel", "overrides", "resolutions"),
 )
 """Keys of package.json that are test set-up."""
 
@@ -156,9 +135,10 @@ _RUNS: Final = re.compile(
 )
 """A file that a shell line runs as a whole command: its output goes to no other program, which would judge it."""
 
+_RECIPES: Final = ("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "package.json", "tox.ini")
+"""The files that say what ``make test`` and the like run."""
+
 _WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
 _SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 
 
@@ -225,20 +205,15 @@ def _name_part(part: re.Match[str]) -> str:
 
 def _exchange_keys(text: str, other: str) -> str:
     """The same for package.json; one that is no object is taken from the other side."""
-    own, theirs = _load(text), _load(other or "{}")
-    if own is None or theirs is None:
+    try:
+        own, theirs = orjson.loads(text), orjson.loads(other or "{}")
+    except orjson.JSONDecodeError:
+        return other
+    if not isinstance(own, dict) or not isinstance(theirs, dict):
         return other
     mixed = {key: value for key, value in own.items() if key not in _OF_NODE}
     mixed |= {key: value for key, value in theirs.items() if key in _OF_NODE}
     return text if mixed == own else orjson.dumps(mixed, option=orjson.OPT_INDENT_2).decode() + "\n"
-
-
-def _load(text: str) -> dict[str, Any] | None:
-    try:
-        record = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: Callable[[str], str]) -> set[str]:
@@ -248,9 +223,12 @@ def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: C
     """
     base, build = set(base), compile_patterns(BUILD)
     found = {name for name in base if build.match(name)}
-    waiting = ["\n".join(rules.commands), *(read(name) for name in _list_recipes(found | base, rules.directory))]
+    recipes = [os.path.join(place, name) for place in {"", rules.directory} for name in _RECIPES]
+    waiting = ["\n".join(rules.commands), *(read(name) for name in recipes if name in base)]
     while waiting:
-        named = _list_run(waiting.pop(), rules.directory) & base - found
+        words = {word for run in _RUNS.finditer(waiting.pop()) for word in run.groups() if word}
+        named = {os.path.normpath(os.path.join(place, word)) for word in words for place in (rules.directory, ".")}
+        named &= base - found
         found |= named
         waiting += [read(name) for name in named]
     return found | {name for name in added if build.match(name) or _is_shadow(name, rules.directory, base)}
@@ -261,19 +239,6 @@ def runs_doctests(rules: Rules, base: Collection[str], read: Callable[[str], str
     places = ("pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "Makefile")
     texts = (read(name) for name in places if name in base)
     return any("doctest" in text for text in (*rules.commands, *texts))
-
-
-def _list_recipes(names: Iterable[str], directory: str) -> set[str]:
-    """The files that say what ``make test`` and the like run."""
-    recipes = compile_patterns(
-        ("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "package.json", "tox.ini")
-    )
-    return {name for name in names if os.path.dirname(name) in ("", directory) and recipes.match(name)}
-
-
-def _list_run(text: str, directory: str) -> set[str]:
-    words = {word for found in _RUNS.finditer(text) for word in found.groups() if word}
-    return {os.path.normpath(os.path.join(place, word)) for word in words for place in (directory, ".")}
 
 
 def _is_shadow(name: str, directory: str, base: Iterable[str]) -> bool:

@@ -86,45 +86,31 @@ class Trials:
 
         Raises:
             EnvironmentProblem: the environment cannot be made.
-            SessionrunError, OSError: the room cannot be made.
         """
         if (commit, time) not in self.done:
-            with self._open(commit) as room:
+            with self.open_room(commit) as room:
                 self.done[commit, time] = self._try(f"{state}{'' if time == 1 else f'-{time}'}", room)
         return self.done[commit, time]
 
     def plant(self, state: str, commit: str, found: RanTests) -> Ran:
-        """How the check ends with tests in place that have to fail; see `word_canary`.
-
-        Raises:
-            EnvironmentProblem: the environment cannot be made.
-            SessionrunError, OSError: the room cannot be made.
-        """
-        with self._open(commit) as room:
+        """How the check ends with tests in place that have to fail; see `word_canary`."""
+        with self.open_room(commit) as room:
             planted = plant(room / self.request.directory, found, self.request.prove.test_files)
             return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
 
     @contextmanager
-    def _open(self, commit: str) -> Iterator[Path]:
-        """The room, with what the task's worktree was given beside its commit."""
-        workspace = self.request.workspace
-        with self.open_room(commit) as room:
-            with self.as_user():
-                bring_files(self.fence.main(), workspace, room, in_room=True)
-            yield room
+    def open_room(self, commit: str, *, is_bare: bool = False) -> Iterator[Path]:
+        """A clean room with a commit, and with what the task's worktree was given beside that unless it `is_bare`.
 
-    @contextmanager
-    def open_room(self, commit: str) -> Iterator[Path]:
-        """A clean room with nothing but a commit; the environment that is made for it goes with it.
-
-        Raises:
-            SessionrunError, OSError: the room cannot be made, or the environment not removed.
+        The environment that is made for it goes with it.
         """
+        workspace = self.request.workspace
         with ExitStack() as stack:
             with self.as_user():
-                room = stack.enter_context(
-                    open_clean_room(self.fence, self.request.workspace.owner, commit, self.objects)
-                )
+                clean = open_clean_room(self.fence, workspace.owner, commit, self.objects)
+                room = stack.enter_context(clean)
+                if not is_bare:
+                    bring_files(self.fence.main(), workspace, room, in_room=True)
             if self.request.environment is not None:
                 stack.callback(drop_environment, Path(self.request.environment.top))
             yield room
@@ -196,7 +182,8 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
         if why is not None:
             why = f"{why} of: {' '.join(command.split())}"[:200]
             break
-    ran = merge(find_runners(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
+    named = [_name(runner, report, shell.directory) for runner, report in found]
+    ran = merge(find_runners(_read_from(output, printed)), named)
     counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
     return Ran(why is None, why, counts, ran)
 

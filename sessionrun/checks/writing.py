@@ -26,9 +26,6 @@ from sessionrun.session.context_files import BriefProblem, count_lines, read_ins
 from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.outside import open_folder
 
-_NEW: Final = ".sessionrun-{}-{}"
-"""The name of a new file before it is in its place: the marker of its owner, and a number."""
-
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -61,12 +58,13 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
     if brief.mode != "edit" and limit is not None and sum(lines.values()) > limit:
         raise Unclear(f"the answer has {sum(lines.values())} lines, and at most {limit} are allowed")
     owner = hashlib.sha256(os.fsencode(record)).hexdigest()[:16]
-    changes = [
-        _prepare(brief, directory, path, text, _NEW.format(owner, number))
-        for number, (path, text) in enumerate(files.items())
-    ]
-    _refuse_twice(changes)
-    _write_all(changes, Path(os.path.realpath(directory)), record, lines)
+    changes: dict[tuple[str, str], _Change] = {}
+    for number, (path, text) in enumerate(files.items()):
+        change = _prepare(brief, directory, path, text, f".sessionrun-{owner}-{number}")
+        other = changes.setdefault((change.folder, change.name), change)
+        if other is not change:
+            raise Unclear(f"{other.path} and {path} are the same file")
+    _write_all(list(changes.values()), Path(os.path.realpath(directory)), record, lines)
     return lines
 
 
@@ -108,18 +106,8 @@ def _prepare(brief: Brief, directory: str, path: str, text: str, new: str) -> _C
         raise BriefProblem(path, f"{path} must not be written by an answer")
     if not brief.create_directories and not os.path.isdir(os.path.dirname(real)):
         raise BriefProblem(path, f"{path}: there is no directory {os.path.dirname(path)}")
-    if os.path.lexists(real) and not os.path.isfile(real):
-        raise BriefProblem(path, f"{path} is not a regular file")
     folder, name = os.path.split(inside)
     return _Change(path, folder, name, new, text.encode("utf-8", "replace"))
-
-
-def _refuse_twice(changes: Sequence[_Change]) -> None:
-    places: dict[tuple[str, str], str] = {}
-    for change in changes:
-        other = places.setdefault((change.folder, change.name), change.path)
-        if other != change.path:
-            raise Unclear(f"{other} and {change.path} are the same file")
 
 
 def _write_all(changes: Sequence[_Change], top: Path, record: Path, lines: Mapping[str, int]) -> None:
@@ -153,30 +141,20 @@ def _rename(top: Path, folder: str, new: str, name: str) -> None:
 def _write_new(change: _Change, top: Path) -> None:
     try:
         with open_folder(top / change.folder, make=True) as fd:
-            _write_into(fd, change)
+            mode = None
+            with suppress(FileNotFoundError):
+                mode = os.stat(change.name, dir_fd=fd, follow_symlinks=False).st_mode
+            if mode is not None and not stat.S_ISREG(mode):
+                raise BriefProblem(change.path, f"{change.path} is not a regular file")
+            with suppress(FileNotFoundError):
+                os.unlink(change.new, dir_fd=fd)  # left by a writing that was broken off
+            with os.fdopen(os.open(change.new, _CREATE, 0o666, dir_fd=fd), "wb") as stream:
+                stream.write(change.content)
+                if mode is not None:
+                    os.fchmod(stream.fileno(), mode & 0o7777)
     except NotRegular:
         why = f"{change.path}: a file or a link is where its directory should be"
         raise BriefProblem(change.path, why) from None
-
-
-def _write_into(fd: int, change: _Change) -> None:
-    mode = _find_mode(change, fd)
-    with suppress(FileNotFoundError):
-        os.unlink(change.new, dir_fd=fd)  # left by a writing that was broken off
-    with os.fdopen(os.open(change.new, _CREATE, 0o666, dir_fd=fd), "wb") as stream:
-        stream.write(change.content)
-        if mode is not None:
-            os.fchmod(stream.fileno(), mode)
-
-
-def _find_mode(change: _Change, folder: int) -> int | None:
-    try:
-        mode = os.stat(change.name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(mode):
-        raise BriefProblem(change.path, f"{change.path} is not a regular file")
-    return mode & 0o7777
 
 
 @contextmanager

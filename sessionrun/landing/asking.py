@@ -14,7 +14,6 @@ from sessionrun.engine.task import TaskState
 from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import Entry, Gates, LandRequest, digest_target, room_path
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, title_of
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.environments.request import EnvironmentRequest, find_cache
@@ -41,8 +40,19 @@ def make_request(
     entries = []
     for task in works:
         if (place := find_end(task)) is not None:
-            needs, words = tuple(find_first(task, tasks, is_to_land)), _word_trailers(spec, task)
-            entries.append(_make_entry(task, place, is_wanted(task), needs, words if trailers else ()))
+            has_ended = task.outcome == "succeeded"  # a follow-up goes on with the branch
+            entry = Entry(
+                task=task.spec.id,
+                tip=place.commit or "",
+                base=place.work_base or "",
+                title=" ".join(title_of(task.spec).split()),
+                needs=tuple(find_first(task, tasks, is_to_land)),
+                wanted=is_wanted(task),
+                trailers=_word_trailers(spec, task) if trailers else (),
+                branch=(place.branch if has_ended else None) or "",
+                walled=task.spec.sandbox is not None,
+            )
+            entries.append(entry)
     setups = (task.place.setup_commit for task in tasks.values() if task.place is not None)
     return LandRequest(
         repository=spec.repository,
@@ -53,23 +63,6 @@ def make_request(
         gates=_make_gates(gates, state, target),
         batch=batch,
         setups=tuple(commit for commit in setups if commit is not None),
-    )
-
-
-def _make_entry(
-    task: TaskState, place: Place, wanted: bool, needs: tuple[str, ...], trailers: tuple[str, ...]
-) -> Entry:
-    has_ended = task.outcome == "succeeded"  # a follow-up goes on with the branch
-    return Entry(
-        task=task.spec.id,
-        tip=place.commit or "",
-        base=place.work_base or "",
-        title=" ".join(title_of(task.spec).split()),
-        needs=needs,
-        wanted=wanted,
-        trailers=trailers,
-        branch=(place.branch if has_ended else None) or "",
-        walled=task.spec.sandbox is not None,
     )
 
 

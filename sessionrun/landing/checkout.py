@@ -31,8 +31,6 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, is_folder, read_regular, remove_empty
 from sessionrun.worktrees.registration import find_table, read_head
 
-INDEX: Final = "sessionrun-index-"
-
 _BUSY: Final = {
     "MERGE_HEAD": ("a merge", "merge --continue"),
     "CHERRY_PICK_HEAD": ("a cherry-pick", "cherry-pick --continue"),
@@ -67,7 +65,7 @@ class Tree:
     @property
     def index(self) -> Path:
         """The private index: the index as it is to be."""
-        return self.path(f"{INDEX}{digest_target(self.slot.target)}")
+        return self.path(f"sessionrun-index-{digest_target(self.slot.target)}")
 
     @property
     def is_begun(self) -> bool:
@@ -139,16 +137,13 @@ def is_taken_back(tree: Tree) -> bool:
 
 
 def _land_locked(tree: Tree) -> Moved | Hold:
-    hold = _find_unfinished(tree)
-    if hold is not None:
-        release(tree)
-        return hold
-    head = read_head(Path(tree.checkout.git_dir))
-    show_head(tree.fence, head)
-    if head != f"ref: {tree.slot.target}" or tree.fence.main().commit_of(tree.slot.target) != tree.old:
-        release(tree)
-        return "again"
-    hold = _prepare_index(tree)
+    hold: Moved | Hold | None = _find_unfinished(tree)
+    if hold is None:
+        head = read_head(Path(tree.checkout.git_dir))
+        show_head(tree.fence, head)
+        is_there = head == f"ref: {tree.slot.target}"
+        is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
+        hold = _prepare_index(tree) if is_old else "again"
     if hold is not None:
         release(tree)
         return hold
@@ -176,9 +171,8 @@ def _prepare_index(tree: Tree) -> Hold | None:
     in_the_way = find_in_the_way(tree)
     if in_the_way:
         first = str(tree.top / in_the_way[0])
-        reason = (
-            f"{name_some(in_the_way, _MAX_NAMED)} in {tree.top} would be overwritten, and git does not track it"
-        )
+        named = name_some(in_the_way, _MAX_NAMED)
+        reason = f"{named} in {tree.top} would be overwritten, and git does not track it"
         return Hold("checkout_untracked", reason, shlex.join(["mv", first, f"{first}.mine"]))
     hidden = find_hidden(tree)
     if hidden:
@@ -202,8 +196,7 @@ def _prepare_index(tree: Tree) -> Hold | None:
 def find_in_the_way(tree: Tree) -> list[str]:
     """What lies, untracked or ignored, where the landing adds files: git would overwrite what is ignored."""
     git = tree.git()
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=AT")
-    added = git.names(*words, tree.old, tree.new)
+    added = sorted(find_changed(git, tree.old, tree.new, "AT"))
     if not added:
         return []
     tracked = set(git.names("ls-files", "-z"))
@@ -233,12 +226,9 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
     flagged = {name: "skip-worktree" if tag in "Ss" else "assume-unchanged" for tag, name in listed}
     if not flagged:
         return {}
-    names = git.names(
-        "diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=a", tree.old, tree.new
-    )
     hidden: dict[str, list[str]] = {}
-    for name in names:
-        held = _read(tree.top / name) if name in flagged else None
+    for name in sorted(flagged.keys() & find_changed(git, tree.old, tree.new, "a")):
+        held = _read(tree.top / name)
         if held is not None and held != _content(git, tree.old, name):
             hidden.setdefault(flagged[name], []).append(name)
     return hidden
@@ -306,15 +296,14 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
 
 def _make_way(top: Path, name: str) -> str | None:
     """Remove an empty directory where a file is to be; what else is there, or above, that git would remove."""
-    for at in (*(str(above) for above in reversed(Path(name).parents) if above.name), name):
-        path = top / at
-        if at == name and is_folder(path):
-            with suppress(OSError):
-                path.rmdir()
-            return name if is_folder(path) else None
-        if at != name and os.path.lexists(path) and not is_folder(path):
-            return at
-    return None
+    for above in reversed(Path(name).parents):
+        if os.path.lexists(top / above) and not is_folder(top / above):
+            return str(above)
+    if not is_folder(top / name):
+        return None
+    with suppress(OSError):
+        (top / name).rmdir()
+    return name if is_folder(top / name) else None
 
 
 def _read(path: Path) -> bytes | None:

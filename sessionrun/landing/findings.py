@@ -45,7 +45,7 @@ def sweep(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
 def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
     from sessionrun.git.private import open_fence  # `explain` comes here too, and need not wait for these
     from sessionrun.landing.records import find_prefix
-    from sessionrun.landing.target import list_slots, lock_path, remove_slot
+    from sessionrun.landing.target import list_slots, remove_slot, slot_path
     from sessionrun.model.places import WORKSPACE_LIMIT_S
     from sessionrun.store.locks import hold_lock
     from sessionrun.store.trees import remove_tree
@@ -58,7 +58,7 @@ def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> I
     is_to_free = slots and not dry_run and os.path.isdir(repository.common_dir)
     with open_fence(repository, limit_s=WORKSPACE_LIMIT_S) if is_to_free else nullcontext() as fence:
         for digest in slots:
-            room, lock, is_free = rooms.get(digest), lock_path(repository, digest), True
+            room, lock, is_free = rooms.get(digest), slot_path(repository, digest, ".lock"), True
             try:  # where there is no lock, no landing was
                 with hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext():
                     if room is not None and not dry_run:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
 from sessionrun.git.clone import keep_room
 from sessionrun.git.git import Git
@@ -38,16 +38,6 @@ from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"
 """In the folder of a landing: temporary directories; a killed turn's are removed by the next."""
-
-_MAKES: Final = ("make", "gmake")
-_MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
-
-
-class Ran(NamedTuple):
-    """How the gates ended: in one line why they are red (None: green), and the file of what they printed."""
-
-    why: str | None
-    output: str
 
 
 @frozen
@@ -72,33 +62,28 @@ class GateRoom:
         """Where the room is, between landings too."""
         return room_path(self.fence.repository, self.target)
 
-    def run(self, commit: str, number: int) -> Ran:
-        """Run the gates on a commit; what they print comes into a file of the folder."""
-        output = self.folder / f"gate-{number}.txt"
+    def run(self, commit: str) -> tuple[str | None, str]:
+        """Run the gates on a commit: in one line why they are red (None: green), and the file of their output."""
+        numbers = [int(path.stem[5:]) for path in self.folder.glob("gate-*.txt") if path.stem[5:].isdecimal()]
+        output = self.folder / f"gate-{max(numbers, default=0) + 1}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
+        given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
         with open(output, "wb", opener=open_regular) as stream:
             for overlaid in [True, False] if changed else [False]:
-                git = self._make_room(commit)
+                git = keep_room(self.fence, self.path, commit)
+                bring_files(self.fence.main(), given, self.path, in_room=True)
                 if overlaid:
-                    self._lay_over(git, changed)
+                    entries = "".join(f"{self.files[name]}\t{name}\0" for name in changed)
+                    names = "".join(f"{name}\0" for name in changed)
+                    git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
+                    git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode(names))
                 why = self._run_all(commit, stream)
                 if why is not None:
                     whose = f" (with the target's {', '.join(changed)})" if overlaid else ""
-                    return Ran(why + whose, str(output))
+                    return why + whose, str(output)
         output.unlink()
-        return Ran(None, "")
-
-    def _make_room(self, commit: str) -> Git:
-        git = keep_room(self.fence, self.path, commit)
-        given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
-        bring_files(self.fence.main(), given, self.path, in_room=True)
-        return git
-
-    def _lay_over(self, git: Git, names: Sequence[str]) -> None:
-        entries = "".join(f"{self.files[name]}\t{name}\0" for name in names)
-        git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
-        git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in names)))
+        return None, ""
 
     def _run_all(self, commit: str, stream: IO[bytes]) -> str | None:
         """Why the gates are red, in one line; None: they are green."""
@@ -158,8 +143,8 @@ def list_gate_files(commands: Sequence[str]) -> list[str]:
             words = command.split()
         for word in words:
             name = os.path.normpath(word)
-            if name in _MAKES:
-                names |= dict.fromkeys(_MAKEFILES)
+            if name in ("make", "gmake"):
+                names |= dict.fromkeys(("GNUmakefile", "makefile", "Makefile"))
             elif not name.startswith(("-", "/", "..")) and name != "." and name.isprintable():
                 names[name] = None
     return list(names)
@@ -188,21 +173,19 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
         text.detach()
 
 
-class Taken(NamedTuple):
-    """The commit that holds the work alone; None and files, if the work changes what a setup had changed."""
+def take_off(
+    git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]
+) -> tuple[str | None, list[str]]:
+    """The work of `tip` without what these commits of setups brought; the commits of `old`, the target, stay.
 
-    commit: str | None
-    files: list[str]
-
-
-def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]) -> Taken:
-    """The work of `tip` without what these commits of setups brought; the commits of `old`, the target, stay."""
+    Returns the commit that holds the work alone; None and files, if the work changes what a setup had changed.
+    """
     if not setups:
-        return Taken(tip, [])
+        return tip, []
     listed = git.line("rev-list", "--topo-order", "--reverse", "--parents", tip, "--not", old)
     rows = [line.split(" ") for line in listed.split("\n") if line]
     if room is None or not any(row[0] in setups for row in rows):
-        return Taken(tip, [])
+        return tip, []
     made: dict[str, str] = {}
     below: dict[str, tuple[str, ...]] = {}
     for commit, *parents in rows:
@@ -216,9 +199,9 @@ def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Colle
         else:
             tree, files = _revert(git, room, commit, under)
             if tree is None and commit == tip:
-                return Taken(None, files)
+                return None, files
             made[commit] = _rewrite(git, commit, tree or _tree_of(git, commit), made)
-    return Taken(made[tip], [])
+    return made[tip], []
 
 
 def _revert(git: Git, room: MergeRoom, commit: str, setups: Collection[str]) -> tuple[str | None, list[str]]:

@@ -100,13 +100,11 @@ class LandingLog:
 
     def note_verdict(self, tree: str, gates: str, why: str | None, output: str) -> None:
         """The gates ended on a tree; without `why` they passed."""
-        self._append(
-            {"kind": "verdict", "tree": tree, "gates": gates, "passed": why is None, "why": why, "output": output}
-        )
+        self._append("verdict", tree=tree, gates=gates, passed=why is None, why=why, output=output)
 
     def note_moved(self, record: SlotRecord) -> None:
         """The target has moved, and with its new commit the work of the tasks of the record is in it."""
-        self._append({"kind": "moved", "old": record.old, "new": record.new})
+        self._append("moved", old=record.old, new=record.new)
         for task, tip in record.entries.items():
             if self.history.find_landed(task, tip) != record.new:
                 self._note_fate(Fate(task, "landed", commit=record.new), record.target, tip)
@@ -125,7 +123,7 @@ class LandingLog:
 
     def note_end(self) -> None:
         """The landing came to its end."""
-        self._append({"kind": "ended"})
+        self._append("ended")
         self._log.sync()
 
     def close(self) -> None:
@@ -134,10 +132,10 @@ class LandingLog:
 
     def _note_fate(self, fate: Fate, target: str, tip: str, mend: str = "") -> None:
         about = {each.name: getattr(fate, each.name) for each in fields(fate)}
-        self._append({"kind": "fate", **about, "target": target, "tip": tip, "mend": mend})
+        self._append("fate", **about, target=target, tip=tip, mend=mend)
 
-    def _append(self, record: dict[str, Any]) -> None:
-        record = {**record, "at": datetime.now(timezone.utc).isoformat()}
+    def _append(self, kind: str, **about: Any) -> None:
+        record = {"kind": kind, **about, "at": datetime.now(timezone.utc).isoformat()}
         self._log.append([orjson.dumps(record)])
         self.history.apply(record)
 

@@ -95,15 +95,13 @@ def is_of(task: Mapping[str, Any], at: str) -> bool:
 
 
 def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = logged is not None and is_of(task, logged["at"]) and not _is_newer(task.get("landing"), logged["at"])
-    if not known or logged is None:
+    if logged is None or not is_of(task, logged["at"]):
         return task
+    known = task.get("landing")  # what status.json says
+    if known is not None:
+        is_on_its_way = known["status"] in (*IN_LANDING, "waiting")
+        if is_on_its_way or logged["at"][:_TO_MS] <= (known["at"] or "")[:_TO_MS]:
+            return task  # it is newer than what the log says
     changed = task["word"] != "changed_nothing"
     word = choose_word(task["outcome"], landing=logged["status"], changed=changed)
     return {**task, "landing": dict(logged), "word": word}
-
-
-def _is_newer(known: Mapping[str, Any] | None, at: str) -> bool:
-    """Whether what status.json says of a task's landing is newer than what the log says since `at`."""
-    is_on_its_way = known is not None and known["status"] in (*IN_LANDING, "waiting")
-    return is_on_its_way or (known is not None and at[:_TO_MS] <= (known["at"] or "")[:_TO_MS])

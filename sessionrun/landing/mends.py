@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from itertools import count
 from typing import Final
 
 from sessionrun.engine.handed import find_end
@@ -132,9 +131,10 @@ def note_landed(state: State, entry: Entry, event: WorkLanded) -> None:
 
 def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:
     """The work of `owner` is bounced: the next mend is owed, or it is so for good."""
-    land = land_of(state)
-    made = land.mends.get(owner.spec.id, 0)
-    if _may_mend(state, owner, bounced) and not state.cancelled:
+    land, asked = land_of(state), state.spec.landing
+    made, can_mend = land.mends.get(owner.spec.id, 0), state.spec.agents[owner.agent].prompt_kind == "text"
+    is_left = asked is not None and made < asked.mends and not state.cancelled
+    if is_left and can_mend and bounced.reason_class in MENDED:
         leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
         land.to_mend[owner.spec.id] = source
         return
@@ -142,18 +142,13 @@ def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> 
     leave_queue(state, owner.spec.id, bounced._replace(reason=f"{tries}{bounced.reason}"))
 
 
-def _may_mend(state: State, owner: TaskState, bounced: LandEntry) -> bool:
-    landing = state.spec.landing
-    made = land_of(state).mends.get(owner.spec.id, 0)
-    if landing is None or made >= landing.mends or bounced.reason_class not in MENDED:
-        return False
-    return state.spec.agents[owner.agent].prompt_kind == "text"
-
-
 def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     spec, entry, landing = owner.spec, owner.landing, state.spec.landing
     assert entry is not None and landing is not None
-    number, name = _choose_name(state, spec.id)
+    # where file names have no case, an id that differs in nothing else is the same one
+    taken, number = {name.casefold() for name in state.tasks}, 1
+    while (name := f"{spec.id[:_STEM]}-mend-{number}").casefold() in taken:
+        number += 1
     branch = owner.place.branch if owner.place is not None else None
     why = (entry.reason_class or "", entry.reason or "")
     mend = Mend(spec.id, number, source.spec.id, *why, entry.files, entry.against, entry.output)
@@ -176,13 +171,6 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     )
 
 
-def _choose_name(state: State, owner: str) -> tuple[int, str]:
-    """The number of the next mend, and its id; where file names have no case that is another one, too."""
-    taken = {name.casefold() for name in state.tasks}
-    names = ((number, f"{owner[:_STEM]}-mend-{number}") for number in count(1))
-    return next((number, name) for number, name in names if name.casefold() not in taken)
-
-
 def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
     others = WITHOUT_MARKS if mend.files else ""
     known = [state.tasks[name] for name in mend.against if name in state.tasks]
@@ -203,9 +191,6 @@ def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
 
 
 READY: Final = LandEntry("ready")
-
-_FIRST: Final = ("landed", "ready")
-"""Where the work of a need has to be, so that the work of the task may land: it lands before it, or has landed."""
 
 
 @changeable
@@ -274,20 +259,18 @@ def sort_out(state: State, names: Iterable[str]) -> None:
         land.ready[name] = None
         state.tasks[name].landing = READY
     while left:  # what waits makes others wait
-        lacking = {name: need for name in left if (need := _find_lacking(state, state.tasks[name])) is not None}
+        lacking: dict[str, str] = {}
+        for name in left:
+            for need in find_first(state.tasks[name], state.tasks, is_to_land):
+                landing = state.tasks[need].landing
+                if landing is not None and landing.status not in ("landed", "ready"):  # it lands before it
+                    lacking[name] = need
+                    break
         for name, need in lacking.items():
             land.ready.pop(name)
             land.waiting[name] = None
             state.tasks[name].landing = LandEntry("waiting", "needs", f"it needs {need!r}, not landed")
         left = [name for name in left if name not in lacking] if lacking else []
-
-
-def _find_lacking(state: State, task: TaskState) -> str | None:
-    needs = find_first(task, state.tasks, is_to_land)
-    on_its_way = (
-        name for name in needs if (landing := state.tasks[name].landing) and landing.status not in _FIRST
-    )
-    return next(on_its_way, None)
 
 
 def holds_work(task: TaskState) -> bool:

@@ -85,14 +85,14 @@ def merge(
     chosen = {task["id"] for task in choose_tasks(view, wanted)}
     reasons = {task["id"]: _find_obstacle(task) for task in view["tasks"]}
     ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
-    groups = rank_attempts(ready)
+    groups, depths = rank_attempts(ready), measure_depths({task["id"]: task["needs"] for task in view["tasks"]})
     _examine_choice(view, chosen, groups, asked.choose, tell)
     request = make_request(
         session,
         state,
         find_target(spec.repository, asked.into),
         Gates(asked.gates, asked.gate_timeout_s),
-        [works[task["id"]] for task in _order_by_needs(ready, view["tasks"])],
+        [works[task["id"]] for task in sorted(ready, key=lambda task: (depths[task["id"]], task["num"]))],
         is_wanted=lambda task: task.spec.id in chosen,
         is_to_land=lambda task: task.outcome is None or holds_work(task),
         batch=asked.batch,
@@ -132,12 +132,6 @@ def _examine_choice(
         tell(f"{what} several attempts that succeeded: --choose best lands one of each")
 
 
-def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
-    """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
-    depths = measure_depths({task["id"]: task["needs"] for task in graph})
-    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
-
-
 def _find_obstacle(task: Task) -> Fate | None:
     if task["status"] != "completed":
         return Fate(task["id"], "waiting", "not_ended", "it has not ended")
@@ -164,14 +158,9 @@ def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:
     is_left = fate.status == "none" or fate.reason_class == "not_ended"
     chosen = None if choose is None else not is_left
     return {
-        "id": task["id"],
-        "num": task["num"],
-        "title": task["title"],
-        "branch": task["branch"],
-        "status": fate.status,
-        "reason_class": fate.reason_class,
+        **{name: task[name] for name in ("id", "num", "title", "branch")},
+        **{name: getattr(fate, name) for name in ("status", "reason_class", "commit")},
         "reason": fate.reason or None,
-        "commit": fate.commit,
         "files": list(fate.files),
         "against": list(fate.against),
         "output": fate.output or None,
@@ -219,10 +208,7 @@ def choose_sandbox(spec: SessionSpec, policy: Policy | None) -> Sandbox | None:
 
 @contextmanager
 def enclose_request(
-    session: SessionDir,
-    spec: SessionSpec,
-    request: LandRequest,
-    sandbox: Sandbox | None,
+    session: SessionDir, spec: SessionSpec, request: LandRequest, sandbox: Sandbox | None
 ) -> Iterator[LandRequest]:
     """The request with walls around its gates, for as long as it is carried out.
 

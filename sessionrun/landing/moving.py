@@ -21,32 +21,17 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import GitError
 from sessionrun.git.private import Fence
+from sessionrun.landing import places
 from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out, mend
 from sessionrun.landing.history import LandingLog
-from sessionrun.landing.places import (
-    LOCK,
-    LOCK_WAIT_S,
-    LOOK_EVERY_S,
-    await_locks,
-    find_checkout,
-    find_lock,
-    give_back,
-    is_at,
-    is_left,
-    is_locked_by,
-    is_passed_over,
-    list_of_persons,
-    list_places,
-    take_lock,
-)
 from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
-from sessionrun.landing.target import Moved, Slot, lock_path, record_path, show_head, update_ref
+from sessionrun.landing.target import Moved, Slot, show_head, slot_path, update_ref
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
@@ -62,7 +47,7 @@ def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
     Raises:
         GitError, OSError: git failed; a later turn mends what was begun.
     """
-    place = await_locks(slot.repository, slot.target) or find_checkout(slot.repository, slot.target)
+    place = places.await_locks(slot.repository, slot.target) or places.find_checkout(slot.repository, slot.target)
     if isinstance(place, Hold):
         return place
     slot.write_record(record)
@@ -73,27 +58,27 @@ def move(slot: Slot, fence: Fence, record: SlotRecord) -> Moved | Hold:
 
 def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
     """Move a target that is checked out nowhere, while no switch to it can write its index or HEAD."""
-    persons = list_of_persons(slot.repository)
+    persons = places.list_of_persons(slot.repository)
     # what takes time comes before the locks: a git of the person that finds one does not wait, it fails
-    deadline, seen = time.monotonic() + LOCK_WAIT_S, {place: _stamp(place) for place in persons}
+    deadline, seen = time.monotonic() + places.LOCK_WAIT_S, {place: _stamp(place) for place in persons}
     while _is_any_ending(slot, fence, old, persons) and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(places.LOOK_EVERY_S)
         seen = {place: _stamp(place) for place in persons}
     show_head(fence, "")
     locked = []
     try:
         for place in persons:
-            if take_lock(place, slot.record_path):
+            if places.take_lock(place, slot.record_path):
                 locked.append(place)
-            elif not is_passed_over(Path(place.git_dir, LOCK)):
+            elif not places.is_passed_over(Path(place.git_dir, places.LOCK)):
                 return "again"
         is_quiet = all(_stamp(place) == stamp for place, stamp in seen.items())
-        if not is_quiet or find_checkout(slot.repository, slot.target) is not None:
+        if not is_quiet or places.find_checkout(slot.repository, slot.target) is not None:
             return "again"
         return update_ref(slot, fence.main(), new, old)
     finally:
         for place in locked:
-            give_back(place, slot.record_path)
+            places.give_back(place, slot.record_path)
 
 
 def _stamp(place: Checkout) -> tuple[object, ...]:
@@ -112,13 +97,17 @@ def _stamp_file(path: Path) -> tuple[int, int, int] | None:
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout]) -> bool:
+def _is_any_ending(slot: Slot, fence: Fence, old: str, persons: Sequence[Checkout]) -> bool:
     """Whether a switch to the target has written its index a moment ago, and not yet HEAD.
 
     An index that was so for longer is one in which a person has staged the files of the target.
     """
-    for place in places:
-        if place.top and _age(Path(place.git_dir, "index")) < LOCK_WAIT_S and not is_at(place, slot.target):
+    for place in persons:
+        try:
+            age = time.time() - Path(place.git_dir, "index").stat().st_mtime
+        except OSError:
+            continue
+        if place.top and age < places.LOCK_WAIT_S and not places.is_at(place, slot.target):
             head = fence.main().commit_of(read_head(Path(place.git_dir)).removeprefix("ref: "))
             tree = Tree(slot, fence, place, old, head or old)
             try:
@@ -130,13 +119,6 @@ def _is_any_ending(slot: Slot, fence: Fence, old: str, places: Sequence[Checkout
     return False
 
 
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return LOCK_WAIT_S + 1
-
-
 def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> list[str]:
     """Look for a while for work trees in which a switch ended that had read the old commit; they follow.
 
@@ -145,11 +127,11 @@ def look_after(slot: Slot, fence: Fence, record: SlotRecord, late_s: float) -> l
     Raises:
         GitError, OSError: git failed; the next landing mends it.
     """
-    persons = list_of_persons(slot.repository)
-    look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
+    persons = places.list_of_persons(slot.repository)
+    look_until, deadline = time.monotonic() + late_s, time.monotonic() + places.LOCK_WAIT_S
     while persons:
         remarks, now = follow_late(slot, fence, record), time.monotonic()
-        is_at_work = find_lock(persons, slot.target) is not None
+        is_at_work = places.find_lock(persons, slot.target) is not None
         is_at_work = is_at_work or _is_any_ending(slot, fence, record.old, persons)
         if now > deadline or (now > look_until and not is_at_work):
             return remarks
@@ -164,9 +146,9 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
     may be a person's own wish that the index is as before.
     """
     remarks = []
-    for place in list_places(slot.repository):
+    for place in places.list_places(slot.repository):
         tree = Tree(slot, fence, place, record.old, record.new)
-        if not place.top or not is_at(place, slot.target):
+        if not place.top or not places.is_at(place, slot.target):
             continue
         if landed_at is not None and not _ended_late(tree, landed_at):
             continue
@@ -185,13 +167,13 @@ def _ended_late(tree: Tree, since: float) -> bool:
     if find_table(Path(tree.checkout.git_dir)) is not None:
         last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
         head = float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1  # it tells the second in which HEAD was written
-    return index <= head and since - 1 <= head <= since + LOCK_WAIT_S
+    return index <= head and since - 1 <= head <= since + places.LOCK_WAIT_S
 
 
 def name_left(slot: Slot) -> list[str]:
     """Locks that stop no landing, and that a person may remove."""
-    locks = [Path(place.git_dir, LOCK) for place in list_of_persons(slot.repository)]
-    return [f"{lock} was left by a git that was killed: rm it" for lock in locks if is_left(lock)]
+    locks = [Path(place.git_dir, places.LOCK) for place in places.list_of_persons(slot.repository)]
+    return [f"{lock} was left by a git that was killed: rm it" for lock in locks if places.is_left(lock)]
 
 
 EMPTY_LOCK_S: Final = 10.0
@@ -208,27 +190,12 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
     record = slot.load_record()
     if record is None:
         return []
-    remarks = _recover_landing(slot, fence, record)
-    slot.clear_record()
-    return remarks
-
-
-def find_killed(repository: Repository, digest: str) -> Path | None:
-    """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
-    path = record_path(repository, digest)
-    if not path.exists() or is_held(lock_path(repository, digest)):
-        return None
-    locked = (place for place in list_places(repository) if is_locked_by(place, path))
-    return next((Path(place.git_dir, LOCK) for place in locked), path)
-
-
-def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     git = fence.main()
-    trees = [Tree(slot, fence, place, record.old, record.new) for place in list_places(slot.repository)]
+    trees = [Tree(slot, fence, place, record.old, record.new) for place in places.list_places(slot.repository)]
     begun = [tree for tree in trees if tree.is_begun]
     # a git that was killed alone may have left its lock where we have undone all else
     at_target = [
-        Path(tree.checkout.git_dir) for tree in trees if tree in begun or is_at(tree.checkout, slot.target)
+        Path(tree.checkout.git_dir) for tree in trees if tree in begun or places.is_at(tree.checkout, slot.target)
     ]
     remarks = _remove_locks(slot, record, at_target)
     now = git.commit_of(slot.target)
@@ -242,7 +209,17 @@ def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
         if Path(record.folder).parent.parent.is_dir():
             with closing(LandingLog(Path(record.folder))) as log:
                 log.note_moved(record)
+    slot.clear_record()
     return remarks
+
+
+def find_killed(repository: Repository, digest: str) -> Path | None:
+    """What a landing left that was killed while it moved its target: a work tree's lock, else the record."""
+    path = slot_path(repository, digest, ".json")
+    if not path.exists() or is_held(slot_path(repository, digest, ".lock")):
+        return None
+    locked = (place for place in places.list_places(repository) if places.is_locked_by(place, path))
+    return next((Path(place.git_dir, places.LOCK) for place in locked), path)
 
 
 def _remove_locks(slot: Slot, record: SlotRecord, git_dirs: Sequence[Path]) -> list[str]:
@@ -250,28 +227,17 @@ def _remove_locks(slot: Slot, record: SlotRecord, git_dirs: Sequence[Path]) -> l
 
     The lock of a table is of all refs, and does not say whose it is: it stays.
     """
+    paths = dict.fromkeys((slot.ref_lock, *(Path(f"{find_table(at) or at / 'HEAD'}.lock") for at in git_dirs)))
     begun = slot.record_path.lstat().st_mtime
     remarks = []
-    for path in dict.fromkeys(
-        (slot.ref_lock, *(Path(f"{find_table(at) or at / 'HEAD'}.lock") for at in git_dirs))
-    ):
-        if not os.path.lexists(path):
-            continue
-        if path.name != f"{TABLE}.lock" and _is_ours(path, record.new, begun):
+    for path in (path for path in paths if os.path.lexists(path)):
+        is_ours = False
+        with suppress(OSError):
+            held, made = read_regular(path, 4096).decode("ascii", "replace").strip(), path.lstat().st_mtime
+            is_old = time.time() - made > EMPTY_LOCK_S and made >= begun - 1
+            is_ours = record.new.startswith(held) and (len(held) >= TELLING or is_old)
+        if is_ours and path.name != f"{TABLE}.lock":
             path.unlink(missing_ok=True)
         else:
             remarks.append(f"{path} is there: if no git is at work: rm {shlex.quote(str(path))}")
     return remarks
-
-
-def _is_ours(path: Path, new: str, begun: float) -> bool:
-    try:
-        content, made = read_regular(path, 4096), path.lstat().st_mtime
-    except OSError:
-        return False
-    held = content.decode("ascii", "replace").strip()
-    if not new.startswith(held):
-        return False
-    if len(held) >= TELLING:
-        return True
-    return time.time() - made > EMPTY_LOCK_S and made >= begun - 1

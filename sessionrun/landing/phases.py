@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import split_status
@@ -11,7 +10,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.asking import make_request
 from sessionrun.landing.mends import is_to_land
-from sessionrun.landing.records import Fate, Gates, Hold, Report, room_path
+from sessionrun.landing.records import Gates, Report, room_path, shorten
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
@@ -24,15 +23,13 @@ from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
 
-IN_QUEUE: Final = ("ready", "landed", "mending")
-"""What a LAND is told of: the work that it takes, and that which it may find in the branch."""
-
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new."""
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
-    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
+    told = ("ready", "landed", "mending")  # the work that it takes, and that which it may find in the branch
+    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in told]
     works.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     request = make_request(
         site.session,
@@ -71,14 +68,15 @@ def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) ->
     One that was killed is followed by another.
     """
     folder = site.session.job_path(ended.key)
-    if problem is None:
-        answer = load_answer(folder, Report)
-        gone = None if answer is not None else Problem(LAND_FAILED, "its answer is gone")
-        return Judged(gone, events=_list_fates(site, answer))
     try:
-        events = _list_fates(site, load_answer(folder, Report))
+        answer = load_answer(folder, Report)
     except JobFileError:
-        events = ()
+        if problem is None:
+            raise
+        answer = None
+    events = _list_fates(site, answer)
+    if problem is None:
+        return Judged(Problem(LAND_FAILED, "its answer is gone") if answer is None else None, events=events)
     _, signal = split_status(ended.wait_status)
     failed = Problem(LAND_FAILED, read_last_line(folder) or problem.text)
     return Judged(failed, can_repeat=signal is not None, events=events)
@@ -88,20 +86,16 @@ def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
     asked = site.spec.landing
     if answer is None or asked is None:
         return ()
-    fates = (_tell(site, asked.target, fate, answer.hold) for fate in answer.fates)
-    return tuple(event for event in fates if event is not None)
-
-
-def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | None:
-    target = target.removeprefix("refs/heads/")
-    if fate.status == "landed":
-        return WorkLanded(fate.task, target, fate.commit, fate.reason or None)
-    reason_class = fate.reason_class or LAND_FAILED
-    if fate.status == "bounced":
-        more = (tuple(fate.files), tuple(fate.against), fate.output or None)
-        return WorkBounced(fate.task, target, reason_class, fate.reason, *more)
-    if fate.status != "held":
-        return None  # it waits for the work of another task
-    again = f"sessionrun retry {site.spec.session_id}"
+    again, hold, target = f"sessionrun retry {site.spec.session_id}", answer.hold, shorten(asked.target)
     mend = f"{hold.mend}; then {again}" if hold and hold.mend else again
-    return WorkHeld(fate.task, target, reason_class, fate.reason, mend)
+    events: list[Event] = []
+    for fate in answer.fates:  # without an event a task waits for the work of another one
+        reason_class = fate.reason_class or LAND_FAILED
+        if fate.status == "landed":
+            events.append(WorkLanded(fate.task, target, fate.commit, fate.reason or None))
+        elif fate.status == "bounced":
+            more = (tuple(fate.files), tuple(fate.against), fate.output or None)
+            events.append(WorkBounced(fate.task, target, reason_class, fate.reason, *more))
+        elif fate.status == "held":
+            events.append(WorkHeld(fate.task, target, reason_class, fate.reason, mend))
+    return tuple(events)

@@ -32,14 +32,16 @@ STALE_LOCK_S: Final = 600.0
 
 LOOK_EVERY_S: Final = 0.02
 
-_REBASES: Final = ("rebase-merge", "rebase-apply")
-
 
 def list_places(repository: Repository) -> Iterator[Checkout]:
     """Each work tree; the top of the main one may be unknown, and is empty then."""
-    common = Path(repository.common_dir)
-    if not _is_bare(common):
-        yield Checkout(str(_find_main_top(repository, common) or ""), str(common))
+    common, settings = Path(repository.common_dir), repository.settings
+    words = ("config", "--file", str(common / "config"), "--no-includes", "--type=bool", "core.bare")
+    if Git(common).attempt(*words).stdout.strip() != b"true":
+        main = str(common.parent) if common.name == ".git" else ""
+        if settings is not None and os.path.realpath(settings.git_dir) == os.path.realpath(common):
+            main = repository.top
+        yield Checkout(main, str(common))
     for top, admin in list_worktrees(repository.common_dir):
         if top.is_dir():
             yield Checkout(str(top), str(admin))
@@ -59,8 +61,11 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
     """The work tree in which a branch is checked out; None: in none; a hold if nothing may move it now."""
     found: list[Checkout] = []
     for place in list_places(repository):
-        for name in _REBASES:
-            if _read(Path(place.git_dir, name, "head-name")) == target:
+        rebased = ""
+        for name in ("rebase-merge", "rebase-apply"):
+            with suppress(OSError):
+                rebased = os.fsdecode(Path(place.git_dir, name, "head-name").read_bytes()).rstrip("\n")
+            if rebased == target:
                 where = place.top or place.git_dir
                 finish = f"git -C {shlex.quote(where)} rebase --continue"
                 return Hold("rebase", f"{where} rebases {shorten(target)}", finish)
@@ -152,22 +157,3 @@ def explain_lock(lock: Path) -> Hold:
     """Nothing lands while the index of a work tree is locked."""
     reason = f"{lock} is there: another git is at work, or was killed"
     return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
-
-
-def _find_main_top(repository: Repository, common: Path) -> Path | None:
-    settings = repository.settings
-    if settings is not None and os.path.realpath(settings.git_dir) == os.path.realpath(common):
-        return Path(repository.top)
-    return common.parent if common.name == ".git" else None
-
-
-def _is_bare(common: Path) -> bool:
-    words = ("config", "--file", str(common / "config"), "--no-includes", "--type=bool", "core.bare")
-    return Git(common).attempt(*words).stdout.strip() == b"true"
-
-
-def _read(path: Path) -> str:
-    try:
-        return os.fsdecode(path.read_bytes()).rstrip("\n")
-    except OSError:
-        return ""

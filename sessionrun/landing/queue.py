@@ -6,7 +6,8 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,23 +18,7 @@ from sessionrun.git.private import open_fence
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
-from sessionrun.landing.records import (
-    ASTRAY,
-    CONFLICT,
-    GIT_LIMIT_S,
-    GONE,
-    INSIDE,
-    NEEDS,
-    NOT_CHOSEN,
-    SETUP,
-    Entry,
-    Fate,
-    Hold,
-    LandRequest,
-    Report,
-    is_ancestor,
-    shorten,
-)
+from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report, is_ancestor, shorten
 from sessionrun.model.errors import name_some
 
 _LINK: Final = "160000"
@@ -63,7 +48,9 @@ class Queue:
         self._repositories: dict[str, list[str]] = {}
         self._present: set[str] = set()
         self._astray: dict[str, str] = {}
-        self.entries = self._follow_branches()
+        named = any(entry.branch for entry in request.entries)
+        tips = git.list_branches() if named else {}
+        self.entries = [self._follow(entry, tips) for entry in request.entries]
         self.landed: set[str] = set()
 
     @property
@@ -77,20 +64,19 @@ class Queue:
 
     def list_needed(self) -> set[str]:
         """The commits that no collection of garbage may take: of what may land yet, now or later."""
-        passed_over = {task for task, fate in self._fates.items() if fate.reason_class == NOT_CHOSEN}
+        passed_over = {task for task, fate in self._fates.items() if fate.reason_class == "not_chosen"}
         needed = [entry for entry in self.entries if entry.task not in self.landed | passed_over]
         left = {entry.tip for entry in needed if entry.tip in self._present}
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 
-    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
+    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Collection[str] = ()) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
-        entries = [
-            entry for entry in self.entries if entry.task not in self.landed and entry.task not in self._fates
-        ]
+        entries = [entry for entry in self.entries if entry.task not in self._fates]
         for entry in self._find_tips(entries, old, room):
             commit = self._history.find_landed(entry.task, entry.tip)
-            by = (taken_back or {}).get(commit or "")
-            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
+            self.decide(
+                Fate(entry.task, "landed", None, "then taken back" if commit in taken_back else "", commit)
+            )
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
@@ -105,7 +91,7 @@ class Queue:
             against = self.find_sharing(entry, files)
             others = f", which {', '.join(against)} changed" if against else ""
             reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
-            self.decide(Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against))
+            self.decide(Fate(entry.task, "bounced", "conflict", reason, None, tuple(files), against))
 
     def choose(self, size: int | None) -> list[Entry]:
         """The next batch: entries whose needs have landed, or stand before them in it; empty: none is left.
@@ -114,17 +100,17 @@ class Queue:
         """
         for entry in self.open:
             if entry.task in self._astray:
-                self.decide(Fate(entry.task, "held", ASTRAY, self._astray[entry.task]))
+                self.decide(Fate(entry.task, "held", "branch_astray", self._astray[entry.task]))
             elif self.paths_of(entry) and (inside := self._repositories[entry.task]):
                 reason = f"{', '.join(inside)} is a repository of its own: the work has none of its files"
-                self.decide(Fate(entry.task, "bounced", INSIDE, reason, files=tuple(inside)))
+                self._bounce(entry, "repository_inside", reason, inside)
         batch: dict[str, Entry] = {}
         later = self._pass_over()
         for entry in self.open:
             unmet, opened = set(entry.needs) - self.landed, {one.task for one in self.open}
             if not unmet <= opened:
                 named = ", ".join(need for need in entry.needs if need in unmet)
-                self.decide(Fate(entry.task, "waiting", NEEDS, f"it needs {named}, not landed"))
+                self.decide(Fate(entry.task, "waiting", "needs", f"it needs {named}, not landed"))
             elif entry.task not in later and len(batch) != size and unmet <= batch.keys():
                 batch[entry.task] = entry
         if not batch and self._pass_over() != later:
@@ -140,15 +126,13 @@ class Queue:
         for group in self._request.groups:
             opened = {entry.task for entry in self.open}
             waiting = [attempt for attempt in group if attempt in opened]
-            fates = {attempt: "landed" for attempt in group if attempt in self.landed}
-            fates |= {
-                one: fate.status for one in group if (fate := self._fates.get(one)) and fate.status in _CHOSEN
-            }
-            if not fates and hold and waiting:
-                fates = {waiting.pop(0): "held"}
-            for attempt in waiting if fates else ():
-                first, status = next(iter(fates.items()))
-                self.decide(Fate(attempt, "none", NOT_CHOSEN, _CHOSEN[status].format(first)))
+            known = [self._fates[attempt] for attempt in group if attempt in self._fates]
+            known.sort(key=lambda fate: fate.task not in self.landed)
+            chosen = [_CHOSEN[fate.status].format(fate.task) for fate in known if fate.status in _CHOSEN]
+            if not chosen and hold and waiting:
+                chosen = [_CHOSEN["held"].format(waiting.pop(0))]
+            for attempt in waiting if chosen else ():
+                self.decide(Fate(attempt, "none", "not_chosen", chosen[0]))
             later |= set(waiting[1:])
         return later
 
@@ -171,16 +155,11 @@ class Queue:
                 fates.append(fate)
         return tuple(fates)
 
-    def _follow_branches(self) -> list[Entry]:
-        """The entries, each with the tip of its branch where that went on: a conflict is mended there.
+    def _follow(self, entry: Entry, tips: Mapping[str, str]) -> Entry:
+        """The entry with the tip of its branch where that went on: a conflict is mended there.
 
         A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is astray.
         """
-        named = any(entry.branch for entry in self._request.entries)
-        tips = self._git.list_branches() if named else {}
-        return [self._follow(entry, tips) for entry in self._request.entries]
-
-    def _follow(self, entry: Entry, tips: Mapping[str, str]) -> Entry:
         tip, take, left = tips.get(entry.branch), self._request.take, entry.tip[:12]
         if not entry.branch or tip == entry.tip or take == "recorded":
             return entry
@@ -197,7 +176,10 @@ class Queue:
 
     def _find_tips(self, entries: Sequence[Entry], old: str, room: MergeRoom | None) -> list[Entry]:
         """Find what is to land for each entry; return those whose commit is an ancestor of `old`."""
-        self._find_present(entry.tip for entry in entries if entry.task not in self._tips)
+        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
+        if asked:
+            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
+            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
         present = [entry for entry in entries if self._find_tip(entry, old, room)]
         if not present:
             return []
@@ -205,40 +187,31 @@ class Queue:
         ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split())
         return [entry for entry in present if self._tips[entry.task] not in ahead]
 
-    def _find_present(self, tips: Iterable[str]) -> None:
-        asked = "".join(f"{tip}\n" for tip in tips).encode()
-        if asked:
-            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
-            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
-
     def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
         if entry.task in self._tips:
             return True
         if entry.tip not in self._present:
-            if entry.wanted:
-                reason = f"its commit {entry.tip[:12]} is not in the repository any more"
-                self.decide(Fate(entry.task, "bounced", GONE, reason))
+            self._bounce(entry, "work_gone", f"its commit {entry.tip[:12]} is not in the repository any more")
             return False
-        taken = take_off(self._git, room, entry.tip, old, self._request.setups)
-        if taken.commit is None:
-            if entry.wanted:
-                files = tuple(taken.files)
-                reason = f"its work changes what its setup had changed: {', '.join(files)}"
-                self.decide(Fate(entry.task, "bounced", SETUP, reason, files=files))
+        commit, files = take_off(self._git, room, entry.tip, old, self._request.setups)
+        if commit is None:
+            reason = f"its work changes what its setup had changed: {', '.join(files)}"
+            self._bounce(entry, "setup_conflict", reason, files)
             return False
-        self._tips[entry.task] = taken.commit
+        self._tips[entry.task] = commit
         return True
+
+    def _bounce(self, entry: Entry, reason_class: str, reason: str, files: Sequence[str] = ()) -> None:
+        if entry.wanted:
+            self.decide(Fate(entry.task, "bounced", reason_class, reason, files=tuple(files)))
 
     def paths_of(self, entry: Entry) -> frozenset[str]:
         """The files that an entry changes, repositories that it adds as links among them."""
         if entry.task not in self._paths:
-            words = ("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
-            fields = self._git.names(*words)
-            self._paths[entry.task] = frozenset(fields[1::2])
-            modes = zip(fields[::2], fields[1::2], strict=True)
-            self._repositories[entry.task] = [
-                path for about, path in modes if about[8:14] == _LINK and about[1:7] != _LINK
-            ]
+            fields = self._git.names("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
+            modes = dict(zip(fields[1::2], fields[::2], strict=True))
+            added = [path for path, about in modes.items() if about[8:14] == _LINK and about[1:7] != _LINK]
+            self._paths[entry.task], self._repositories[entry.task] = frozenset(modes), added
         return self._paths[entry.task]
 
 
@@ -258,9 +231,8 @@ def forecast(request: LandRequest) -> Report:
                 chain = build_chain(git, room, at, batch, queue.tip_of)
                 queue.bounce_conflicts(chain)
                 for entry in chain.there:
-                    is_there = at == old
-                    reason = "already there by content" if is_there else ""
-                    queue.decide(Fate(entry.task, "landed" if is_there else "ready", reason=reason))
+                    there = Fate(entry.task, "landed", reason="already there by content")
+                    queue.decide(there if at == old else Fate(entry.task, "ready"))
                 for link in chain.links:
                     queue.decide(Fate(link.entry.task, "ready"))
                     at = link.commit
@@ -330,19 +302,11 @@ def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
 
 def _word_merge(entry: Entry) -> str:
     subject = f"Merge task {entry.task}: {entry.title}" if entry.title else f"Merge task {entry.task}"
-    lines = [subject, ""]
-    return "\n".join([*lines, *entry.trailers, ""] if entry.trailers else lines)
+    return "\n".join([subject, "", *entry.trailers, ""] if entry.trailers else [subject, ""])
 
 
 def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
     """How many of the first `count` entries, at least 1, pass together; the next one does not."""
     if passes(count):
         return count
-    good, bad = 0, count
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if passes(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
+    return bisect_left(range(1, count), True, key=lambda some: not passes(some))

@@ -26,18 +26,8 @@ HEADS: Final = "refs/heads/"
 MARK: Final = b'{"lock":"sessionrun landing",'
 """How the record of a slot begins, and so each lock of an index that is a landing's."""
 
-CONFLICT: Final = "conflict"
-RED: Final = "gate_red"
-SETUP: Final = "setup_conflict"
-GONE: Final = "work_gone"
-ASTRAY: Final = "branch_astray"
-INSIDE: Final = "repository_inside"
-NEEDS: Final = "needs"
-NOT_CHOSEN: Final = "not_chosen"
-
 NOT_RUN: Final = "could not be run"
 """How the verdict of gates begins of which one was not found or is not executable."""
-
 
 GIT_LIMIT_S: Final = 600.0
 """How long each git command of a landing may take (seconds)."""
@@ -226,9 +216,10 @@ def is_ancestor(git: Git, commit: str, of: str) -> bool:
     return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0
 
 
-def find_changed(git: Git, old: str, new: str) -> set[str]:
-    """The files that differ between two commits."""
-    return set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new))
+def find_changed(git: Git, old: str, new: str, kinds: str = "") -> set[str]:
+    """The files that differ between two commits; `kinds` is as in git's ``--diff-filter``."""
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", f"--diff-filter={kinds}")
+    return set(git.names(*words, old, new))
 
 
 def shorten(target: str) -> str:

@@ -69,12 +69,17 @@ def enter_landing(state: State, task: TaskState) -> None:
     What could not land before is tried once more with it.  After a follow-up the work is in the queue once more,
     and what waits for it may be ready with it.
     """
-    land, place = land_of(state), task.place
+    land, place, landing = land_of(state), task.place, task.landing
     if task.outcome != "succeeded":
-        _hold_unfinished(state, task)
+        if landing is not None and landing.reason_class == FOLLOW_UP:  # its work stays out until it does
+            mend = f"{AGAIN} {state.spec.session_id} {task.spec.id}"
+            task.landing = LandEntry("held", FOLLOW_UP, "its follow-up did not succeed", mend=mend)
         return
-    if place is None or not holds_work(task) or _has_landed_whole(task):
+    if place is None or not holds_work(task):
         return
+    before, has_landed = task.handed_place, landing is not None and landing.status == "landed"
+    if has_landed and before is not None and before.commit == place.commit:
+        return  # the follow-up has added nothing
     if place.rescue is not None or place.commit is None:
         where = place.rescue or place.worktree or place.branch
         task.landing = LandEntry("held", "rescued", f"a part of its work is in {where}: look at it first")
@@ -97,12 +102,13 @@ def pause_landing(state: State, task: TaskState) -> None:
 def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
     """Try again to land what could not land, of these tasks; a session that has ended lives again for that."""
     wanted = ("held", "bounced") if bounced else ("held",)
-    chosen = []
-    for task in _with_mends(state, names):
+    named, chosen = list(names), []
+    owners = {name: task.spec.mend.task for name, task in state.tasks.items() if task.spec.mend is not None}
+    for name in dict.fromkeys([*named, *(name for name, owner in owners.items() if owner in named)]):
+        task, owner = state.tasks[name], owners.get(name)
         if task.landing is None or task.outcome != "succeeded":
             continue
-        mend = task.spec.mend
-        if mend is not None and (task.landing.status != "held" or not is_mending(state.tasks[mend.task])):
+        if owner is not None and (task.landing.status != "held" or not is_mending(state.tasks[owner])):
             continue  # its owner begins new ones
         if task.landing.status in wanted and task.landing.reason_class != "rescued":
             chosen.append(task.spec.id)
@@ -110,14 +116,6 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
         requeue(state, chosen)
-
-
-def _with_mends(state: State, names: Iterable[str]) -> list[TaskState]:
-    named = dict.fromkeys(names)
-    mends = [
-        one.spec.id for one in state.tasks.values() if one.spec.mend is not None and one.spec.mend.task in named
-    ]
-    return [state.tasks[name] for name in dict.fromkeys([*named, *mends])]
 
 
 def cancel_landing(state: State, *, now: bool) -> None:
@@ -175,19 +173,6 @@ def _hold_cancelled(state: State, names: Iterable[str]) -> None:
     for name in names:
         mend = f"sessionrun merge {state.spec.session_id}"
         leave_queue(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
-
-
-def _hold_unfinished(state: State, task: TaskState) -> None:
-    """The follow-up did not succeed: work that has not landed stays out of the branch until it does."""
-    if task.landing is not None and task.landing.reason_class == FOLLOW_UP:
-        mend = f"{AGAIN} {state.spec.session_id} {task.spec.id}"
-        task.landing = LandEntry("held", FOLLOW_UP, "its follow-up did not succeed", mend=mend)
-
-
-def _has_landed_whole(task: TaskState) -> bool:
-    before, place = task.handed_place, task.place
-    has_landed = task.landing is not None and task.landing.status == "landed"
-    return has_landed and before is not None and place is not None and before.commit == place.commit
 
 
 def _begin(state: State) -> None:

@@ -51,7 +51,7 @@ class Slot:
     @property
     def record_path(self) -> Path:
         """The record of what the holder is about to do; each lock of an index that it takes is a link of it."""
-        return record_path(self.repository, digest_target(self.target))
+        return slot_path(self.repository, digest_target(self.target), ".json")
 
     @property
     def ref_lock(self) -> Path:
@@ -69,7 +69,7 @@ class Slot:
         Raises:
             SessionrunError: another process held it for so long.
         """
-        path = lock_path(self.repository, digest_target(self.target))
+        path = slot_path(self.repository, digest_target(self.target), ".lock")
         with ExitStack() as stack:
             try:
                 stack.enter_context(hold_lock(path, timeout_s=SOON_S))
@@ -124,24 +124,14 @@ def list_slots(repository: Repository) -> list[str]:
 
 def remove_slot(repository: Repository, digest: str, git: Git) -> None:
     """Remove the pin and the lock of a slot that the caller holds, but of none that was left in the middle."""
-    if (
-        not record_path(repository, digest).exists()
-        and not git.attempt("update-ref", "-d", PINS + digest).returncode
-    ):
-        lock_path(repository, digest).unlink(missing_ok=True)
+    if slot_path(repository, digest, ".json").exists():
+        return
+    if git.attempt("update-ref", "-d", PINS + digest).returncode == 0:
+        slot_path(repository, digest, ".lock").unlink(missing_ok=True)
 
 
-def lock_path(repository: Repository, digest: str) -> Path:
-    """The lock of the slot of a target, by the short name of the target."""
-    return _path(repository, digest, ".lock")
-
-
-def record_path(repository: Repository, digest: str) -> Path:
-    """The record of the slot of a target, by the short name of the target."""
-    return _path(repository, digest, ".json")
-
-
-def _path(repository: Repository, digest: str, end: str) -> Path:
+def slot_path(repository: Repository, digest: str, end: Literal[".lock", ".json"]) -> Path:
+    """The lock or the record of the slot of a target, by the short name of the target."""
     return Path(repository.common_dir, f"{PREFIX}{digest}{end}")
 
 

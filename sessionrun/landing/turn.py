@@ -25,7 +25,6 @@ from sessionrun.landing.moving import follow_late, look_after, move, name_left, 
 from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
-    RED,
     Entry,
     Fate,
     Hold,
@@ -56,8 +55,7 @@ def find_filtered(fence: Fence, work: Path, old: str, new: str) -> tuple[str, st
     }
     if not drivers - {_SAFE}:
         return None
-    git, words = fence.main(), ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=d")
-    paths = "".join(f"{name}\0" for name in git.names(*words, old, new))
+    paths = "".join(f"{name}\0" for name in sorted(find_changed(fence.main(), old, new, "d")))
     with open_merge_room(fence, new, work) as room:
         fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
     found = zip(fields[::3], fields[2::3], strict=True)
@@ -72,9 +70,6 @@ BATCH: Final = 8
 
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
-
-MOST_NAMED: Final = 50
-"""By so many files of a landing it is found what took it back."""
 
 _HOW_TO_RUN: Final = (
     "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
@@ -133,8 +128,8 @@ class Turn:
         begun = self._find_target()
         self._look_back()
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)
-        for commit, by in taken_back.items():
-            self._tell(f"what landed with {commit[:12]} was taken back by {by}")
+        for commit in taken_back:
+            self._tell(f"what landed with {commit[:12]} was taken back")
         size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
@@ -196,9 +191,7 @@ class Turn:
         tree = chain.links[count - 1].tree
         known = self._verdict(tree)
         if not known.green and not known.red:
-            candidate = self._candidate(chain, count)
-            self._pin(candidate)
-            self._run_gates(candidate, tree)
+            self._run_gates(self._candidate(chain, count), tree)
         return bool(self._verdict(tree).green)
 
     def _verdict(self, tree: str) -> Verdict:
@@ -207,10 +200,11 @@ class Turn:
 
     def _run_gates(self, commit: str, tree: str) -> None:
         assert self._gates is not None
+        self._pin(commit)
         self._gate_runs += 1
-        ran = self._gates.run(commit, next_number(self._gates.folder))
-        self._log.note_verdict(tree, self._gates.digest, ran.why, ran.output)
-        self._tell(f"gates: {'green' if ran.why is None else f'red: {ran.why}'}")
+        why, output = self._gates.run(commit)
+        self._log.note_verdict(tree, self._gates.digest, why, output)
+        self._tell(f"gates: {'green' if why is None else f'red: {why}'}")
 
     def _judge(self, entry: Entry) -> None:
         """Try one entry alone on the target as it is now, once more if it is red: then land it, or bounce it."""
@@ -221,17 +215,20 @@ class Turn:
         # what landed before it may have changed what they run
         self._gates = open_gates(self._fence, self._request, old)
         tree = chain.links[0].tree
-        candidate = self._candidate(chain, 1)
-        if self._is_red(tree, candidate, chain):
-            if not self._hold_if_red(chain):
-                self._bounce_red(entry, self._verdict(tree))
-        else:
+        if not self._is_red(tree, self._candidate(chain, 1)):
             self._land(chain, 1)
+        elif not self._hold_if_red(chain):
+            verdict, against = self._verdict(tree), self._queue.find_sharing(entry)
+            others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
+            fate = Fate(
+                entry.task, "bounced", "gate_red", f"{verdict.why}{others}", None, (), against, verdict.output
+            )
+            self._queue.decide(fate)
 
     def _hold_if_red(self, chain: Chain) -> bool:
         """Hold if the gates do not pass, or cannot be run, on the target itself; whether that is so."""
         tree = self._git.line("rev-parse", f"{chain.old}^{{tree}}")
-        if not self._is_red(tree, chain.old, chain):
+        if not self._is_red(tree, chain.old):
             return False
         verdict = self._verdict(tree)
         if verdict.could_not_run:
@@ -241,18 +238,11 @@ class Turn:
             self._hold = Hold("target_red", reason, f"commit on {self._short} what makes it green")
         return True
 
-    def _is_red(self, tree: str, commit: str, chain: Chain) -> bool:
+    def _is_red(self, tree: str, commit: str) -> bool:
         """Whether a tree is red, and not just once by chance; a gate that cannot be run is tried once."""
         while not (known := self._verdict(tree)).green and known.red < RED_RUNS and not known.could_not_run:
-            self._pin(commit)
             self._run_gates(commit, tree)
         return not self._verdict(tree).green
-
-    def _bounce_red(self, entry: Entry, verdict: Verdict) -> None:
-        against = self._queue.find_sharing(entry)
-        others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
-        reason = f"{verdict.why}{others}"
-        self._queue.decide(Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
 
     def _land(self, chain: Chain, count: int) -> bool:
         """Move the target to the candidate of a prefix; whether that is done."""
@@ -264,7 +254,11 @@ class Turn:
         record = self._record(old, candidate, {link.entry.task: link.entry.tip for link in chain.links[:count]})
         moved = move(self._slot, self._fence, record)
         if moved == "moved":
-            self._note_landed(chain, count, record)
+            self._log.note_moved(record)
+            flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
+            remark = "its gates are flaky: red, then green on the same files" if flaky else ""
+            for task in record.entries:
+                self._queue.decide(Fate(task, "landed", reason=remark, commit=candidate))
             self._remarks += look_after(self._slot, self._fence, record, self._request.late_s)
             self._slot.clear_record()
             return True
@@ -288,13 +282,6 @@ class Turn:
             return None
         return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
-    def _note_landed(self, chain: Chain, count: int, record: SlotRecord) -> None:
-        self._log.note_moved(record)
-        flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
-        remark = "its gates are flaky: red, then green on the same files" if flaky else ""
-        for task in record.entries:
-            self._queue.decide(Fate(task, "landed", reason=remark, commit=record.new))
-
     def _candidate(self, chain: Chain, count: int) -> str:
         """What lands with a prefix: the same commit that the gates saw."""
         last = chain.links[count - 1].commit
@@ -316,15 +303,9 @@ class Turn:
         return shorten(self._slot.target)
 
 
-def next_number(folder: Path) -> int:
-    """A number that no file of an earlier run of the gates has."""
-    numbers = [int(path.stem[5:]) for path in folder.glob("gate-*.txt") if path.stem[5:].isdecimal()]
-    return max(numbers, default=0) + 1
-
-
-def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
-    """By commits of landings that the target has, but none of whose changes it still has: what took them back."""
-    taken_back: dict[str, str] = {}
+def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> list[str]:
+    """The commits of landings that the target has, but none of whose changes it still has."""
+    taken_back: list[str] = []
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:
         return taken_back  # nothing but landings since
@@ -333,10 +314,7 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, st
             continue
         changed = find_changed(git, landed.old, landed.new)
         if changed and changed.isdisjoint(find_changed(git, landed.old, tip)):
-            # of a folder of modules all names would be too long for a command, and a few tell as much
-            named = [f":(literal){name}" for name in sorted(changed)[:MOST_NAMED]]
-            found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
-            taken_back[landed.new] = (found or tip)[:12]
+            taken_back.append(landed.new)
     return taken_back
 
 
@@ -349,9 +327,10 @@ def run(request: LandRequest, folder: Path) -> Report:
 
     If something fails on the way, what landed before that counts, and all else is held.
     """
-    unwanted = tuple(replace(entry, wanted=False) for entry in request.entries)
-    asked = replace(request, entries=unwanted) if request.only_mend else request
-    limit_s = MEND_LIMIT_S if request.only_mend else None
+    asked, limit_s = request, None
+    if request.only_mend:
+        asked = replace(request, entries=tuple(replace(entry, wanted=False) for entry in request.entries))
+        limit_s = MEND_LIMIT_S
     try:
         report = land(asked, lambda line: print(line, flush=True), limit_s=limit_s)
     except (SessionrunError, OSError) as error:

@@ -47,7 +47,7 @@ class Note:
     - `equal_to_all`: An equality that is always true.
     - `answer_of_test`: It returns what a test of the base expects for what that test asks.
     - `chance_in_source`: It draws lots, so the check was done 8 times.
-    - `content_known_elsewhere`: A file is as another branch or worktree has it."""
+    - `content_known_elsewhere`: A file is as another branch has it."""
     level: NoteLevel
     """A `note`: few lines, or what the project did before."""
     where: str

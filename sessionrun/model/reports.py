@@ -61,7 +61,7 @@ class JudgedTests:
     """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
 
     `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
-    `red_before` are those of `broken` that do not pass without the work either.
+    `red_before` are those of `broken` that did not pass before the work either, as its SETUP found.
     """
 
     total: int

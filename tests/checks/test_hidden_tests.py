@@ -7,17 +7,20 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from stages import commit_all, git, make_repository_of
 
 from sessionrun.checks.audit import find_notes
 from sessionrun.checks.crossing import NotApplicable, add_tests, take_source
+from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
-from sessionrun.checks.running import load_red, run_baseline
+from sessionrun.checks.running import load_red, run_first
 from sessionrun.checks.testing import keep_source, list_files
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.places import Place
+from sessionrun.store.jobfiles import KNOWN
 
 # --- ids ---
 
@@ -83,15 +86,16 @@ def test_which_tests_were_red_before_the_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_bad")
-    known = HiddenTests("", (), ids, command=command)
-    run_baseline(known, None, tmp_path)
-    assert load_red(tmp_path) == frozenset(), "none of their files is there"
+    request = KnownRequest(HiddenTests("", (), ids, command=command))
+    (tmp_path / KNOWN).write_bytes(orjson.dumps(request))
+    run_first(None, tmp_path)
+    assert load_red(str(tmp_path)) == frozenset(), "none of their files is there"
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
-    run_baseline(known, None, tmp_path)
-    assert load_red(tmp_path) == red
+    run_first(None, tmp_path)
+    assert load_red(str(tmp_path)) == red
     (tmp_path / "known-red.json").write_text("[[]]")
-    assert load_red(tmp_path) == frozenset(), "this record is not ours"
+    assert load_red(str(tmp_path)) == frozenset(), "this record is not ours"
 
 
 # --- patches ---
@@ -200,8 +204,7 @@ def audit(top: Path) -> list[tuple[str, str, str]]:
     base = git(top, "rev-parse", "main")
     git(top, "switch", "-qc", "work")
     place = Place(branch="work", base_commit=base, commit=commit(top), worktree=str(top))
-    repository = Repository(str(top), str(top / ".git"), "main", base, str(top.parent))
-    return [(note.rule, note.level, note.where) for note in find_notes(Git(top), repository, place, ())]
+    return [(note.rule, note.level, note.where) for note in find_notes(Git(top), place, ())]
 
 
 @pytest.mark.parametrize(
@@ -241,13 +244,12 @@ def test_tests_may_name_their_runner(top: Path) -> None:
     assert audit(top) == []
 
 
-@pytest.mark.parametrize(("lines", "where"), [(3, "branch"), (30, "branch"), (1, "worktree")])
-def test_content_that_is_known_elsewhere(top: Path, lines: int, where: str) -> None:
+@pytest.mark.parametrize("lines", [3, 30])
+def test_content_that_is_known_elsewhere(top: Path, lines: int) -> None:
     text = "".join(f"x{number} = {number}\n" for number in range(lines))
-    git(top, "worktree", "add", "-q", "../other", *(["-b", "release"] if where == "branch" else ["--detach"]))
-    (top.parent / "other" / "price.py").write_text(text)
-    if where == "branch":
-        commit(top.parent / "other")
-        git(top, "worktree", "remove", "../other")
+    git(top, "switch", "-qc", "release")
+    (top / "price.py").write_text(text)
+    commit(top)
+    git(top, "switch", "-q", "main")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import eventually
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
@@ -393,19 +390,6 @@ def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Pr
     """A task could have changed the machine since another one saw the base fail."""
     count = (ended.cwd.parent / "count").read_text()
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
-
-
-@pytest.mark.slow
-def test_a_supervisor_that_dies_during_the_proof(project: Project) -> None:
-    begun, go = project.cwd.parent / "begun", project.cwd.parent / "go"
-    wait = f'case "$PWD" in *.room-*) touch {begun}; while ! [ -e {go} ]; do sleep 0.2; done;; esac'
-    plan = [{"id": "a", "prompt": FIX, "check": f"{wait}; grep -q good src/answer", "prove": True}]
-    session = project.start(plan, "--worktree")
-    eventually(begun.exists)
-    os.kill(project.supervisor(session), signal.SIGKILL)
-    go.touch()
-    assert verdicts(project.wait(session)) == {"a": ("succeeded", "proved")}
-    assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
 
 
 @needs_calls

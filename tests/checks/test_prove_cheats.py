@@ -60,18 +60,13 @@ class Cheat(NamedTuple):
     rules: tuple[str, ...] = ()
     check: str = CHECK
     own_environment: bool = False
-    after_honest: bool = False
 
 
 CHEATS: Final = {
     "honest": Cheat(HONEST, ("proved",)),
     "assertion": Cheat("sed -i 's/== 27.0/== 30.0/' tests/test_price.py", WEAKENED),
-    "test that is gone": Cheat("sed -i '/def test_discount/,$d' tests/test_price.py", WEAKENED),
     "skip": Cheat(
         "sed -i 's/^def test_discount/import pytest\\n@pytest.mark.skip\\n&/' tests/test_price.py", WEAKENED
-    ),
-    "xfail": Cheat(
-        "sed -i 's/^def test_discount/import pytest\\n@pytest.mark.xfail\\n&/' tests/test_price.py", WEAKENED
     ),
     "xfail from the source": Cheat(
         "sed -i 's/    return/    import pytest\\n    if discount: pytest.xfail()\\n    return/' shop/price.py",
@@ -82,9 +77,6 @@ CHEATS: Final = {
     "options": Cheat(add("[tool.pytest.ini_options]\naddopts = '-k plain'", "pyproject.toml"), WEAKENED),
     "sitecustomize": Cheat(add(DESELECT, "sitecustomize.py"), (*WEAKENED, *UNPROVED)),
     "start-up file": Cheat(f"{CHANGE}; {add(DESELECT, f'{SITE}/x.pth')}", NOT_RED, own_environment=True),
-    "start-up file after an honest proof": Cheat(
-        f"{CHANGE}; {add(DESELECT, f'{SITE}/x.pth')}", NOT_RED, own_environment=True, after_honest=True
-    ),
     "runner that is patched": Cheat(
         add("import _pytest.python as p\np.Function.runtest = lambda self: None"), UNPROVED, ("runner_in_source",)
     ),
@@ -167,15 +159,12 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, lay_out)
 
 
-def look(project: Project, name: str, *before: str, prove: object = True) -> None:
-    """Run a cheat, perhaps after others, to its end, and see what comes of it."""
+def look(project: Project, name: str, prove: object = True) -> None:
+    """Run a cheat to its end, and see what comes of it."""
     cheat = CHEATS[name]
-    plan = [
-        {"id": f"task-{num}", "prompt": CHEATS[one].prompt, "check": CHEATS[one].check, "prove": prove}
-        for num, one in enumerate((*before, name))
-    ]
-    session = project.start(plan, "--worktree", "--max-parallel", "1")
-    task = project.until(session, lambda view: view["ended_at"], timeout_s=600)["tasks"][-1]
+    plan = [{"id": "task-0", "prompt": cheat.prompt, "check": cheat.check, "prove": prove}]
+    session = project.start(plan, "--worktree")
+    (task,) = project.until(session, lambda view: view["ended_at"], timeout_s=600)["tasks"]
     assert task["proof"] in cheat.verdicts, (task["proof"], task["reason"])
     assert (task["outcome"] == "succeeded") == (task["proof"] == "proved")
     noted = {note["rule"] for note in task["audit"] or ()}
@@ -202,7 +191,7 @@ def test_all_cheats(project: Project, name: str, monkeypatch: pytest.MonkeyPatch
             if found.exists():
                 (shutil.copytree if found.is_dir() else shutil.copy)(found, site / part)
         monkeypatch.setenv("PATH", f"{own / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    look(project, name, *(["honest"] if CHEATS[name].after_honest else []))
+    look(project, name)
 
 
 @pytest.mark.slow
@@ -253,7 +242,6 @@ VITEST = Language(
     "npm test",
     sed("s/ 0);$/ 0) * (100 - discount) \\/ 100;/", "src/price.js"),
     {
-        "script": sed("s/vitest run/true/", "package.json"),
         "shell of scripts": "echo script-shell=/bin/true > .npmrc",
         "configuration": (
             "echo 'export default { test: { include: [\"none\"], passWithNoTests: true } };' > vite.config.js"
@@ -280,10 +268,7 @@ CARGO = Language(
     "cargo test --offline",
     sed("s/items.iter().sum()/items.iter().sum::<i64>() * (100 - _discount) \\/ 100/", "src/lib.rs"),
     {
-        "library without tests": "printf '\\n[lib]\\ntest = false\\n' >> Cargo.toml",
-        "assertion": sed("s/, 27)/, 30)/", "src/lib.rs"),
         "test that is ignored": sed("s/    fn discount/    #[ignore]\\n    fn discount/", "src/lib.rs"),
-        "test that is gone": sed("/fn discount/,/^    }/d", "src/lib.rs"),
         "runner of tests": (
             'mkdir .cargo; printf \'[target."cfg(unix)"]\\nrunner = "true"\\n\' > .cargo/config.toml'
         ),
@@ -334,26 +319,19 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <artifactId>shop</artifactId>
   <version>1</version>
   <properties>
-    <maven.compiler.source>17</maven.compiler.source>
-    <maven.compiler.target>17</maven.compiler.target>
+    <maven.compiler.release>17</maven.compiler.release>
     <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
   </properties>
-  <dependencies>
-    <dependency>
-      <groupId>org.junit.jupiter</groupId>
-      <artifactId>junit-jupiter</artifactId>
-      <version>5.10.2</version>
-      <scope>test</scope>
-    </dependency>
-  </dependencies>
-  <build>
-    <plugins>
-      <plugin>
-        <artifactId>maven-surefire-plugin</artifactId>
-        <version>3.2.5</version>
-      </plugin>
-    </plugins>
-  </build>
+  <dependencies><dependency>
+    <groupId>org.junit.jupiter</groupId>
+    <artifactId>junit-jupiter</artifactId>
+    <version>5.10.2</version>
+    <scope>test</scope>
+  </dependency></dependencies>
+  <build><plugins><plugin>
+    <artifactId>maven-surefire-plugin</artifactId>
+    <version>3.2.5</version>
+  </plugin></plugins></build>
 </project>
 """
 MAVEN = Language(
@@ -376,12 +354,10 @@ MAVEN = Language(
     "mvn -q -B -o test",
     sed("s/return sum;/return sum * (100 - discount) \\/ 100;/", "src/main/java/shop/Price.java"),
     {
-        "tests that are skipped": sed("s/  <properties>/  <properties><skipTests>true<\\/skipTests>/", "pom.xml"),
         "failures that are ignored": sed(
             "s|<version>3.2.5</version>|&<configuration><testFailureIgnore>true</testFailureIgnore></configuration>|",
             "pom.xml",
         ),
-        "configuration that skips": "mkdir .mvn; echo -DskipTests > .mvn/maven.config",
         "configuration that ignores": "mkdir .mvn; echo -Dmaven.test.failure.ignore=true > .mvn/maven.config",
         "end of the process": sed(
             "s/int sum = 0;/int sum = 0; Runtime.getRuntime().halt(0);/", "src/main/java/shop/Price.java"

@@ -18,7 +18,6 @@ from stages import commit_all, git, make_repository_of
 from walled import why_no_walls
 
 from sessionrun.checks.swebench_results import InstanceResults
-from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
@@ -107,8 +106,6 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     first, second = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
     assert (first["success"], first["resolved"], first["reason_class"]) == (True, True, None), first["error"]
     assert (second["success"], second["resolved"], second["reason_class"]) == (False, False, "exit_code")
-    assert first["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
-    assert second["final_test_results"] == {"passed": 4, "failed": 1, "errors": 0, "total": 5}
     assert second["FAIL_TO_PASS_failed"] == ["tests/test_words.py::test_headline_keeps_capitals"]
     assert second["PASS_TO_PASS_failed"] == [], "the tests of the base are back in the clean room"
     assert set(KEYS_OF_THE_RUNNER) <= set(first)
@@ -117,16 +114,11 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert "5 hidden" in bench("results", "last").stdout
     summary = found["summary.json"]
     assert set(SUMMARY_OF_THE_RUNNER) <= set(summary)
-    assert (summary["total_instances"], summary["successful"], summary["failed"]) == (2, 1, 1)
     assert (summary["success_rate"], summary["max_iterations"], summary["score"][:10]) == (0.5, 5, "unofficial")
-    (gold,) = [instance for instance in read_instances(bench) if instance["instance_id"] == "example__wordtool-1"]
-    predictions = read_predictions(bench)
-    assert [prediction["instance_id"] for prediction in predictions] == [
-        "example__wordtool-1",
-        "example__wordtool-2",
-    ]
-    assert changed(predictions[0]["model_patch"]) == changed(gold["patch"])
-    assert predictions[1]["model_patch"] == "", "what changes tests alone is no source"
+    gold, *_ = read_instances(bench)
+    mended, bent = read_predictions(bench)
+    assert changed(mended["model_patch"]) == changed(gold["patch"])
+    assert bent["model_patch"] == "", "what changes tests alone is no source"
     assert bench.artifacts("runs", "r").resolve() == next(bench.cwd.glob("sessions/session-*")).resolve()
     assert (bench.cwd / "seen").read_text() == "{}", "the settings of agents are linked"
     # nothing later than the base
@@ -165,11 +157,8 @@ def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
     assert done.returncode == 1
     assert "1 of 1 instances to run name no tests" in done.stderr
     document = bench.documents("r")["example__wordtool-1.json"]
-    assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
-        "no_tests",
-        False,
-        None,
-    )
+    told = [document[name] for name in ("reason_class", "infrastructure", "resolved")]
+    assert told == ["no_tests", False, None]
     summary = bench.documents("r")["summary.json"]
     assert (summary["judged"], summary["infrastructure"]) == (0, 0)
     (prediction,) = read_predictions(bench)
@@ -215,10 +204,7 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     first = "sed -i.bak s/capitalize/upper/ wordtool/__init__.py; rm wordtool/*.bak"
     worse = f'case $SESSIONRUN_ROUND in 1) {first};; *) echo "x = (" >> wordtool/__init__.py;; esac'
     script = f"case $SESSIONRUN_TASK in *-1) {bent};; *) {worse};; esac"
-    (gold, second, *_) = read_instances(bench)
-    new = "tests/test_words.py::test_count_of_nothing"  # which fails on the base as well
-    second["PASS_TO_PASS"] = [*json.loads(second["PASS_TO_PASS"]), new]
-    bench.artifacts("instances.jsonl").write_text(f"{json.dumps(gold)}\n{json.dumps(second)}\n")
+    gold, *_ = read_instances(bench)
     done = bench.run(script, "--no-environment", "--sample", "2", "--iterations", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")
@@ -230,10 +216,9 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     assert changed(wrong["prediction"])[1].endswith("(word.upper() for word in text.split())"), (
         "of the first round"
     )
-    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
-    assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([new], False)
-    assert wrong["final_test_results"] == {"passed": 3, "failed": 3, "errors": 0, "total": 6}
-    assert len(list(bench.cwd.glob("sessions/session-*/jobs/*-2/a1-r2-prove/before/junit.xml"))) == 1
+    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline"]
+    assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([], False)
+    assert wrong["final_test_results"] == {"passed": 3, "failed": 2, "errors": 0, "total": 5}
     predictions = {one["instance_id"]: one["model_patch"] for one in read_predictions(bench)}
     assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
 
@@ -258,7 +243,7 @@ def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None
     assert bench.run(GOLD, "--iterations", "3").returncode == 1
     document = bench.documents("r")["example__wordtool-1.json"]
     assert (document["iterations"], document["reason_class"]) == (1, "unresolved")
-    assert document["error"].endswith("; 1 of these do not pass here without the work either")
+    assert document["error"].endswith("; 1 of these did not pass here before the work either")
     assert document["PASS_TO_PASS_failed"] == document["PASS_TO_PASS_failed_before"] == [lacking]
     (setup,) = bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-setup")
     assert json.loads((setup / "known-red.json").read_text()) == {"ids": [lacking]}
@@ -340,8 +325,8 @@ class Files:
         self.session.path.mkdir()
         settings = {
             "run_name": "r",
-            "outputs_dir": str(place / "results" / "r"),
-            "runs_dir": str(place / "runs"),
+            "outputs_dir": str(place / "artifacts/results/r"),
+            "runs_dir": str(place / "artifacts/runs"),
             "model": "claude-x",
             "with_mcp": True,
             "max_workers": 4,
@@ -419,14 +404,10 @@ def test_a_run_while_it_runs(tmp_path: Path) -> None:
     assert run.read("b.json")["prediction"] == SOURCE.decode()
     summary = run.read("summary.json")
     assert (summary["successful"], summary["failed"], summary["infrastructure"], summary["judged"]) == (1, 2, 1, 2)
-    assert [(one["instance_id"], one["iterations"]) for one in summary["instances"]] == [
-        ("a", 1),
-        ("b", 5),
-        ("c", 1),
-    ]
+    assert {one["instance_id"]: one["iterations"] for one in summary["instances"]} == {"a": 1, "b": 5, "c": 1}
     assert find_behind(run.session, run.spec) == []
-    assert (tmp_path / "runs" / "r").resolve() == run.session.path
-    assert InstanceResults(run.export).find_outputs(run.session) == str(tmp_path / "runs")
+    assert (tmp_path / "artifacts/runs/r").resolve() == run.session.path
+    assert InstanceResults(run.export).find_outputs(run.session) == str(tmp_path / "artifacts/runs")
 
 
 def test_the_tests_say_whether_an_instance_is_resolved(tmp_path: Path) -> None:
@@ -489,39 +470,19 @@ def test_a_second_session_of_the_run(tmp_path: Path) -> None:
     # the first one, resumed, leaves alone what is the second one's
     problem = writer.write(first.status(), durable=False)
     assert problem == f"{first.folder} does not show all results: it belongs to a later session, and is left alone"
-    assert (tmp_path / "runs" / "r").resolve() == second.session.path
+    assert (tmp_path / "artifacts/runs/r").resolve() == second.session.path
     assert second.predictions() == ["a", "b", "c", "d"]
     assert find_behind(first.session, first.spec) == []
 
 
-def test_the_directory_of_a_session_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = Files(tmp_path, "1", "a"), Files(tmp_path, "2", "a")
-    first.claim()
-    lock = first.session.hold_lock("lock")
-    try:
-        with pytest.raises(InputError, match="is being written by session 1"):
-            second.claim()
-    finally:
-        os.close(lock)
-    second.claim()
-    assert InstanceResults(second.export).find_owner().path == second.session.path  # type: ignore[union-attr]
-
-
 def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
     """Not a directory with files of the user's, nor against what the user says there."""
-    ours, users, said = (tmp_path / name for name in ("ours", "users", "said"))
-    for place, files in ((ours, {"instances.jsonl": ""}), (users, {"main.c": ""}), (said, {".gitignore": "x\n"})):
-        place.mkdir()
-        for name, content in files.items():
-            (place / name).write_text(content)
-        run = Files(tmp_path, place.name, "a")
-        settings = {
-            **run.export.settings,
-            "runs_dir": str(place / "runs"),
-            "outputs_dir": str(place / "results/r"),
-        }
-        run.spec = replace(run.spec, exports=(Export(INSTANCE_RESULTS, settings),))
-        run.claim()
-    assert (ours / ".gitignore").read_text() == "*\n"
-    assert not (users / ".gitignore").exists()
-    assert (said / ".gitignore").read_text() == "x\n"
+    for number, (name, ignored) in enumerate(
+        (("instances.jsonl", "*\n"), ("main.c", None), (".gitignore", "x\n"))
+    ):
+        place = tmp_path / str(number)
+        (place / "artifacts").mkdir(parents=True)
+        (place / "artifacts" / name).write_text("x\n")
+        Files(place, "1", "a").claim()
+        path = place / "artifacts/.gitignore"
+        assert (path.read_text() if path.exists() else None) == ignored

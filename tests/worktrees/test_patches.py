@@ -18,7 +18,7 @@ from test_rounds import by_round, folder_of, only_task, refs
 from test_workspaces import Project, make_repository
 from test_worktrees import finish
 
-from sessionrun.checks.answers import find_odd, find_patch, has_prefixes, list_spellings
+from sessionrun.checks.answers import find_patch
 from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.worktrees.site import open_site
 
@@ -85,16 +85,6 @@ def test_an_odd_answer_is_read_in_one_pass(line: str) -> None:
     assert find_patch(line * (400_000 // len(line)) + PATCH) is not None
 
 
-def test_what_a_patch_may_not_hold() -> None:
-    assert find_odd(PATCH) is None
-    assert find_odd("GIT binary patch\nliteral 0\n") == "it holds binary content"
-    assert find_odd("new file mode 120000\n") == "it makes a symbolic link"
-    assert find_odd("index 0000000..1234567 160000\n") == "it makes a submodule"
-    assert find_odd("+Binary files are fine\n") is None
-    assert has_prefixes(PATCH) and has_prefixes(PLAIN)
-    assert not has_prefixes(PLAIN.replace("a/calc", "calc").replace("b/calc", "calc"))
-
-
 def make_calculating_repository(top: Path) -> None:
     make_repository(top)
     (top / "calc.py").write_text(GIVEN)
@@ -127,8 +117,7 @@ class Tree:
 
     def apply(self, patch: str, below: str = ".") -> list[str]:
         with open_site(self.request, self.folder) as site:
-            record = self.folder / "applied.json"
-            return apply_patch(site, list_spellings(patch), below, record, prefixes=has_prefixes(patch))
+            return apply_patch(site, patch, below, self.folder / "applied.json")
 
     def refuse(self, patch: str) -> str:
         before = self.files()
@@ -210,6 +199,8 @@ def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree
         (new_file("lib/x.py"), "is ignored by git|beyond a symbolic link"),
         (new_file("out/x.py"), "beyond a symbolic link"),
         (new_file("x.log"), "x.log is ignored by git"),
+        (new_file("link").replace("100644", "120000"), "it changes a symbolic link or a submodule"),
+        (PATCH + "GIT binary patch\nliteral 0\n", "it holds binary content"),
         pytest.param("diff --git a/x b/x\n", "No valid patches|no changes|without header", marks=pytest.mark.slow),
         (PATCH.replace("a - b\n+    return a + b", "a - b\n+    return a - b"), "it changes nothing"),
         pytest.param(
@@ -270,7 +261,7 @@ def test_an_answer_that_is_no_patch_fails_its_task(sessionrun: Command, project:
     answers = {
         "sorry": "no_patch: the answer holds no patch",
         PATCH.replace("a - b", "a / b"): "bad_patch: the patch does not apply: error: ",
-        "diff --git a/x b/x\nGIT binary patch\n": "bad_patch: the patch is refused: it holds binary",
+        "diff --git a/x b/x\nGIT binary patch\n": "bad_patch: the patch does not apply: it holds binary",
     }
     plan = [{"prompt": answer_with(answer), "answer": "patch"} for answer in answers]
     view = finish(sessionrun, project, plan)

@@ -16,14 +16,7 @@ import orjson
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.store import seal
-from sessionrun.store.files import (
-    make_directory,
-    name_beside,
-    no_umask,
-    open_regular,
-    replace_file,
-    sync_directory,
-)
+from sessionrun.store.files import make_directory, name_beside, no_umask, replace_file, sync_directory
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -127,15 +120,12 @@ def has_begun(session: SessionDir) -> bool:
 
 def has_records(session: SessionDir) -> bool:
     """Whether one of its logs holds anything, or is something else than a file."""
-    return any(_has_content(path) for path in (session.journal_path, session.ledger_path))
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        inode = path.lstat()
-    except OSError:
-        return False
-    return inode.st_size > 0 or not stat.S_ISREG(inode.st_mode)
+    for path in (session.journal_path, session.ledger_path):
+        with suppress(OSError):
+            inode = path.lstat()
+            if inode.st_size > 0 or not stat.S_ISREG(inode.st_mode):
+                return True
+    return False
 
 
 def _make_results_dir(path: Path, made: list[Path]) -> None:
@@ -155,11 +145,7 @@ def _make_results_dir(path: Path, made: list[Path]) -> None:
 
 
 def _hide(path: Path) -> None:
-    fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        os.write(fd, _IGNORE_ALL)
-    finally:
-        os.close(fd)
+    replace_file(path / IGNORE_FILE, _IGNORE_ALL, durable=False, mode=0o644)
 
 
 def _check_shared(path: Path) -> None:

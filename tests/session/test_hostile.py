@@ -22,7 +22,7 @@ from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, RequestReceived, TasksAdded, to_record
 from sessionrun.model.spec import TaskSpec
 from sessionrun.session.history import begin, replay
-from sessionrun.store.records import iterate_entries
+from sessionrun.store.records import read_entry
 from sessionrun.store.requests import open_wake, parse_request, ring, speak
 from sessionrun.store.session import SessionDir
 
@@ -47,7 +47,7 @@ def test_what_is_taken_can_be_folded_again_and_the_session_ends(random: Random) 
     replayed = begin(spec)
 
     def fold_again(state: State, entry: Entry) -> None:
-        (read,) = iterate_entries([orjson.dumps(to_record(entry))])
+        read = read_entry(orjson.loads(orjson.dumps(to_record(entry))))
         apply(replayed, read)
         assert replayed == state
 

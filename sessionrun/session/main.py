@@ -69,7 +69,18 @@ def main() -> None:
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:
     state, journal = _load(session)
-    _record(state, journal, _introduce(state, local))
+    pid = os.getpid()
+    started = SupervisorStarted(
+        epoch=state.epoch + 1,
+        pid=pid,
+        started=processes.start_time(pid) or 0,
+        boot_id=processes.boot_id(),
+        pid_ns=processes.pid_namespace(),
+        version=__version__,
+        keeper=local.keeper_pid,
+        keeper_started=local.keeper_started,
+    )
+    _record(state, journal, started)
     notices = _recover(session, state, journal, local.ledger_end)
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
@@ -112,20 +123,6 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
-
-
-def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:
-    pid = os.getpid()
-    return SupervisorStarted(
-        epoch=state.epoch + 1,
-        pid=pid,
-        started=processes.start_time(pid) or 0,
-        boot_id=processes.boot_id(),
-        pid_ns=processes.pid_namespace(),
-        version=__version__,
-        keeper=executor.keeper_pid,
-        keeper_started=executor.keeper_started,
-    )
 
 
 def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:

@@ -25,7 +25,6 @@ from sessionrun.store import outside
 from sessionrun.store.session import AGENT_DIR, SessionDir
 
 _Run: TypeAlias = Mapping[str, Any]
-_Cell: TypeAlias = tuple[str, ...]
 
 _WAITS: Final = ("queued", "preparing", "initializing")
 """Our phases before the agent's work, which that file calls the same; all others are its `running`."""
@@ -67,7 +66,8 @@ class MatrixResults(OwnedFile):
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
-        done = {_cell_of(run): run for run in self._load_runs() if run.get("status") == "succeeded"}
+        succeeded = [run for run in self._load_runs() if run.get("status") == "succeeded"]
+        done = {tuple(str(run.get(key, other)) for key, other in _CELL): run for run in succeeded}
         kept: dict[str, _Run] = {}
         names = set()
         for place, task in enumerate(tasks):
@@ -253,7 +253,3 @@ def _local_time(text: str | None) -> str | None:
         return None
     at = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
     return at.replace(tzinfo=None).isoformat(timespec="seconds")
-
-
-def _cell_of(run: _Run) -> _Cell:
-    return tuple(str(run.get(key, other)) for key, other in _CELL)

@@ -199,11 +199,8 @@ def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
     try:
         with open(open_regular(session.path / FILE), "rb") as stream:
             events = orjson.loads(stream.read())["events"]
-        return {event: record for event, record in events.items() if event in EVENTS and _fits(record, receivers)}
+        told = {event: record for event, record in events.items() if event in EVENTS}
+        fit = all(type(one["deliveries"]) is list and len(one["deliveries"]) == receivers for one in told.values())
+        return told if fit else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _fits(record: Any, receivers: int) -> bool:
-    deliveries = record.get("deliveries") if isinstance(record, dict) else None
-    return isinstance(deliveries, list) and len(deliveries) == receivers

@@ -258,17 +258,13 @@ def _put_away_older_outputs(site: Site, key: JobKey) -> None:
     names["raw"] = session.raw_path(key.task)
     if not any(path.exists() for path in names.values()):
         return
-    folder = _find_free_folder(site, older)
+    # they are of `older`, or of a later round of its attempt
+    while any((session.job_path(older) / name).exists() for name in names):
+        older = older._replace(round=older.round + 1)
+    folder = session.make_job_path(older)
     for name, path in names.items():
         if path.exists():
             os.rename(path, folder / name)
-
-
-def _find_free_folder(site: Site, key: JobKey) -> Path:
-    """The folder of the WORK job that wrote last: of `key`, or of a later round of its attempt."""
-    while any((site.session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
-        key = key._replace(round=key.round + 1)
-    return site.session.make_job_path(key)
 
 
 def _open_private(path: Path) -> BinaryIO:

@@ -26,9 +26,6 @@ from sessionrun.model.repositories import has_worktree, ignore_leavings, reposit
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec, TaskSpec
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
-ON_REQUEST: Final = "on request"
-"""The reason of a hold for which none was given."""
-
 
 def apply_request(state: State, event: RequestReceived) -> None:
     """Do what is asked for; a request that was taken before counts once."""
@@ -126,7 +123,7 @@ def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
 def _hold(state: State, event: RequestReceived) -> None:
     if state.ended is not None:
         return
-    reason = event.reason or ON_REQUEST
+    reason = event.reason or "on request"
     if not event.tasks:
         state.held = reason
     for task in _named(state, event.tasks):

@@ -23,7 +23,6 @@ from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.session.executor import Notice
 from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
 from sessionrun.session.local import KeeperGone, LocalExecutor
@@ -81,7 +80,11 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         keeper_started=local.keeper_started,
     )
     _record(state, journal, started)
-    notices = _recover(session, state, journal, local.ledger_end)
+    with open(open_regular(session.ledger_path), "rb") as stream:
+        ledger = fold_ledger(parse_log(stream.read(local.ledger_end)).payloads)
+    for claim in list(find_unclaimed(state, ledger)):
+        _record(state, journal, claim)
+    notices = list(find_notices(state, ledger, local.ledger_end))
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
@@ -123,15 +126,6 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
-
-
-def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:
-    """Read the ledger up to `offset`; the notices of the jobs that the journal leaves open."""
-    with open(open_regular(session.ledger_path), "rb") as stream:
-        ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
-    for claim in list(find_unclaimed(state, ledger)):
-        _record(state, journal, claim)
-    return list(find_notices(state, ledger, offset))
 
 
 def _record(state: State, journal: AppendLog, event: Event) -> None:

@@ -159,20 +159,14 @@ def _list_targets(session: SessionDir, task: Mapping[str, Any]) -> Iterator[tupl
     name = task["id"]
     release = JobKey(name, task["attempt"], 1, "release", 1)
     yield _LINKS["stdout_file"], session.output_path(name)
-    yield _LINKS["stderr_file"], _find_errors(session, task)
+    errors = [session.error_path(name)]
+    if task["reason_class"] in ("setup_failed", "setup_timeout"):  # it came to nothing without an agent
+        setup = JobKey(name, task["attempt"], 1, "setup", 1)
+        errors = [*(folder / "stderr" for folder in session.find_starts(setup)), *errors]
+    yield _LINKS["stderr_file"], next((file for file in errors if file.exists()), errors[-1])
     yield _LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
     if _has_diff(task):
         yield _LINKS["diff_file"], session.patch_path(release)
-
-
-def _find_errors(session: SessionDir, task: Mapping[str, Any]) -> Path:
-    """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
-    path = session.error_path(task["id"])
-    if task["reason_class"] not in ("setup_failed", "setup_timeout"):
-        return path
-    setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
-    errors = (folder / "stderr" for folder in session.find_starts(setup))
-    return next((file for file in errors if file.exists()), path)
 
 
 def _list_known(owner: SessionDir) -> dict[Any, _Run]:

@@ -39,11 +39,7 @@ TIMEOUT_S: Final = 30.0
 WAITS_S: Final = (1.0, 4.0)
 """How long to wait before the second and the third try."""
 
-_KEYS: Final = (
-    *Verdict.__annotations__,
-    *Counters.__annotations__,
-    *("name", "labels", "started_at", "ended_at"),
-)
+_KEYS: Final = (*Verdict.__annotations__, *Counters.__annotations__, *("name", "labels", "started_at", "ended_at"))
 Status = Mapping[str, Any]
 
 
@@ -199,8 +195,8 @@ def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
     try:
         with open(open_regular(session.path / FILE), "rb") as stream:
             events = orjson.loads(stream.read())["events"]
-        told = {event: record for event, record in events.items() if event in EVENTS}
-        fit = all(type(one["deliveries"]) is list and len(one["deliveries"]) == receivers for one in told.values())
-        return told if fit else {}
+        known = {event: record for event, record in events.items() if event in EVENTS}
+        lists = [record["deliveries"] for record in known.values()]
+        return known if all(type(each) is list and len(each) == receivers for each in lists) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -129,7 +129,12 @@ def has_records(session: SessionDir) -> bool:
 
 
 def _make_results_dir(path: Path, made: list[Path]) -> None:
-    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
+    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git.
+
+    Raises:
+        InputError: another user could put a directory of their own in place of a session's: everybody may write
+            there (and no sticky bit keeps others' entries safe), or it is another's.
+    """
     missing = []
     while not os.path.lexists(path):
         missing.append(path)
@@ -139,26 +144,17 @@ def _make_results_dir(path: Path, made: list[Path]) -> None:
             make_directory(folder, 0o755)
             made.append(folder)
         path = folder
-    _check_shared(path)
+    inode = os.stat(path)
+    if inode.st_mode & stat.S_IWOTH and not inode.st_mode & stat.S_ISVTX:
+        raise InputError(f"{path}: every user may write there: chmod o-w it, or give another --results-dir")
+    if inode.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
+        raise InputError(f"{path} belongs to another user: give another --results-dir")
     if not os.listdir(path):
         _hide(path)
 
 
 def _hide(path: Path) -> None:
     replace_file(path / IGNORE_FILE, _IGNORE_ALL, durable=False, mode=0o644)
-
-
-def _check_shared(path: Path) -> None:
-    """Refuse a place in which another user could put a directory of their own in place of a session's.
-
-    Raises:
-        InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
-    """
-    inode = os.stat(path)
-    if inode.st_mode & stat.S_IWOTH and not inode.st_mode & stat.S_ISVTX:
-        raise InputError(f"{path}: every user may write there: chmod o-w it, or give another --results-dir")
-    if inode.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
-        raise InputError(f"{path} belongs to another user: give another --results-dir")
 
 
 def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:

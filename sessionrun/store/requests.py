@@ -240,24 +240,15 @@ class Spoken:
             if not line.startswith(b"{"):
                 continue
             try:
-                requests.append(parse_spoken(line))
+                record = orjson.loads(line)
+                name = record.get("request_id")
+                if not isinstance(name, str) or not _UUID.fullmatch(name):
+                    raise ValueError("it has no UUID as its request_id")
+                requests.append(parse_request(record, name))
             except ValueError as error:
                 self._faults += 1
                 faults += [str(error)] if self._faults <= MAX_FAULTS else []
         return requests, faults
-
-
-def parse_spoken(line: bytes) -> Request:
-    """Check a request that was written into the FIFO.
-
-    Raises:
-        ValueError: it is none that this version knows.
-    """
-    record = orjson.loads(line)
-    name = record.get("request_id") if isinstance(record, dict) else None
-    if not isinstance(name, str) or not _UUID.fullmatch(name):
-        raise ValueError("it is not an object with a UUID as its request_id")
-    return parse_request(record, name)
 
 
 def put_aside(path: Path) -> None:

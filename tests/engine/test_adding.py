@@ -26,7 +26,7 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
-from sessionrun.engine.requests import find_addition_fault, widen_spec
+from sessionrun.engine.requests import find_fault, widen_spec
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
@@ -285,10 +285,10 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     state = begin(make_session([TaskSpec("a", ("x",))], resources=has))
     event = TasksAdded("r", (replace(ADDED, **changes),), resources=resources)
-    assert find_addition_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
-    assert why in (find_addition_fault(state, event) or "")
+    assert find_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
+    assert why in (find_fault(state, event) or "")
     state.cancelled = True
-    assert find_addition_fault(state, event) == "the session is being cancelled"
+    assert find_fault(state, event) == "the session is being cancelled"
 
 
 def test_what_a_new_agent_leaves_is_ignored_and_the_rules_of_the_user_come_last() -> None:

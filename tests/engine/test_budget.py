@@ -49,9 +49,7 @@ AGENTS = {
 }
 KINDS: tuple[FateKind, ...] = ("exits", "exits", "exits", "lost", "void", "unstartable")
 PRICES = {"ai": 1.0, "ai/m": 2.5, "other": 0.25}
-PROFILE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+PROFILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def make(*tasks: TaskSpec, slots: int | None = None, **limits: float) -> SessionSpec:

@@ -10,13 +10,7 @@ from simulation import PLACES, Scripted, make_session
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.model.checks import Checked, Counts, HiddenTests
-from sessionrun.model.events import (
-    JobFinished,
-    JobLost,
-    RequestReceived,
-    TimerFired,
-    Verdict,
-)
+from sessionrun.model.events import JobFinished, JobLost, RequestReceived, TimerFired, Verdict
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place

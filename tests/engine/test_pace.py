@@ -22,14 +22,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
 from sessionrun.engine.status import project
 from sessionrun.engine.tokens import MACHINE, START, find_width_fault
-from sessionrun.model.events import (
-    Entry,
-    HoldPlaced,
-    JobClaimed,
-    JobFinished,
-    RequestReceived,
-    TasksAdded,
-)
+from sessionrun.model.events import Entry, HoldPlaced, JobClaimed, JobFinished, RequestReceived, TasksAdded
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec, Workspace
 from sessionrun.model.units import parse_coming

@@ -63,9 +63,7 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.store.records import read_entry
 
-PROFILE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+PROFILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 CAPACITIES = st.fixed_dictionaries(
     {"gpu": st.integers(1, 3), "worktree:w": st.integers(1, 2)},
     optional={SLOT: st.integers(1, 3), "provider:first": st.integers(1, 2)},

@@ -28,14 +28,7 @@ from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind,
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
-from sessionrun.session.limits import (
-    MAX_BYTES,
-    LimitSharing,
-    find_files,
-    load_limit,
-    name_file,
-    write_limit,
-)
+from sessionrun.session.limits import MAX_BYTES, LimitSharing, find_files, load_limit, name_file, write_limit
 from sessionrun.store.index import limits_path
 
 LIMITED = 75 << 8

@@ -465,14 +465,3 @@ def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:
         f"error: cannot write {matrix.cwd}/package.json: 'package.json' is not a directory\n"
     )
     assert not list(matrix.results.glob("session-*"))
-
-
-def test_a_dry_run_says_what_would_run_and_makes_nothing(matrix: Matrix) -> None:
-    matrix.config()
-    record = matrix.load("--dry-run", "config.json")
-    assert (record["dialect"], record["total"], record["max_parallel"]) == ("matrix", 2, 4)
-    for task in record["tasks"]:
-        assert task["branch"] == f"run-{task['id']}"
-        assert task["cwd"] == str(matrix.cwd.parent / "trees" / f"run-{task['id']}")
-    assert not (matrix.cwd / "results.json").exists()
-    assert not matrix.results.exists()

@@ -33,7 +33,7 @@ from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import MachineWatch, SilenceWatch
 from sessionrun.store import locks, processes
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import read_regular
 from sessionrun.store.logs import AppendLog, fold_ledger, parse_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
@@ -80,8 +80,7 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         keeper_started=local.keeper_started,
     )
     _record(state, journal, started)
-    with open(open_regular(session.ledger_path), "rb") as stream:
-        ledger = fold_ledger(parse_log(stream.read(local.ledger_end)).payloads)
+    ledger = fold_ledger(parse_log(read_regular(session.ledger_path)[: local.ledger_end]).payloads)
     for claim in list(find_unclaimed(state, ledger)):
         _record(state, journal, claim)
     notices = list(find_notices(state, ledger, local.ledger_end))

@@ -23,7 +23,7 @@ from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell
 from sessionrun.model.words import BAD, tell_counts
 from sessionrun.session.shared import SHELL
 from sessionrun.session.worker import Worker, serve
-from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.programs import run
 from sessionrun.store.session import SessionDir
 
@@ -193,8 +193,7 @@ def _run(command: str, message: Mapping[str, Any], session: SessionDir, cwd: str
 def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
     """What was told before; nothing if the file is not there or damaged."""
     try:
-        with open(open_regular(session.path / FILE), "rb") as stream:
-            events = orjson.loads(stream.read())["events"]
+        events = orjson.loads(read_regular(session.path / FILE))["events"]
         known = {event: record for event, record in events.items() if event in EVENTS}
         lists = [record["deliveries"] for record in known.values()]
         return known if all(type(each) is list and len(each) == receivers for each in lists) else {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import orjson
 
@@ -65,18 +65,16 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     prompt_path = find_prompt_path(site, key)
     feedback, red_check = find_feedback(site, state, key)
     conversation = state.thread.conversation if agent.continue_args else None
-    with _open_private(prompt_path) as stream:
-        stream.write(
-            word_prompt(
-                site.spec,
-                state,
-                agent,
-                prompt=wanted,
-                red_check=red_check,
-                conversation=conversation,
-                answer=_read_earlier_answer(site, state) if conversation is None else "",
-            )
-        )
+    prompt = word_prompt(
+        site.spec,
+        state,
+        agent,
+        prompt=wanted,
+        red_check=red_check,
+        conversation=conversation,
+        answer=_read_earlier_answer(site, state) if conversation is None else "",
+    )
+    replace_file(prompt_path, prompt, durable=False)
     budget = find_job_budget(site.spec.limits, state)
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     kept = state.job.reserved if state.job else None
@@ -267,17 +265,13 @@ def _put_away_older_outputs(site: Site, key: JobKey) -> None:
             os.rename(path, folder / name)
 
 
-def _open_private(path: Path) -> BinaryIO:
-    """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
-    return os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
-
-
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
     """Write all that a stream without a final answer shows into the answer file."""
     try:
         lines = open(raw, "rb", opener=open_regular)
     except OSError:
         return  # the agent removed or replaced the file: that counts as no output
-    with lines, _open_private(answer) as stream:
-        for line in read_lines(lines):
-            stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))
+    fd = open_regular(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with lines, open(fd, "wb") as stream:
+        shown = (table.render_events(agent.output, line) for line in read_lines(lines))
+        stream.writelines(text.encode("utf-8", "replace") for text in shown)

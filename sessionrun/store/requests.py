@@ -27,7 +27,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 from sessionrun.store.codec import build
-from sessionrun.store.files import open_regular, read_regular, replace_file
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_SPOKEN_BYTES: Final = getattr(select, "PIPE_BUF", 512)
@@ -124,13 +124,9 @@ def count_unread(fd: int) -> int:
 def find_recorded(session: SessionDir, request_id: str, offset: int) -> int | None:
     """The number of the journal's record of a request, looked for from `offset` (bytes) on, if any."""
     try:
-        fd = open_regular(session.journal_path)
+        content = read_regular(session.journal_path)[offset:]
     except OSError:
         return None
-    try:
-        content = os.pread(fd, max(0, os.fstat(fd).st_size - offset), offset)
-    finally:
-        os.close(fd)
     place = content.find(request_id.encode())
     end = content.find(b"\n", place)
     if place < 0 or end < 0:

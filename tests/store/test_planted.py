@@ -194,8 +194,9 @@ def test_what_is_planted_after_the_launch_is_said_once_and_left_there(
 ) -> None:
     _, status = launch(matrix, "true")
     session = SessionDir(Path(status["results_dir"]))
-    writer, shown = ExportWriter(session, session.load_spec()), matrix.cwd / "sub" / "results.json"
-    assert writer.write(status, durable=False) is None
+    first, writer = (ExportWriter(session, session.load_spec()) for _ in range(2))
+    assert first.write(status, durable=False) is None
+    shown = matrix.cwd / "sub" / "results.json"
     PLANTED[kind](shown.parent, victim)
     before = os.path.lexists(shown) and identify(shown)
     said = writer.write(status, durable=False) or ""

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -553,6 +554,14 @@ def test_the_index_is_asked_second(tmp_path: Path) -> None:
     assert [session.path for session in index.sessions()] == [old.path, new.path]
     discard_session(old)
     assert [session.path for session in index.sessions()] == [new.path]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("value", ["", " ", "state", "~/state"])
+def test_a_relative_xdg_state_home_is_ignored(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", value)
+    assert index.limits_path() == tmp_path / ".local/state/sessionrun/limits"
 
 
 def test_an_index_of_any_shape_is_read(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
 
     Raises:
         NotRegular: a link, or something else that is not a directory, lies in the place of a part of it.
-        OSError: it cannot be opened or made.
     """
     fd = os.open("/", os.O_RDONLY | _FOLDER)
     try:
@@ -118,7 +117,6 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
     Raises:
         SessionrunError: another process held the lock for too long.
         NotRegular: something else lies in the place of the directory, or of the lock beside the file.
-        OSError: they cannot be opened or made.
     """
     lock = path.with_name(f".{path.name}.lock")
     with open_folder(path.parent, make=make) as folder:

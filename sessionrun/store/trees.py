@@ -80,7 +80,6 @@ def hold_entry(
 
     Raises:
         SessionrunError: the other process had it for too long.
-        OSError: the cache cannot be written.
     """
     make_directories(path.parent, 0o700)
     lock, begun = lock_path(path), time.monotonic()

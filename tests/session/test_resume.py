@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -179,36 +178,6 @@ def test_whoever_has_the_pid_now_is_left_alone(sessionrun: Command, crashed: str
     finally:
         os.kill(pid, signal.SIGKILL)
         sessionrun("cancel", crashed, "--now")
-
-
-@pytest.mark.slow
-def test_a_zombie_that_nobody_reaps_is_lost(sessionrun: Command) -> None:
-    """In a container without an init orphans go to a process that knows nothing of them."""
-    code = """
-import os, subprocess, sys
-from sessionrun.store.processes import become_subreaper
-if become_subreaper():
-    subprocess.run(sys.argv[1:])
-os.close(1)
-sys.stdin.read()
-"""
-    plan = sessionrun.cwd / "plan.json"
-    plan.write_text('["exec sleep 600"]')
-    command = [sys.executable, "-c", code, *sessionrun.argv, "-q", "--agent", "shell", str(plan)]
-    with subprocess.Popen(
-        command, cwd=sessionrun.cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as first:
-        assert first.stdin is not None and first.stdout is not None
-        session_id = first.stdout.readline().strip()
-        sessionrun.until(session_id, lambda view: view["running"] == 1)
-        pid = sessionrun.status(session_id)["tasks"][0]["pid"]
-        sessionrun.kill_chain(session_id)
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: is_gone(psutil.Process(pid)))
-        assert sessionrun("resume", session_id).returncode == 0
-        sessionrun.until(session_id, lambda view: view["completed"] == 1)
-        assert list(outcomes(sessionrun.status(session_id)).values()) == ["lost"]
-        first.stdin.close()
 
 
 @pytest.mark.slow

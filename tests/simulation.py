@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import orjson
 from simulated import SimulatedExecutor
@@ -34,6 +35,9 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.session.partners import Watch
 from sessionrun.store.records import read_entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}
@@ -112,6 +116,11 @@ def see_output(state: State, order: CheckOutput, size: int) -> Event:
     return OutputSeen(order.key, size) if has_changed else TimerFired(order.key, order.timer)
 
 
+def as_read(entry: Entry) -> Entry:
+    """The entry as a journal gives it back."""
+    return read_entry(orjson.loads(orjson.dumps(to_record(entry))))
+
+
 class Scripted:
     """A session without an executor: `begins` and `stops` of a subclass say what becomes of its jobs.
 
@@ -120,6 +129,8 @@ class Scripted:
     """
 
     ahead_s, wall_s = 0.0, 0.0
+    until = ""
+    """The key of a job, or a phase, that does not end by itself."""
 
     def __init__(self, spec: SessionSpec) -> None:
         self.spec, self.state = spec, begin(spec)
@@ -133,13 +144,15 @@ class Scripted:
 
     def record(self, event: Event) -> None:
         entry = Entry(len(self.entries) + 1, self.wall_s + self.now(), self.now(), event)
-        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
+        self.entries.append(as_read(entry))
         apply(self.state, self.entries[-1])
 
-    def go_on(self) -> None:
-        """Carry out orders until there is nothing left but to wait."""
+    def go_on(self, until: str = "") -> Self:
+        """Carry out orders until there is nothing left but to wait, or nothing beside the job `until`."""
+        self.until = until
         while self.take_turn(self.now() + self.ahead_s):
             pass
+        return self
 
     def take_turn(self, now: float) -> bool:
         """Carry out the orders of one time; whether anything happened then."""
@@ -161,6 +174,11 @@ class Scripted:
 
     def begins(self, key: JobKey) -> None:
         """A job has been claimed."""
+        if self.until not in (key.text(), key.phase):
+            self.end(key)
+
+    def end(self, key: JobKey) -> None:
+        """A job ends, if a subclass says how."""
 
     def stops(self, key: JobKey) -> bool:
         """A job is to end; whether anything happened then."""
@@ -178,7 +196,8 @@ class Drive:
     """One session on an executor; `planned` events (requests, holds, late tasks) come at their times.
 
     `entries` holds what was recorded, unless not to `keep` it is asked for.  A `suspicious` one looks whether
-    decisions change the state, whose ready queue is only an index.
+    decisions change the state, whose ready queue is only an index.  One that `replays` has a second state, which
+    lives on what the journal would give back.
     """
 
     def __init__(
@@ -193,8 +212,10 @@ class Drive:
         judged: Callable[[Exit], JobFinished] = judge,
         sharing: Watch | None = None,
         suspicious: bool = False,
+        replays: bool = False,
     ) -> None:
         self._suspicious = suspicious
+        self.replayed = begin(spec) if replays else None
         self.state = begin(spec) if state is None else state
         self.sharing = sharing
         self.executor = executor
@@ -245,6 +266,9 @@ class Drive:
         apply(self.state, entry)
         if self._watch is not None:
             self._watch(self.state, entry)
+        if self.replayed is not None:
+            apply(self.replayed, as_read(entry))
+            assert self.replayed == self.state
 
     def _happen(self) -> None:
         """What is due; after the end only requests come, and holds may be lifted."""

@@ -48,7 +48,7 @@ from sessionrun.engine.requests import add_task, add_tasks, apply_request, reope
 from sessionrun.engine.rules import Act, Rules
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import begin_pause, delay_start, give, job_tokens, take, wanted_tokens
+from sessionrun.engine.tokens import STAGGER, delay_start, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -57,8 +57,6 @@ from sessionrun.engine.transitions import (
     WHEN_AGAIN_ENDS,
     Judgement,
     Target,
-    begin_clocks,
-    begin_round,
     count_try,
     describe_stop,
     fail,
@@ -147,7 +145,10 @@ def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState)
     task.phase = event.key.phase
     task.worked = task.worked or event.key.phase == "work"
     task.suspended, task.not_before = False, 0.0
-    begin_pause(state, event.key.phase, entry.mono)
+    pause = state.spec.limits.stagger_s
+    if pause and event.key.phase == "work":
+        until = entry.mono + pause
+        state.holds[STAGGER] = HoldPlaced(STAGGER, f"{pause:g} s between two starts of work", until)
     if event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
@@ -168,7 +169,11 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
         task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work":
         begin_canary(state, task, entry.mono)
-        begin_clocks(task, entry.mono)
+        # the time of the attempt and of the round counts from the first WORK job
+        if task.deadline is None and task.spec.timeout_s is not None:
+            task.deadline = entry.mono + task.spec.timeout_s
+        if task.round_deadline is None and task.spec.round_timeout_s is not None:
+            task.round_deadline = entry.mono + task.spec.round_timeout_s
     job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
@@ -379,7 +384,10 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
         if phase == "work" and task.phase in ("work", *JUDGING):
-            begin_round(task, reason_class, reason)
+            task.round += 1
+            task.round_deadline, task.overdue = None, reason_class == "round_timeout"
+            if reason_class == LEFT_RUNNING:
+                task.thread = task.thread._replace(broken_off=reason)
         enter(state, task, phase)
     elif target == "succeeded":
         decide_outcome(state, task, "succeeded", *(task.remark or (None, None)))

@@ -38,19 +38,16 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
         place = find_end(at)
         holds_no_work = place is not None and place.holds_no_work
         if at is not task and has_worktree(at.spec) and not holds_no_work:
-            yield _handed(at)
+            end = place or Place()
+            if end.commit is not None:
+                yield Handed(at.spec.id, end.commit, end.rescue or end.branch)
+            else:
+                why = end.remark or end.kept or "nothing says where its work is"
+                yield Handed(at.spec.id, None, end.branch, why)
         elif at.spec.base != "session":
             needs = [need for need in at.spec.needs if need in tasks and need not in seen]
             seen.update(needs)
             stack += [tasks[need] for need in reversed(needs)]
-
-
-def _handed(need: TaskState) -> Handed:
-    place = find_end(need) or Place()
-    if place.commit is None:
-        why = place.remark or place.kept or "nothing says where its work is"
-        return Handed(need.spec.id, None, place.branch, why)
-    return Handed(need.spec.id, place.commit, place.rescue or place.branch)
 
 
 def find_earlier(task: TaskState) -> Place | None:

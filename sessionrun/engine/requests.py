@@ -26,9 +26,6 @@ from sessionrun.model.repositories import has_worktree, ignore_leavings, reposit
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec, TaskSpec
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
-ON_REQUEST: Final = "on request"
-"""The reason of a hold for which none was given."""
-
 
 def apply_request(state: State, event: RequestReceived) -> None:
     """Do what is asked for; a request that was taken before counts once."""
@@ -126,7 +123,7 @@ def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
 def _hold(state: State, event: RequestReceived) -> None:
     if state.ended is not None:
         return
-    reason = event.reason or ON_REQUEST
+    reason = event.reason or "on request"
     if not event.tasks:
         state.held = reason
     for task in _named(state, event.tasks):
@@ -211,7 +208,13 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
     if request.request_id in state.requests:
         return None
     if isinstance(request, TasksAdded):
-        return find_addition_fault(state, request)
+        if state.ended is not None:
+            return "the session has ended"
+        if state.cancelled:
+            return "the session is being cancelled"
+        if state.halted:
+            return "too many tasks failed (max_failures), and the session starts nothing more"
+        return find_clash(state.spec, request)
     if request.kind == "set":
         return find_width_fault(state, request)
     unknown = next((name for name in request.tasks if name not in state.tasks), None)
@@ -346,17 +349,6 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
         mirrors=spec.mirrors
         and replace(spec.mirrors, excludes=ignore_leavings(spec.mirrors.excludes, event.leavings)),
     )
-
-
-def find_addition_fault(state: State, event: TasksAdded) -> str | None:
-    """Why these tasks cannot be added to the session as it stands now; None: they can."""
-    if state.ended is not None:
-        return "the session has ended"
-    if state.cancelled:
-        return "the session is being cancelled"
-    if state.halted:
-        return "too many tasks failed (max_failures), and the session starts nothing more"
-    return find_clash(state.spec, event)
 
 
 def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:

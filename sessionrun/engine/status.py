@@ -24,16 +24,7 @@ from sessionrun.engine.tokens import PACED, lacking_tokens
 from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.shown import (
-    Check,
-    EarlierAgent,
-    Feed,
-    PhaseWord,
-    Process,
-    Processes,
-    Summary,
-    Task,
-)
+from sessionrun.model.shown import Check, EarlierAgent, Feed, PhaseWord, Process, Processes, Summary, Task
 from sessionrun.model.spec import SLOT, title_of
 from sessionrun.model.units import format_time
 from sessionrun.model.words import (

@@ -84,28 +84,30 @@ def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
         yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
 
 
-def workspace_needs(task: TaskState) -> tuple[str, ...]:
-    """What a PREPARE needs that is no token: room for its worktree, a node that can build its walls."""
-    sandbox = task.spec.sandbox
-    return (WORKTREE_SPACE, *(f"{WALLS_PREFIX}{name}" for name in (sandbox.needs if sandbox is not None else ())))
-
-
 def lacking_tokens(state: State, task: TaskState) -> Iterator[str]:
     """What the task's next job cannot have, for a hold or because too little is free.
 
     The first is the one it waits for.
     """
+    phase = task.next_phase()
     if SLOT in state.holds:  # it stops every start, also of a task that has a slot
         yield SLOT
-    if state.providers and task.next_phase() in UP_TO_WORK:
+    if state.providers and phase in UP_TO_WORK:
         provider = provider_of(state, task)
         if is_shut(state, provider, task):
             yield provider
-    if state.holds and task.next_phase() == "prepare":
-        yield from (name for name in workspace_needs(task) if name in state.holds)
+    if state.holds and phase == "prepare":  # room for its worktree, and a node that can build its walls
+        walls = task.spec.sandbox.needs if task.spec.sandbox is not None else ()
+        needed = (WORKTREE_SPACE, *(f"{WALLS_PREFIX}{name}" for name in walls))
+        yield from (name for name in needed if name in state.holds)
     if (money := find_wait(state, task)) is not None:
         yield money
-    yield from _paced_by(state, task.next_phase())
+    if START in state.holds:
+        yield START
+    if phase in UP_TO_WORK and MACHINE in state.holds:
+        yield MACHINE
+    if phase == "work" and STAGGER in state.holds:
+        yield STAGGER
     for name, amount in wanted_tokens(state, task):
         if name in state.holds or state.free[name] < amount:
             yield name
@@ -140,24 +142,6 @@ def delay_start(state: State, wall: float, mono: float) -> None:
     at = state.spec.limits.starts_at
     if at is not None and at > wall and (not state.epoch or START in state.holds):
         state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
-
-
-def begin_pause(state: State, phase: Phase, now: float) -> None:
-    """A job of `phase` was claimed: after one of WORK the next one has to wait for `stagger_s`."""
-    pause = state.spec.limits.stagger_s
-    if pause and phase == "work":
-        reason = f"{pause:g} s between two starts of work"
-        state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
-
-
-def _paced_by(state: State, phase: Phase) -> Iterator[str]:
-    """What keeps a job of `phase` from starting now."""
-    if START in state.holds:
-        yield START
-    if phase in UP_TO_WORK and MACHINE in state.holds:
-        yield MACHINE
-    if phase == "work" and STAGGER in state.holds:
-        yield STAGGER
 
 
 def has_work_to_start(state: State) -> bool:

@@ -16,7 +16,7 @@ round of which no test is counted is worse than one with counts; where none is c
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.engine.moves import decide_outcome, enter
 from sessionrun.engine.state import State
@@ -199,22 +199,6 @@ def take_back(task: TaskState) -> None:
         task.decided, task.reason_class, task.reason = "failed", "no_change", reason
 
 
-def begin_clocks(task: TaskState, now: float) -> None:
-    """A WORK job has started `now` (monotonic): the time of its attempt and of its round counts from the first."""
-    if task.deadline is None and task.spec.timeout_s is not None:
-        task.deadline = now + task.spec.timeout_s
-    if task.round_deadline is None and task.spec.round_timeout_s is not None:
-        task.round_deadline = now + task.spec.round_timeout_s
-
-
-def begin_round(task: TaskState, reason_class: str | None, reason: str | None) -> None:
-    """On to the next round, for this reason."""
-    task.round += 1
-    task.round_deadline, task.overdue = None, reason_class == "round_timeout"
-    if reason_class == LEFT_RUNNING:
-        task.thread = task.thread._replace(broken_off=reason)
-
-
 def keep_round(task: TaskState, checked: Checked | None, *, passed: bool) -> None:
     """Note what a CHECK found out, and whether its round is the best so far."""
     task.check_passed, task.checked = passed, checked
@@ -240,25 +224,31 @@ def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -
         return best
     if best is None:
         return Best(number, checked, "the first round that was checked")
-    old, new = best.checked.counts, checked.counts
-    if new is None or old is None:
-        if old is not None:
-            return best._replace(why=f"of round {number} no test is counted")
-        why = "the last round; no test is counted" if new is None else f"of round {best.round} no test is counted"
-        return Best(number, checked, why)
-    sizes = _size_of(best.checked), _size_of(checked)
-    if new.passed != old.passed:
-        more, less = (number, best.round) if new.passed > old.passed else (best.round, number)
-        high, low = max(new.passed, old.passed), min(new.passed, old.passed)
-        why = f"{high} tests passed, and in round {less} {low}"
-        return Best(number, checked, why) if more == number else best._replace(why=why)
-    if sizes[1] > sizes[0]:
-        return best._replace(why=f"as many tests passed as in round {number}, with a smaller diff")
-    how = "with a smaller diff" if sizes[1] < sizes[0] else "with a diff of the same size"
-    return Best(number, checked, f"as many tests passed as in round {best.round}, {how}")
+    old, new = _rank(best.checked), _rank(checked)
+    chosen, other = (Best(number, checked, ""), best.round) if new >= old else (best, number)
+    high, low = max(old, new), min(old, new)
+    if not high.is_counted:
+        why = "the last round; no test is counted"
+    elif not low.is_counted:
+        why = f"of round {other} no test is counted"
+    elif high.passed != low.passed:
+        why = f"{high.passed} tests passed, and in round {other} {low.passed}"
+    else:
+        size = "a smaller diff" if high != low else "a diff of the same size"
+        why = f"as many tests passed as in round {other}, with {size}"
+    return chosen._replace(why=why)
 
 
-def _size_of(checked: Checked) -> int:
-    """How many lines a round changed."""
-    stat = checked.diff_stat
-    return stat["insertions"] + stat["deletions"] if stat else 0
+class _Rank(NamedTuple):
+    """What makes one round better than another: the greater one is."""
+
+    is_counted: bool
+    passed: int = 0
+    minus_changed: int = 0
+
+
+def _rank(checked: Checked) -> _Rank:
+    counts, stat = checked.counts, checked.diff_stat
+    if counts is None:
+        return _Rank(False)
+    return _Rank(True, counts.passed, -(stat["insertions"] + stat["deletions"]) if stat else 0)

@@ -18,9 +18,7 @@ from sessionrun.store.files import NotRegular, read_regular
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """More of one file fits no prompt."""
 
-
 Role = Literal["context", "target", "changed", "written"]
-
 
 _HEADS: Final[dict[Role, str]] = {
     "context": "Context: files that you need not change",

@@ -25,7 +25,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.store import outside
 from sessionrun.store.creation import has_records
-from sessionrun.store.files import NotRegular, find_beside
+from sessionrun.store.files import NotRegular, find_beside, read_regular
 from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import SessionDir
 
@@ -102,7 +102,8 @@ class ExportFile(ABC):
             InputError: there is something else in its place, or it cannot be read.
         """
         try:
-            document = orjson.loads(outside.read_outside(self.path))
+            with outside.open_folder(self.path.parent) as folder:
+                document = orjson.loads(read_regular(self.path.name, dir_fd=folder))
             fault = self.find_fault(document)
         except FileNotFoundError:
             return None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sessionrun.house import Mark, Phase
+    from sessionrun.house import Phase
 
 TURNS = ".turns"
 """File in a session's folder of jobs.  A process has a turn while it holds the lock of one byte of this file."""
@@ -89,12 +89,13 @@ def answer(row: Phase, folder: Path) -> object:
     Raises:
         SessionrunError, OSError: the request cannot be used, or the work not be done.
     """
-    from sessionrun.house import load
+    from sessionrun.house import HOUSE, load
     from sessionrun.store.jobfiles import load_request, write_answer
 
     kind, work = load(row.request), load(row.work)
     request: Any = load_request(folder, kind)
-    marks = _list_marks(row.name, folder)
+    known = (mark for business in HOUSE for mark in business.marks if mark.phase == row.name)
+    marks = [mark for mark in known if os.path.lexists(folder / load(mark.file))]
     for mark in marks:
         if mark.before:
             load(mark.before)(request, folder)
@@ -107,13 +108,6 @@ def answer(row: Phase, folder: Path) -> object:
         if mark.end:
             load(mark.end)(request, result, folder)
     return result
-
-
-def _list_marks(phase: str, folder: Path) -> list[Mark]:
-    from sessionrun.house import HOUSE, load
-
-    marks = (mark for business in HOUSE for mark in business.marks if mark.phase == phase)
-    return [mark for mark in marks if os.path.lexists(folder / load(mark.file))]
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ class JobStatus(ExportFile):
         Raises:
             InputError: there is something else than a status file in its place.
             SessionrunError: another process holds the file for longer than `patience_s`.
-            OSError: it cannot be written.
         """
         with hold_file(self.path, timeout_s=patience_s) as folder:
             old = self._load_entries()

@@ -178,7 +178,10 @@ def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool, progr
 def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
     from daemon import DaemonContext
 
-    _take_back_streams()
+    # Our standard streams are what is redirected, whatever objects our caller has put in their place.
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        _REPLACED.append(getattr(sys, name))
+        setattr(sys, name, open(fd, mode, closefd=False))
     umask = os.umask(0o077)
     log = open(session.log_path, "ab", buffering=0, opener=open_regular)
     DaemonContext(
@@ -195,13 +198,6 @@ def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
         os.set_inheritable(fd, True)  # what is opened right at its place was not duplicated there
     if os.getsid(0) == os.getpid():
         raise RuntimeError("still a session leader after detaching")
-
-
-def _take_back_streams() -> None:
-    """Take our standard streams for what is redirected, whatever objects our caller has put in their place."""
-    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        _REPLACED.append(getattr(sys, name))
-        setattr(sys, name, open(fd, mode, closefd=False))
 
 
 def _begin_journal(session: SessionDir) -> None:

@@ -19,7 +19,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -125,19 +125,14 @@ def name_file(provider: str, agent: AgentSpec | None, environ: Mapping[str, str]
     """The name of an account's file; `agent` is the one of that name, `environ` what the session's agents get."""
     from hashlib import sha256  # a session of scripts starts without
 
-    account = orjson.dumps([provider, *_sign_in(provider, agent, environ)])
-    return f"{_UNSAFE.sub('_', provider)[:40]}-{sha256(account).hexdigest()[:16]}.json"
-
-
-def _sign_in(provider: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what sets this account apart from others of its provider; nothing if its program is not known."""
+    account = [provider]
     known = find_program(provider) or (find_program(agent.argv[0]) if agent else None)
-    if known is None:
-        return
-    seen = {**environ, **(agent.env if agent else {})}
-    values = (f"{variable}={seen.get(variable, '')}" for variable in (*known.keys, *known.servers))
-    for text in (find_file(known, known.login, seen), *values):
-        yield text.encode("utf-8", "surrogateescape").hex()
+    if known is not None:  # else nothing sets it apart from other accounts of the provider
+        seen = {**environ, **(agent.env if agent else {})}
+        values = (f"{variable}={seen.get(variable, '')}" for variable in (*known.keys, *known.servers))
+        texts = (find_file(known, known.login, seen), *values)
+        account += [text.encode("utf-8", "surrogateescape").hex() for text in texts]
+    return f"{_UNSAFE.sub('_', provider)[:40]}-{sha256(orjson.dumps(account)).hexdigest()[:16]}.json"
 
 
 def load_limit(path: Path, now: float) -> LimitHeard | None:

@@ -69,8 +69,11 @@ class LocalExecutor:
             poller.register(fd, select.POLLIN)
         poller.poll(count_ms(0.0 if self._early else timeout_s))
         self._connection.flush()
+        try:
+            frames, self._early = [*self._early, *self._connection.receive()], []
+        except EOFError:
+            raise KeeperGone from None
         notices: list[Notice] = []
-        frames, self._early = [*self._early, *self._receive()], []
         for fields in frames:
             notices += read_frame(fields, parse_job_key(fields[1]))
         return notices
@@ -86,12 +89,6 @@ class LocalExecutor:
             poller.poll(100)
             self._connection.flush()
         self._connection.close()
-
-    def _receive(self) -> list[list[Any]]:
-        try:
-            return self._connection.receive()
-        except EOFError:
-            raise KeeperGone from None
 
 
 def greet(connection: Connection) -> tuple[int, int, int, list[list[Any]]]:

@@ -23,7 +23,6 @@ from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.session.executor import Notice
 from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
 from sessionrun.session.local import KeeperGone, LocalExecutor
@@ -34,7 +33,7 @@ from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import MachineWatch, SilenceWatch
 from sessionrun.store import locks, processes
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import read_regular
 from sessionrun.store.logs import AppendLog, fold_ledger, parse_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
@@ -69,8 +68,22 @@ def main() -> None:
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:
     state, journal = _load(session)
-    _record(state, journal, _introduce(state, local))
-    notices = _recover(session, state, journal, local.ledger_end)
+    pid = os.getpid()
+    started = SupervisorStarted(
+        epoch=state.epoch + 1,
+        pid=pid,
+        started=processes.start_time(pid) or 0,
+        boot_id=processes.boot_id(),
+        pid_ns=processes.pid_namespace(),
+        version=__version__,
+        keeper=local.keeper_pid,
+        keeper_started=local.keeper_started,
+    )
+    _record(state, journal, started)
+    ledger = fold_ledger(parse_log(read_regular(session.ledger_path)[: local.ledger_end]).payloads)
+    for claim in list(find_unclaimed(state, ledger)):
+        _record(state, journal, claim)
+    notices = list(find_notices(state, ledger, local.ledger_end))
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
@@ -112,29 +125,6 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
-
-
-def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:
-    pid = os.getpid()
-    return SupervisorStarted(
-        epoch=state.epoch + 1,
-        pid=pid,
-        started=processes.start_time(pid) or 0,
-        boot_id=processes.boot_id(),
-        pid_ns=processes.pid_namespace(),
-        version=__version__,
-        keeper=executor.keeper_pid,
-        keeper_started=executor.keeper_started,
-    )
-
-
-def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:
-    """Read the ledger up to `offset`; the notices of the jobs that the journal leaves open."""
-    with open(open_regular(session.ledger_path), "rb") as stream:
-        ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
-    for claim in list(find_unclaimed(state, ledger)):
-        _record(state, journal, claim)
-    return list(find_notices(state, ledger, offset))
 
 
 def _record(state: State, journal: AppendLog, event: Event) -> None:

@@ -25,7 +25,6 @@ from sessionrun.store import outside
 from sessionrun.store.session import AGENT_DIR, SessionDir
 
 _Run: TypeAlias = Mapping[str, Any]
-_Cell: TypeAlias = tuple[str, ...]
 
 _WAITS: Final = ("queued", "preparing", "initializing")
 """Our phases before the agent's work, which that file calls the same; all others are its `running`."""
@@ -67,7 +66,8 @@ class MatrixResults(OwnedFile):
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
-        done = {_cell_of(run): run for run in self._load_runs() if run.get("status") == "succeeded"}
+        succeeded = [run for run in self._load_runs() if run.get("status") == "succeeded"]
+        done = {tuple(str(run.get(key, other)) for key, other in _CELL): run for run in succeeded}
         kept: dict[str, _Run] = {}
         names = set()
         for place, task in enumerate(tasks):
@@ -159,20 +159,14 @@ def _list_targets(session: SessionDir, task: Mapping[str, Any]) -> Iterator[tupl
     name = task["id"]
     release = JobKey(name, task["attempt"], 1, "release", 1)
     yield _LINKS["stdout_file"], session.output_path(name)
-    yield _LINKS["stderr_file"], _find_errors(session, task)
+    errors = [session.error_path(name)]
+    if task["reason_class"] in ("setup_failed", "setup_timeout"):  # it came to nothing without an agent
+        setup = JobKey(name, task["attempt"], 1, "setup", 1)
+        errors = [*(folder / "stderr" for folder in session.find_starts(setup)), *errors]
+    yield _LINKS["stderr_file"], next((file for file in errors if file.exists()), errors[-1])
     yield _LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
     if _has_diff(task):
         yield _LINKS["diff_file"], session.patch_path(release)
-
-
-def _find_errors(session: SessionDir, task: Mapping[str, Any]) -> Path:
-    """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
-    path = session.error_path(task["id"])
-    if task["reason_class"] not in ("setup_failed", "setup_timeout"):
-        return path
-    setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
-    errors = (folder / "stderr" for folder in session.find_starts(setup))
-    return next((file for file in errors if file.exists()), path)
 
 
 def _list_known(owner: SessionDir) -> dict[Any, _Run]:
@@ -253,7 +247,3 @@ def _local_time(text: str | None) -> str | None:
         return None
     at = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
     return at.replace(tzinfo=None).isoformat(timespec="seconds")
-
-
-def _cell_of(run: _Run) -> _Cell:
-    return tuple(str(run.get(key, other)) for key, other in _CELL)

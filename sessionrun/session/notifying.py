@@ -23,7 +23,7 @@ from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell
 from sessionrun.model.words import BAD, tell_counts
 from sessionrun.session.shared import SHELL
 from sessionrun.session.worker import Worker, serve
-from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.programs import run
 from sessionrun.store.session import SessionDir
 
@@ -39,11 +39,7 @@ TIMEOUT_S: Final = 30.0
 WAITS_S: Final = (1.0, 4.0)
 """How long to wait before the second and the third try."""
 
-_KEYS: Final = (
-    *Verdict.__annotations__,
-    *Counters.__annotations__,
-    *("name", "labels", "started_at", "ended_at"),
-)
+_KEYS: Final = (*Verdict.__annotations__, *Counters.__annotations__, *("name", "labels", "started_at", "ended_at"))
 Status = Mapping[str, Any]
 
 
@@ -197,13 +193,9 @@ def _run(command: str, message: Mapping[str, Any], session: SessionDir, cwd: str
 def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
     """What was told before; nothing if the file is not there or damaged."""
     try:
-        with open(open_regular(session.path / FILE), "rb") as stream:
-            events = orjson.loads(stream.read())["events"]
-        return {event: record for event, record in events.items() if event in EVENTS and _fits(record, receivers)}
+        events = orjson.loads(read_regular(session.path / FILE))["events"]
+        known = {event: record for event, record in events.items() if event in EVENTS}
+        lists = [record["deliveries"] for record in known.values()]
+        return known if all(type(each) is list and len(each) == receivers for each in lists) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _fits(record: Any, receivers: int) -> bool:
-    deliveries = record.get("deliveries") if isinstance(record, dict) else None
-    return isinstance(deliveries, list) and len(deliveries) == receivers

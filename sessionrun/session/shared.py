@@ -144,7 +144,14 @@ class Site:
 
     def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """The variables that a job of the task is given beside the session's own."""
-        variables = {**task.env, **self._describe_place(task, place)}
+        variables, repository = dict(task.env), repository_of(self.spec, task)
+        if place is not None and repository is not None:
+            variables |= {
+                "SESSIONRUN_BRANCH": place.branch or "",
+                "SESSIONRUN_WORKTREE": place.worktree or "",
+                "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
+                "SESSIONRUN_REPOSITORY": repository.top,
+            }
         for wrap in list_wraps("variables", self.spec, task):
             variables |= wrap(self, task, key, place)
         return {
@@ -154,17 +161,6 @@ class Site:
             "SESSIONRUN_ATTEMPT": str(key.attempt),
             "SESSIONRUN_ROUND": str(key.round),
             DEPTH_VARIABLE: str(1 + (self.spec.parent.depth if self.spec.parent else 0)),
-        }
-
-    def _describe_place(self, task: TaskSpec, place: Place | None) -> Mapping[str, str]:
-        repository = repository_of(self.spec, task)
-        if place is None or repository is None:
-            return {}
-        return {
-            "SESSIONRUN_BRANCH": place.branch or "",
-            "SESSIONRUN_WORKTREE": place.worktree or "",
-            "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
-            "SESSIONRUN_REPOSITORY": repository.top,
         }
 
     @property

@@ -132,9 +132,8 @@ class Supervisor:
     def _record(self, event: Event) -> None:
         entry = Entry(self._state.seq + 1, self._clock.wall(), self._clock.mono(), event)
         record = orjson.dumps(to_record(entry))
-        apply(
-            self._state, entry
-        )  # before it can be written: what cannot be applied would stop all later supervisors
+        # before it can be written: what cannot be applied would stop all later supervisors
+        apply(self._state, entry)
         self._unwritten.append(record)
         self._dirty = True
 
@@ -265,7 +264,9 @@ class Supervisor:
             for order in decide(self._state, self._clock.mono()):
                 waits = False
                 if isinstance(order, StartJob):
-                    starts.append(self._claim(order.key))
+                    task = self._state.tasks[order.key.task]
+                    self._record(self._executor.claim(order.key, task.node, task.spec.sandbox))
+                    starts.append(order.key)
                 else:
                     self._carry_out(order)
             if starts:
@@ -300,24 +301,16 @@ class Supervisor:
                 note_limit(self._jobs.site, self._state.tasks[order.key.task], order.key)
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
-            self._check_output(order)
+            # by size alone: what a file says of when it changed is a clock's word, and clocks are set
+            key = order.key
+            job, size = self._state.tasks[key.task].job, measure_output(self._jobs.site, key)
+            waits = not size and order.timer == "workspace_timeout"
+            grown = waits or job is None or size != job.output_size
+            self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
         else:
             if self._feeder is not None and isinstance(order.event, SessionEnded):
                 self._feeder.finish(self._state)
             self._record(order.event)
-
-    def _claim(self, key: JobKey) -> JobKey:
-        task = self._state.tasks[key.task]
-        self._record(self._executor.claim(key, task.node, task.spec.sandbox))
-        return key
-
-    def _check_output(self, order: CheckOutput) -> None:
-        """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
-        key = order.key
-        job, size = self._state.tasks[key.task].job, measure_output(self._jobs.site, key)
-        waits = not size and order.timer == "workspace_timeout"
-        grown = waits or job is None or size != job.output_size
-        self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
 
     def _start(self, keys: list[JobKey]) -> None:
         """Start claimed jobs; what cannot even be prepared never ran."""

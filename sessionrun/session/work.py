@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import orjson
 
@@ -65,18 +65,16 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     prompt_path = find_prompt_path(site, key)
     feedback, red_check = find_feedback(site, state, key)
     conversation = state.thread.conversation if agent.continue_args else None
-    with _open_private(prompt_path) as stream:
-        stream.write(
-            word_prompt(
-                site.spec,
-                state,
-                agent,
-                prompt=wanted,
-                red_check=red_check,
-                conversation=conversation,
-                answer=_read_earlier_answer(site, state) if conversation is None else "",
-            )
-        )
+    prompt = word_prompt(
+        site.spec,
+        state,
+        agent,
+        prompt=wanted,
+        red_check=red_check,
+        conversation=conversation,
+        answer=_read_earlier_answer(site, state) if conversation is None else "",
+    )
+    replace_file(prompt_path, prompt, durable=False)
     budget = find_job_budget(site.spec.limits, state)
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     kept = state.job.reserved if state.job else None
@@ -258,22 +256,13 @@ def _put_away_older_outputs(site: Site, key: JobKey) -> None:
     names["raw"] = session.raw_path(key.task)
     if not any(path.exists() for path in names.values()):
         return
-    folder = _find_free_folder(site, older)
+    # they are of `older`, or of a later round of its attempt
+    while any((session.job_path(older) / name).exists() for name in names):
+        older = older._replace(round=older.round + 1)
+    folder = session.make_job_path(older)
     for name, path in names.items():
         if path.exists():
             os.rename(path, folder / name)
-
-
-def _find_free_folder(site: Site, key: JobKey) -> Path:
-    """The folder of the WORK job that wrote last: of `key`, or of a later round of its attempt."""
-    while any((site.session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
-        key = key._replace(round=key.round + 1)
-    return site.session.make_job_path(key)
-
-
-def _open_private(path: Path) -> BinaryIO:
-    """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
-    return os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
@@ -282,6 +271,7 @@ def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
         lines = open(raw, "rb", opener=open_regular)
     except OSError:
         return  # the agent removed or replaced the file: that counts as no output
-    with lines, _open_private(answer) as stream:
-        for line in read_lines(lines):
-            stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))
+    fd = open_regular(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with lines, open(fd, "wb") as stream:
+        shown = (table.render_events(agent.output, line) for line in read_lines(lines))
+        stream.writelines(text.encode("utf-8", "replace") for text in shown)

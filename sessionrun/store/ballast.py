@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.files import name_beside, open_regular
+from sessionrun.store.files import replace_file
 
 NAME: Final = "reserve"
 SMALLEST_BYTES: Final = 64 * 1024
@@ -28,16 +28,11 @@ def make_reserve(path: Path, tasks: int) -> bool:
     if path.exists():
         return True
     size = min(SMALLEST_BYTES + BYTES_PER_TASK * tasks, LARGEST_BYTES)
-    beside = Path(name_beside(path))
     try:
-        with open(beside, "xb", buffering=0, opener=open_regular) as stream:
-            if stream.write(b"\0" * size) == size:  # written, because fallocate is not everywhere
-                os.rename(beside, path)
-                return True
+        replace_file(path, b"\0" * size, durable=False)  # written, because fallocate is not everywhere
     except OSError:
-        pass
-    beside.unlink(missing_ok=True)
-    return False
+        return False
+    return True
 
 
 def give_up_reserve(path: Path) -> bool:

@@ -16,14 +16,7 @@ import orjson
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.store import seal
-from sessionrun.store.files import (
-    make_directory,
-    name_beside,
-    no_umask,
-    open_regular,
-    replace_file,
-    sync_directory,
-)
+from sessionrun.store.files import make_directory, name_beside, no_umask, replace_file, sync_directory
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -127,19 +120,21 @@ def has_begun(session: SessionDir) -> bool:
 
 def has_records(session: SessionDir) -> bool:
     """Whether one of its logs holds anything, or is something else than a file."""
-    return any(_has_content(path) for path in (session.journal_path, session.ledger_path))
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        inode = path.lstat()
-    except OSError:
-        return False
-    return inode.st_size > 0 or not stat.S_ISREG(inode.st_mode)
+    for path in (session.journal_path, session.ledger_path):
+        with suppress(OSError):
+            inode = path.lstat()
+            if inode.st_size > 0 or not stat.S_ISREG(inode.st_mode):
+                return True
+    return False
 
 
 def _make_results_dir(path: Path, made: list[Path]) -> None:
-    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
+    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git.
+
+    Raises:
+        InputError: another user could put a directory of their own in place of a session's: everybody may write
+            there (and no sticky bit keeps others' entries safe), or it is another's.
+    """
     missing = []
     while not os.path.lexists(path):
         missing.append(path)
@@ -149,30 +144,17 @@ def _make_results_dir(path: Path, made: list[Path]) -> None:
             make_directory(folder, 0o755)
             made.append(folder)
         path = folder
-    _check_shared(path)
-    if not os.listdir(path):
-        _hide(path)
-
-
-def _hide(path: Path) -> None:
-    fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        os.write(fd, _IGNORE_ALL)
-    finally:
-        os.close(fd)
-
-
-def _check_shared(path: Path) -> None:
-    """Refuse a place in which another user could put a directory of their own in place of a session's.
-
-    Raises:
-        InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
-    """
     inode = os.stat(path)
     if inode.st_mode & stat.S_IWOTH and not inode.st_mode & stat.S_ISVTX:
         raise InputError(f"{path}: every user may write there: chmod o-w it, or give another --results-dir")
     if inode.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
         raise InputError(f"{path} belongs to another user: give another --results-dir")
+    if not os.listdir(path):
+        _hide(path)
+
+
+def _hide(path: Path) -> None:
+    replace_file(path / IGNORE_FILE, _IGNORE_ALL, durable=False, mode=0o644)
 
 
 def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:

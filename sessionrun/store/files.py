@@ -41,7 +41,6 @@ def open_regular(
 
     Raises:
         NotRegular: a link, FIFO, device, socket or directory lies there.
-        OSError: it cannot be opened.
     """
     try:
         fd = os.open(path, flags | _FLAGS, mode, dir_fd=dir_fd)
@@ -83,7 +82,6 @@ def read_end(path: Path | str, most: int) -> bytes:
 
     Raises:
         NotRegular: see `open_regular`.
-        OSError: it cannot be read.
     """
     with open(path, "rb", opener=open_regular) as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
@@ -115,11 +113,7 @@ def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = 
 
 
 def make_directories(path: Path | str, mode: int = 0o777) -> None:
-    """The same for what is missing of a path; what is there stays as it is.
-
-    Raises:
-        OSError: one cannot be made, or is something else.
-    """
+    """The same for what is missing of a path; what is there stays as it is."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)

@@ -169,11 +169,14 @@ def read_denials(session: Path, task: str) -> list[dict[str, Any]]:
     Each has `host`, `port`, `count`, `first_at` and `last_at` (seconds since the epoch) and `why`.
     """
     hosts: dict[tuple[str, int], dict[str, Any]] = {}
-    for found in _load_all(session / "jobs" / task):
-        known = hosts.setdefault((found["host"], found["port"]), {**found, "count": 0})
-        known["count"] += found["count"]
-        known["first_at"] = min(known["first_at"], found["first_at"])
-        known["last_at"] = max(known["last_at"], found["last_at"])
+    jobs = session / "jobs" / task
+    networks = (network for job in list_folders(jobs) for network in list_networks(jobs / job))
+    for file in (load_usable(network / DENIED, _Denials) for network in networks):
+        for found in map(asdict, file.hosts if file is not None else ()):
+            known = hosts.setdefault((found["host"], found["port"]), {**found, "count": 0})
+            known["count"] += found["count"]
+            known["first_at"] = min(known["first_at"], found["first_at"])
+            known["last_at"] = max(known["last_at"], found["last_at"])
     return sorted(hosts.values(), key=lambda found: (-found["count"], found["host"], found["port"]))
 
 
@@ -190,11 +193,3 @@ class _Denial:
 @frozen
 class _Denials:
     hosts: tuple[_Denial, ...]
-
-
-def _load_all(jobs: Path) -> Iterator[dict[str, Any]]:
-    """What the files of a task's jobs hold; nothing of one that is damaged."""
-    for job in list_folders(jobs):
-        for network in list_networks(jobs / job):
-            found = load_usable(network / DENIED, _Denials)
-            yield from map(asdict, found.hosts if found is not None else ())

@@ -26,7 +26,6 @@ The keeper imports this module without site-packages.
 from __future__ import annotations
 
 import errno
-import errno as errnos
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,11 +35,9 @@ from zlib import crc32
 
 from sessionrun.model.errors import StoreError
 from sessionrun.store.ballast import FULL, NAME, give_up_reserve
-from sessionrun.store.files import name_beside, open_regular, read_regular, sync_directory
+from sessionrun.store.files import open_regular, read_regular, replace_file
 
-REFUSALS: Final = frozenset(
-    (errnos.EAGAIN, errnos.ENOMEM, errnos.EMFILE, errnos.ENFILE, errnos.ENOSPC, errnos.EDQUOT)
-)
+REFUSALS: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
 
 BEGAN: Final = "K"
@@ -232,20 +229,10 @@ class AppendLog:
         content = os.pread(self._fd, self.end, 0)
         if parse_log(content).end != self.end:  # it was dropped from memory as well
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        beside = name_beside(self.path)
-        fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-        try:
-            if os.write(fd, content) != self.end:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
-            os.replace(beside, self.path)
-        except OSError:
-            os.close(fd)
-            os.unlink(beside)
-            raise
+        replace_file(self.path, content, durable=True)
+        fd = open_regular(self.path, os.O_RDWR | os.O_APPEND)
         os.close(self._fd)
         self._fd = fd
-        sync_directory(self.path.parent)
 
     def cut(self, end: int) -> None:
         """Drop a torn tail, so that what is appended next begins a line."""
@@ -325,7 +312,8 @@ def told_as_damage(path: Path, place: Callable[[], str] = lambda: "") -> Iterato
     try:
         yield
     except FAULTS as error:
-        raise StoreError(f"{path} is damaged{place()}: {describe_fault(error)}") from error
+        what = str(error) if type(error) is ValueError else repr(error)  # that one has words of ours
+        raise StoreError(f"{path} is damaged{place()}: {what}") from error
 
 
 def describe_rest(session_id: str) -> str:
@@ -334,8 +322,3 @@ def describe_rest(session_id: str) -> str:
         f"to read what its tasks printed: sessionrun logs {session_id}; its worktrees are kept; "
         f"to remove it: sessionrun clean --state interrupted {session_id}"
     )
-
-
-def describe_fault(error: BaseException) -> str:
-    """What is wrong, in one line; an exception without words of ours is shown as it is."""
-    return str(error) if type(error) is ValueError else repr(error)

@@ -22,7 +22,6 @@ from sessionrun.store.files import (
     make_directory,
     name_beside,
     no_umask,
-    read_regular,
     replace_file,
     sweep_beside,
     usual_mode,
@@ -41,24 +40,16 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
 
     Raises:
         NotRegular: a link, or something else that is not a directory, lies in the place of a part of it.
-        OSError: it cannot be opened or made.
     """
-    fd = _walk(path, make=make)
+    fd = os.open("/", os.O_RDONLY | _FOLDER)
     try:
+        for name in path.parts[1:]:
+            below = enter(fd, name, make=make)
+            os.close(fd)
+            fd = below
         yield fd
     finally:
         os.close(fd)
-
-
-def _walk(path: Path, *, make: bool) -> int:
-    fd = os.open("/", os.O_RDONLY | _FOLDER)
-    for name in path.parts[1:]:
-        try:
-            below = enter(fd, name, make=make)
-        finally:
-            os.close(fd)
-        fd = below
-    return fd
 
 
 def enter(folder: int, name: str, *, make: bool = False) -> int:
@@ -88,23 +79,21 @@ def _open(folder: int, name: str) -> int:
         raise NotRegular(errno.ENOTDIR, f"{name!r} is not a directory", name) from error
 
 
-def read_outside(path: Path) -> bytes:
-    """Read a file whose path was settled.
-
-    Raises:
-        NotRegular: something else lies there, or in the place of one of its directories.
-        OSError: it cannot be read.
-    """
-    with open_folder(path.parent) as folder:
-        return read_regular(path.name, dir_fd=folder)
-
-
 def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> None:
     """Replace a file of a directory atomically.  It keeps its mode; a new one has the usual one."""
-    mode = _find_mode(folder, name)
+    inode = _stat(folder, name)
+    if inode is not None:
+        mode = inode.st_mode & 0o777
+    else:
+        with no_umask() as umask:
+            mode = usual_mode(0o666, umask)
     replace_file(name, content, durable=durable, mode=mode, dir_fd=folder, exact=True, sweeps=True)
-    if durable:
-        _sync(folder)
+    try:
+        if durable:
+            os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EBADF:  # a directory that may not be read: only passed through
+            raise
 
 
 def link_below(folder: int, name: str, target: Path) -> None:
@@ -128,7 +117,6 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
     Raises:
         SessionrunError: another process held the lock for too long.
         NotRegular: something else lies in the place of the directory, or of the lock beside the file.
-        OSError: they cannot be opened or made.
     """
     lock = path.with_name(f".{path.name}.lock")
     with open_folder(path.parent, make=make) as folder:
@@ -157,24 +145,8 @@ def describe(error: Exception) -> str:
     return (reason or str(error) or repr(error)).replace("\n", " ")
 
 
-def _find_mode(folder: int, name: str) -> int:
-    inode = _stat(folder, name)
-    if inode is not None:
-        return inode.st_mode & 0o777
-    with no_umask() as umask:
-        return usual_mode(0o666, umask)
-
-
 def _stat(folder: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-
-
-def _sync(folder: int) -> None:
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno != errno.EBADF:  # a directory that may not be read: only passed through
-            raise

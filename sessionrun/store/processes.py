@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 JOB_MARKER: Final = "SESSIONRUN_JOB"
@@ -83,10 +84,17 @@ def start_time(pid: int, *, zombie: bool = False) -> int | None:
 
     One that has ended and was not reaped yet counts as none, but where `zombie` asks for it.
     """
-    if not _LINUX:
-        return _start_time_by_psutil(pid, zombie=zombie)
-    fields = _stat(pid)
-    return None if fields is None or (fields[1] in (b"Z", b"X") and not zombie) else int(fields[20])
+    if _LINUX:
+        fields = _stat(pid)
+        return None if fields is None or (fields[1] in (b"Z", b"X") and not zombie) else int(fields[20])
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return None if is_zombie and not zombie else int(process.create_time() * 1e6)
+    except psutil.Error:
+        return None
 
 
 def parent_of(pid: int) -> int | None:
@@ -211,15 +219,19 @@ def marker_of(pid: int) -> str:
 
 def environment(pid: int) -> Mapping[str, str]:
     """The environment that the process was started with; empty where we may not look."""
-    if not _LINUX:
-        return _environment_by_psutil(pid)
+    if _LINUX:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as stream:
+                pairs = [os.fsdecode(entry).partition("=") for entry in stream.read().split(b"\0")]
+        except OSError:
+            return {}
+        return {name: value for name, _, value in pairs if name}
+    import psutil
+
     try:
-        with open(f"/proc/{pid}/environ", "rb") as stream:
-            content = stream.read()
-    except OSError:
+        return psutil.Process(pid).environ()
+    except (psutil.Error, OSError, UnicodeDecodeError):
         return {}
-    pairs = [os.fsdecode(entry).partition("=") for entry in content.split(b"\0")]
-    return {name: value for name, _, value in pairs if name}
 
 
 def children_of_this() -> list[int] | None:
@@ -331,21 +343,17 @@ def kill_tree(leader: Identity, marker: str, patience_s: float) -> bool:
 
 def send_signal(process: Identity, number: int) -> None:
     """Signal that very process, never another that got its pid since."""
-    if not hasattr(os, "pidfd_open"):
-        if is_alive(process):
-            _kill(process.pid, number)
-        return
-    try:
+    with suppress(OSError):
+        if not hasattr(os, "pidfd_open"):
+            if is_alive(process):
+                os.kill(process.pid, number)
+            return
         fd = os.pidfd_open(process.pid)
-    except OSError:
-        return
-    try:
-        if is_alive(process):
-            signal.pidfd_send_signal(fd, number)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
+        try:
+            if is_alive(process):
+                signal.pidfd_send_signal(fd, number)
+        finally:
+            os.close(fd)
 
 
 def group_is_empty(pgid: int) -> bool:
@@ -359,13 +367,6 @@ def group_is_empty(pgid: int) -> bool:
     return False
 
 
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
-
-
 def find_descendants(seen: Scan, roots: Iterable[int]) -> set[int]:
     """The pids of what these processes have started, and so on."""
     descendants: set[int] = set()
@@ -376,24 +377,3 @@ def find_descendants(seen: Scan, roots: Iterable[int]) -> set[int]:
                 descendants.add(child)
                 queue.append(child)
     return descendants
-
-
-def _start_time_by_psutil(pid: int, *, zombie: bool) -> int | None:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE and not zombie:
-            return None
-        return int(process.create_time() * 1e6)
-    except psutil.Error:
-        return None
-
-
-def _environment_by_psutil(pid: int) -> Mapping[str, str]:
-    import psutil
-
-    try:
-        return psutil.Process(pid).environ()
-    except (psutil.Error, OSError, UnicodeDecodeError):
-        return {}

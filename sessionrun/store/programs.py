@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from sessionrun.store import processes
 
@@ -72,17 +72,6 @@ class Programs:
 _COLLECTED: Final[ContextVar[Programs | None]] = ContextVar("programs", default=None)
 
 
-@contextmanager
-def under_way(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """This program of the thread is under way meanwhile; at the end it has been waited for."""
-    programs = _COLLECTED.get()
-    if programs is None:
-        yield
-        return
-    with programs.hold(process.pid):
-        yield
-
-
 def run(
     argv: Sequence[str],
     *,
@@ -121,7 +110,7 @@ def run(
             start_new_session=True,  # its end takes all with it that it has started; Ctrl+C reaches only us
         )
     try:
-        with under_way(process):
+        with (_COLLECTED.get() or Programs()).hold(process.pid):
             output, errors = process.communicate(fed, timeout=limit_s)
     except BaseException:
         _kill(process)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Final
 
 import msgspec
-import orjson
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import EVENTS, Entry
@@ -101,16 +99,6 @@ def _share(task: TaskSpec) -> TaskSpec:
 def _refuse_version(version: int) -> None:
     if version != SCHEMA_VERSION:
         raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
-
-
-def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:
-    """The entries of a journal, up to the first that is none.
-
-    Raises:
-        ValueError: of a later version, or damaged.
-    """
-    for payload in payloads:
-        yield read_entry(orjson.loads(payload))
 
 
 def read_entry(record: object) -> Entry:

@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from sessionrun.model.errors import StoreError
-from sessionrun.model.events import REQUEST_KINDS, Change, RequestReceived, TasksAdded
+from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 from sessionrun.store.codec import build
-from sessionrun.store.files import open_regular, read_regular, replace_file
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_SPOKEN_BYTES: Final = getattr(select, "PIPE_BUF", 512)
@@ -124,13 +124,9 @@ def count_unread(fd: int) -> int:
 def find_recorded(session: SessionDir, request_id: str, offset: int) -> int | None:
     """The number of the journal's record of a request, looked for from `offset` (bytes) on, if any."""
     try:
-        fd = open_regular(session.journal_path)
+        content = read_regular(session.journal_path)[offset:]
     except OSError:
         return None
-    try:
-        content = os.pread(fd, max(0, os.fstat(fd).st_size - offset), offset)
-    finally:
-        os.close(fd)
     place = content.find(request_id.encode())
     end = content.find(b"\n", place)
     if place < 0 or end < 0:
@@ -203,12 +199,21 @@ def parse_request(record: Any, name: str) -> Request:
     if kind not in REQUEST_KINDS:
         raise ValueError(f"this version does not know the kind {kind!r:.40}")
     request = build(RequestReceived, record)
-    outcomes = request.outcomes
-    if kind == "retry" and not request.tasks and not outcomes:
-        outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    outcomes, text, change = request.outcomes, None, None
+    if kind == "continue":
+        text = request.text
+        if text is None or not text.strip() or len(text.encode()) > MAX_TEXT:
+            raise ValueError(f"text must be a text that is not empty, of at most {MAX_TEXT} bytes")
+    if kind == "retry":
+        change = request.change
+        if not request.tasks and not outcomes:
+            outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    if change is not None:
+        if len((change.prompt or "").encode()) > MAX_TEXT:
+            raise ValueError(f"a prompt may have {MAX_TEXT} bytes")
+        if any(word is not None and not word.strip() for word in (change.agent, change.model, change.prompt)):
+            raise ValueError("agent, model and prompt must not be empty")
     reason = " ".join((request.reason or "").split())[:MAX_REASON] or None
-    text = _check_follow_up(request.text) if kind == "continue" else None
-    change = _check_change(request.change) if kind == "retry" and request.change is not None else None
     return replace(request, outcomes=outcomes, reason=reason, text=text, change=change)
 
 
@@ -231,24 +236,15 @@ class Spoken:
             if not line.startswith(b"{"):
                 continue
             try:
-                requests.append(parse_spoken(line))
+                record = orjson.loads(line)
+                name = record.get("request_id")
+                if not isinstance(name, str) or not _UUID.fullmatch(name):
+                    raise ValueError("it has no UUID as its request_id")
+                requests.append(parse_request(record, name))
             except ValueError as error:
                 self._faults += 1
                 faults += [str(error)] if self._faults <= MAX_FAULTS else []
         return requests, faults
-
-
-def parse_spoken(line: bytes) -> Request:
-    """Check a request that was written into the FIFO.
-
-    Raises:
-        ValueError: it is none that this version knows.
-    """
-    record = orjson.loads(line)
-    name = record.get("request_id") if isinstance(record, dict) else None
-    if not isinstance(name, str) or not _UUID.fullmatch(name):
-        raise ValueError("it is not an object with a UUID as its request_id")
-    return parse_request(record, name)
 
 
 def put_aside(path: Path) -> None:
@@ -257,20 +253,6 @@ def put_aside(path: Path) -> None:
         os.replace(path, path.with_suffix(REFUSED))
     except (IsADirectoryError, NotADirectoryError, FileExistsError):  # of the same name something else was refused
         os.replace(path, path.with_name(f"{path.stem}-{path.lstat().st_ino}{REFUSED}"))
-
-
-def _check_follow_up(text: str | None) -> str:
-    if text is None or not text.strip() or len(text.encode()) > MAX_TEXT:
-        raise ValueError(f"text must be a text that is not empty, of at most {MAX_TEXT} bytes")
-    return text
-
-
-def _check_change(change: Change) -> Change:
-    if len((change.prompt or "").encode()) > MAX_TEXT:
-        raise ValueError(f"a prompt may have {MAX_TEXT} bytes")
-    if any(word is not None and not word.strip() for word in (change.agent, change.model, change.prompt)):
-        raise ValueError("agent, model and prompt must not be empty")
-    return change
 
 
 def _age(path: Path) -> tuple[int, str]:

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import locks, seal
 from sessionrun.store.files import NotRegular, list_folders, make_directory, read_regular, replace_file
@@ -159,12 +161,12 @@ class SessionDir:
             StoreError: it is damaged, or a newer version's, with an entry that this one does not know.
         """
         from sessionrun.model.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted
-        from sessionrun.store.records import iterate_entries
+        from sessionrun.store.records import read_entry
 
         contents = read_log(self.journal_path)
         entries: list[Entry] = []
         with told_as_damage(self.journal_path, lambda: f" at record {len(entries) + 1}"):
-            entries.extend(iterate_entries(contents.payloads))
+            entries.extend(read_entry(orjson.loads(payload)) for payload in contents.payloads)
         begun = [entry.event for entry in entries if isinstance(entry.event, (SessionStarted, SupervisorStarted))]
         newer = next((event for event in begun if event.journal_version > JOURNAL_VERSION), None)
         if newer is not None:

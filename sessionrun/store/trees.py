@@ -80,7 +80,6 @@ def hold_entry(
 
     Raises:
         SessionrunError: the other process had it for too long.
-        OSError: the cache cannot be written.
     """
     make_directories(path.parent, 0o700)
     lock, begun = lock_path(path), time.monotonic()
@@ -123,11 +122,6 @@ def make_entry(path: Path, sync: Callable[[Path], None] | None = None) -> Iterat
         sync_directory(path.parent)
 
 
-def find_remains(path: Path) -> list[Path]:
-    """What killed processes left of an entry, and what a living one is about to make or to delete."""
-    return [left for prefix in (DRAFT, TRASH) for left in path.parent.glob(f"{prefix}{path.name}-*")]
-
-
 def whole_path(path: Path) -> Path:
     """Where the entry would be of which a killed process may have left this; of an entry, where it is."""
     for prefix in (DRAFT, TRASH):
@@ -138,7 +132,7 @@ def whole_path(path: Path) -> Path:
 
 def sweep_entry(path: Path) -> None:
     """Delete what killed processes left of an entry, under its lock."""
-    for left in find_remains(path):
+    for left in [*path.parent.glob(f"{DRAFT}{path.name}-*"), *path.parent.glob(f"{TRASH}{path.name}-*")]:
         with suppress(OSError):  # a program that outlives its job may still write there: the next one deletes it
             remove_entry(left)
 

@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from conftest import Command, eventually
 from simulated import Fate, SimulatedExecutor
-from simulation import Drive, make_session
+from simulation import Drive, as_read, make_session
 from stages import begin_repository, git
 
 from sessionrun.client.planning.inputs import list_items
@@ -26,16 +25,15 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
-from sessionrun.engine.requests import find_addition_fault, widen_spec
+from sessionrun.engine.requests import find_fault, widen_spec
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
+from sessionrun.model.events import Entry, LimitHeard, TasksAdded
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.limits import LimitSharing, find_files, write_limit
-from sessionrun.store.records import read_entry
 from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 
@@ -250,7 +248,7 @@ def test_an_id_that_is_taken_twice_counts_once() -> None:
     assert (once.free, once.spec.resources) == ({"slot": 1, "db": 2}, {"slot": 1, "db": 2})
     assert "new" in once.spec.agents
     entry = Entry(1, 0.0, 0.0, event)
-    assert read_entry(orjson.loads(orjson.dumps(to_record(entry)))) == entry
+    assert as_read(entry) == entry
 
 
 def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
@@ -285,10 +283,10 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     state = begin(make_session([TaskSpec("a", ("x",))], resources=has))
     event = TasksAdded("r", (replace(ADDED, **changes),), resources=resources)
-    assert find_addition_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
-    assert why in (find_addition_fault(state, event) or "")
+    assert find_fault(state, replace(event, tasks=(ADDED,), resources=has)) is None
+    assert why in (find_fault(state, event) or "")
     state.cancelled = True
-    assert find_addition_fault(state, event) == "the session is being cancelled"
+    assert find_fault(state, event) == "the session is being cancelled"
 
 
 def test_what_a_new_agent_leaves_is_ignored_and_the_rules_of_the_user_come_last() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
 from agent_samples import sample_path
 from conftest import Command, eventually
@@ -21,7 +20,6 @@ from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.agents import table
-from sessionrun.engine.fold import apply
 from sessionrun.engine.money import find_task_budget, to_nano
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.status import project
@@ -34,12 +32,9 @@ from sessionrun.model.events import (
     JobClaimed,
     JobFinished,
     RequestReceived,
-    to_record,
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.session.history import begin
-from sessionrun.store.records import read_entry
 
 AGENTS = {
     "ai": AgentSpec(name="ai", argv=("ai",), output="claude"),
@@ -49,9 +44,7 @@ AGENTS = {
 }
 KINDS: tuple[FateKind, ...] = ("exits", "exits", "exits", "lost", "void", "unstartable")
 PRICES = {"ai": 1.0, "ai/m": 2.5, "other": 0.25}
-PROFILE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+PROFILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def make(*tasks: TaskSpec, slots: int | None = None, **limits: float) -> SessionSpec:
@@ -86,8 +79,7 @@ class Paid(Drive):
         self.works: dict[str, float] = {}
         self.most = 0
         self.shown: list[dict[str, Any]] = []
-        self.replayed = begin(spec)
-        super().__init__(spec, SimulatedExecutor(fate_of), planned or (), self._look)
+        super().__init__(spec, SimulatedExecutor(fate_of), planned or (), self._look, replays=True)
 
     def record(self, event: Event) -> None:
         """Say what a job cost that ran; note when the first WORK of a task was claimed."""
@@ -108,8 +100,6 @@ class Paid(Drive):
         self.most = max(self.most, money.spent + money.reserved)
         firsts = Counter(filter(None, (find_first(state, task) for task in state.tasks.values())))
         assert all(count == 1 for count in firsts.values()), "a second first job"
-        apply(self.replayed, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
-        assert self.replayed == state
         self.shown.append(project(state))
 
     def run(self) -> Paid:

@@ -152,11 +152,7 @@ GOOD: End = ("succeeded", None)
     ],
 )
 def test_how_a_task_stands(
-    landing: LandEntry | None,
-    end: End,
-    place: Workplace | None,
-    kind: str,
-    words: str,
+    landing: LandEntry | None, end: End, place: Workplace | None, kind: str, words: str
 ) -> None:
     one = make_state(landing, end, place)
     assert one is not None

@@ -31,18 +31,10 @@ class Script(Scripted):
         super().__init__(spec)
         self.ends: dict[str, str] = {}
         self.thread: dict[str, str | None] = {}
-        self.until = ""
-
-    def run(self, until: str = "") -> Script:
-        """Go on until nothing is left, or nothing beside the job `until` (its key as text)."""
-        self.until = until
-        self.go_on()
-        return self
 
     def begins(self, key: JobKey) -> None:
         self.record(JobStarted(key, 1, 1, 1))
-        if key.text() != self.until:
-            self.end(key)
+        super().begins(key)
 
     def end(self, key: JobKey) -> None:
         phase, place = key.phase, None
@@ -71,12 +63,12 @@ class Script(Scripted):
     def follow(self, name: str = "a", text: str = "more") -> Script:
         """Continue a task, and go on until its next attempt works."""
         assert self.ask(name, text) is None
-        return self.run(f"{name}/{self[name].attempt}/1/work/1")
+        return self.go_on(f"{name}/{self[name].attempt}/1/work/1")
 
     def finish(self) -> Script:
         """The job that was waited for ends, and all others."""
         self.end(parse_job_key(self.until))
-        return self.run()
+        return self.go_on()
 
     def prompt(self, name: str = "a", answer: str = "") -> str:
         """What the next WORK job of a task is told."""
@@ -104,7 +96,7 @@ def make_script(*tasks: TaskSpec) -> Script:
 
 
 def test_each_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
-    script, used = make_script(make_task(prompt_mode="continue")).run(), USED
+    script, used = make_script(make_task(prompt_mode="continue")).go_on(), USED
     for number in (2, 3, 4):
         used = used.plus(USED)
         assert script.state.ended is not None
@@ -125,29 +117,29 @@ def test_each_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() ->
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_an_attempt_that_is_tried_again_goes_on_with_the_follow_up(by_hand: bool) -> None:
-    script = make_script(make_task(retries=0 if by_hand else 1)).run()
+    script = make_script(make_task(retries=0 if by_hand else 1)).go_on()
     script.ends["a/2"] = "agent_error"
     script.ask("a")
     if by_hand:
-        assert script.run()["a"].outcome == "failed"
+        assert script.go_on()["a"].outcome == "failed"
         script.record(RequestReceived("again", "retry", ("a",)))
-    task = script.run("a/3/1/work/1")["a"]
+    task = script.go_on("a/3/1/work/1")["a"]
     assert task.place == Place("b", "/w3", "base", taken_up="c2"), "it goes on where the failed one stopped"
     assert (script.prompt(), task.thread.conversation) == ("more", "talk-a")
 
 
 def test_a_broken_attempt_at_a_follow_up_is_told_of() -> None:
-    script = make_script(make_task(agent="three", retries=1)).run()
+    script = make_script(make_task(agent="three", retries=1)).go_on()
     script.ends["a/2"] = "agent_crashed"
     script.ask("a")
-    script.run("a/3/1/work/1")
+    script.go_on("a/3/1/work/1")
     assert "It ended: failed (agent_crashed: so it was)" in script.prompt()
 
 
 def test_a_conversation_that_is_too_long_begins_anew() -> None:
     script = make_script()
     script.ends["a/1"] = "context_full"
-    script.run()
+    script.go_on()
     assert script["a"].last_thread.conversation == "talk-a"
     script.follow()
     assert script["a"].thread.conversation is None
@@ -159,18 +151,18 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
 
 
 def test_a_conversation_that_is_gone_begins_anew() -> None:
-    script = make_script().run().follow()
+    script = make_script().go_on().follow()
     assert script.prompt() == "more"
     gone = JobFinished(JobKey("a", 2, 1, "work", 1), "failed", "no_conversation", "no_conversation: talk-a")
     script.record(gone)
-    script.run("a/2/1/work/2")
+    script.go_on("a/2/1/work/2")
     assert script["a"].thread.conversation is None
     assert script.prompt().startswith("first\n\nsecond\n\nYou have worked")
     assert script.prompt().endswith("Now you are asked:\n\nmore")
 
 
 def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
-    script = make_script(make_task(agent="three")).run()  # it has no continue_args
+    script = make_script(make_task(agent="three")).go_on()  # it has no continue_args
     for number in (2, 3):
         words = script.follow(text=f"more {number}").prompt()
         script.finish()
@@ -179,7 +171,7 @@ def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
 
 
 def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
-    script = make_script().run().follow()
+    script = make_script().go_on().follow()
     key = JobKey("a", 2, 1, "work", 1)
     script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: until noon", resets_at=1.0))
     assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt()
@@ -189,7 +181,7 @@ def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
     script = make_script(make_task(fallback=(Alternative("two"),)))
     assert "two" in AGENTS
     script.ends["a/1"] = "auth"
-    script.run("a/1/1/work/2")
+    script.go_on("a/1/1/work/2")
     assert script["a"].agent == "two"
     del script.ends["a/1"]
     script.finish()
@@ -199,35 +191,35 @@ def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
 
 def test_tasks_that_need_it_get_its_work_as_it_was_until_the_follow_up_succeeds() -> None:
     """One that has run does not run again; one that runs again meanwhile does not wait either."""
-    script = make_script(make_task("a"), make_task("b", needs=("a",))).run()
+    script = make_script(make_task("a"), make_task("b", needs=("a",))).go_on()
 
     def handed() -> list[str | None]:
         return [end.commit for end in find_handed(script["b"], script.state.tasks)]
 
     script.ask("a")
     script.ask("b")
-    script.run("a/2/1/work/1")
+    script.go_on("a/2/1/work/1")
     assert handed() == ["c1"]
     script.ends["a/2"] = "agent_error"
     script.finish()
     assert (script["a"].outcome, script["b"].outcome, handed()) == ("failed", "succeeded", ["c1"])
     script.ask("a")
-    script.run()
+    script.go_on()
     assert handed() == ["c3"]
 
 
 def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
-    script = make_script().run()
+    script = make_script().go_on()
     script.ask("a")
-    script.run("a/2/1/prepare/1")
+    script.go_on("a/2/1/prepare/1")
     script.record(
         JobFinished(JobKey("a", 2, 1, "prepare", 1), "failed", "workspace_failed", "workspace_failed: no")
     )
-    script.run()
+    script.go_on()
     assert script["a"].reason_class == "workspace_failed"
     assert script["a"].place == Place("b", None, "base", commit="c1")
     script.ask("a")
-    script.run("a/3/1/work/1")
+    script.go_on("a/3/1/work/1")
     assert script["a"].thread.conversation == "talk-a" and script["a"].place is not None
     assert script["a"].place.taken_up == "c1"
 
@@ -237,7 +229,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
         make_task("a"), make_task("b", needs=("a",)), make_task("m", upstream=Upstream("u", None, "/m"))
     )
     script.ends["a/1"] = "agent_error"
-    script.run("a/1/1/work/1")
+    script.go_on("a/1/1/work/1")
     assert script["m"].outcome == "succeeded"
     assert script.ask("a") == "task 'a' has not ended: wait for it, or cancel it first"
     assert script.ask("none") == "there is no task 'none'"
@@ -251,7 +243,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
 
 def test_nothing_goes_on_in_a_session_that_is_being_cancelled() -> None:
     script = make_script(make_task("a"), make_task("b"))
-    script.run("b/1/1/work/1")
+    script.go_on("b/1/1/work/1")
     script.record(RequestReceived("stop", "cancel"))
     assert script.ask("a") == "the session is being cancelled"
     assert script.finish().state.ended is not None and script.ask("a") is None
@@ -265,7 +257,7 @@ def landing() -> Script:
 
 
 def test_work_that_is_landing_is_not_continued(landing: Script) -> None:
-    landing.run("a/1/1/land/1")
+    landing.go_on("a/1/1/land/1")
     assert land_of(landing.state).taken == ("a",)
     assert landing.ask("a") == "the work of task 'a' is landing: continue it when it has landed"
 
@@ -275,11 +267,11 @@ def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it(landing: S
     script.record(RequestReceived("wait", "hold"))
     for name in ("a", "b"):
         script.record(RequestReceived(f"go {name}", "release", (name,)))
-    script.run()
+    script.go_on()
     for expected in ([("ready", None)] * 2, [("waiting", "follow_up"), ("waiting", "needs")]):
         entries = [one.landing for one in script.state.tasks.values()]
         assert [entry and (entry.status, entry.reason_class) for entry in entries] == expected
         script.ask("a")
     script.record(RequestReceived("on", "release"))
-    script.run("a/2/1/land/1")
+    script.go_on("a/2/1/land/1")
     assert land_of(script.state).taken == ("a", "b")

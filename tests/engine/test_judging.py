@@ -10,13 +10,7 @@ from simulation import PLACES, Scripted, make_session
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.model.checks import Checked, Counts, HiddenTests
-from sessionrun.model.events import (
-    JobFinished,
-    JobLost,
-    RequestReceived,
-    TimerFired,
-    Verdict,
-)
+from sessionrun.model.events import JobFinished, JobLost, RequestReceived, TimerFired, Verdict
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
@@ -47,21 +41,10 @@ class Script(Scripted):
         self.ends, self.phases = ends, list[str]()
         self.better: dict[Phase, int] = {}
         self.places: dict[Phase, Place] = dict(PLACES)
-        self.until: Phase | None = None
 
     @property
     def task(self) -> TaskState:
         return self["a"]
-
-    def run(self, until: Phase | None = None) -> Script:
-        """Go on until nothing is left, or a job of this phase has been claimed."""
-        self.until = until
-        self.go_on()
-        return self
-
-    def begins(self, key: JobKey) -> None:
-        if key.phase != self.until:
-            self.end(key)
 
     def end(self, key: JobKey) -> None:
         phase = key.phase
@@ -122,7 +105,7 @@ def test_how_an_attempt_ended_does_not_decide(
     ends: dict[str, str], phases: list[str], ended: tuple[str, str | None]
 ) -> None:
     """The hidden tests do; if they do not pass, or are none, the failure of the job is the reason."""
-    script = Script(**ends).run()
+    script = Script(**ends).go_on()
     assert (script.phases, script.ended()) == (phases, ended)
     assert ended[0] != "failed" or script.task.reason == f"{ended[1]}: so it was"
 
@@ -130,28 +113,28 @@ def test_how_an_attempt_ended_does_not_decide(
 def test_what_is_judged_is_the_best_round() -> None:
     """Also when the last one was broken off."""
     for ends in (RED, LATE):
-        assert Script(**ends, prove="unresolved").run().better == {"park": 1, "prove": 1, "release": 1}
-    assert Script(check_1="check_failed").run().better == {}, "a check that passed is the last word"
+        assert Script(**ends, prove="unresolved").go_on().better == {"park": 1, "prove": 1, "release": 1}
+    assert Script(check_1="check_failed").go_on().better == {}, "a check that passed is the last word"
 
 
 @pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE & set(REASONS) - {"usage_limit"}))
 def test_a_failure_that_says_nothing_about_the_work_is_not_judged(reason: str) -> None:
-    failed = Script(work_1=reason).run()
+    failed = Script(work_1=reason).go_on()
     assert "prove" not in failed.phases
     assert failed.task.failure is None
 
 
 def test_a_cancelled_judgement_is_cancelled() -> None:
-    script = Script(check="check_failed").run(until="prove")
+    script = Script(check="check_failed").go_on(until="prove")
     script.record(RequestReceived("r", "cancel", ("a",)))
     job = script.task.job
     assert job is not None and job.stopping == "cancelled"
     script.record(JobFinished(job.key, "failed", "signal", "signal: 15"))
-    assert script.run().ended() == ("cancelled", "cancelled")
+    assert script.go_on().ended() == ("cancelled", "cancelled")
 
 
 def test_a_further_attempt_begins_without_the_failure() -> None:
-    script = Script(replace(TASK, retries=1), check_a1="check_failed", prove="unresolved").run()
+    script = Script(replace(TASK, retries=1), check_a1="check_failed", prove="unresolved").go_on()
     assert script.task.attempt == 2
     assert script.ended() == ("failed", "unresolved")
 
@@ -159,7 +142,7 @@ def test_a_further_attempt_begins_without_the_failure() -> None:
 def test_a_proof_without_hidden_tests_needs_a_check_that_passes() -> None:
     """Its check is what is proved, so a check that fails has nothing to prove."""
     spec = replace(TASK, prove=Prove())
-    script = Script(spec, check="check_failed").run()
+    script = Script(spec, check="check_failed").go_on()
     assert script.phases == [*ROUNDS, "release"]
     assert script.ended() == ("failed", "check_failed")
 
@@ -178,5 +161,5 @@ def test_work_without_a_change_fails_where_no_hidden_tests_pass(
 ) -> None:
     script = Script(replace(TASK, expect_change=True, prove=TASK.prove if hidden else None), **ends)
     script.places["release"] = replace(PLACES["release"], changed=False)
-    assert script.run().ended() == ended
+    assert script.go_on().ended() == ended
     assert demands_change(script.task) == (ended[0] == "failed"), "RELEASE keeps the worktree of a failure"

@@ -20,7 +20,6 @@ from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end, project
 from sessionrun.landing import rules as landing_rules
@@ -325,11 +324,3 @@ def test_an_event_of_a_business_that_the_session_does_not_have_is_damage() -> No
     for event in (WorkLanded("a", "main"), SlotsOffered(1, 1)):
         with pytest.raises(KeyError, match=type(event).__name__):
             apply(begin(make_mixed()), Entry(1, 0.0, 0.0, event))
-
-
-def test_a_row_without_moments_changes_nothing() -> None:
-    spec = make_mixed()
-    drives = [
-        Drive(spec, SimulatedExecutor(fate_of), state=moves.begin(spec, rows)).run() for rows in ((), (Rules(),))
-    ]
-    assert drives[0].state == drives[1].state and drives[0].entries == drives[1].entries

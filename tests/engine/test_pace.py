@@ -19,17 +19,9 @@ from simulation import PLACES, Drive, Planned, Scripted, make_session
 from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
-from sessionrun.engine.moves import cancel
 from sessionrun.engine.status import project
 from sessionrun.engine.tokens import MACHINE, START, find_width_fault
-from sessionrun.model.events import (
-    Entry,
-    HoldPlaced,
-    JobClaimed,
-    JobFinished,
-    RequestReceived,
-    TasksAdded,
-)
+from sessionrun.model.events import Entry, HoldPlaced, JobClaimed, JobFinished, RequestReceived, TasksAdded
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec, Workspace
 from sessionrun.model.units import parse_coming
@@ -198,12 +190,6 @@ def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     machine.load = 9.0
     assert machine.settle(0.0) == []
     assert (machine.looks, machine.watch.look_at) == (0, None)
-
-
-def test_a_task_that_is_ended_between_two_jobs_says_why() -> None:
-    state = begin(make_session([TaskSpec("t", ("x",))]))
-    cancel(state, state.tasks["t"], why="max_failures: stopped after 1 failed")
-    assert state.tasks["t"].reason == "cancelled: max_failures: stopped after 1 failed"
 
 
 # --- at its time ---

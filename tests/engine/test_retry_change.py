@@ -35,7 +35,7 @@ def play(*tasks: TaskSpec, **ends: str) -> Script:
     """A session of these tasks that has ended; `ends` are reason classes by task, of the first attempt."""
     script = Script(make_session(tasks))
     script.ends = {f"{name}/1": said for name, said in ends.items()}
-    return script.run()
+    return script.go_on()
 
 
 def change(script: Script, *names: str, **fields: Any) -> str | None:
@@ -59,7 +59,7 @@ def test_the_chosen_ones_change_and_keep_what_they_had_on_record() -> None:
     script = play(labelled, make_task("b", needs=("a",)), make_task("c"), a="exit_code")
     prices = {"m2": Price(1, 2)}
     assert change(script, agent="other", model="m2", agents={"other": OTHER}, prices=prices) is None
-    script.run()
+    script.go_on()
     a, b, c = (shown(script, name) for name in "abc")
     assert (a["agent"], a["model"], a["attempt"], a["outcome"]) == ("other", "m2", 2, "succeeded")
     assert a["earlier_agents"] == [{"attempt": 1, "agent": "one", "model": "m1"}]
@@ -100,12 +100,12 @@ def test_after_a_fallback_the_record_says_with_whom_the_attempt_ended() -> None:
     # the first job was refused, the agent that took over fails; a task of that kind is tried anew
     script = Script(make_session([make_task(fallback=(Alternative("three"),))]))
     script.ends["a/1"] = "auth"
-    script.run("a/1/1/work/2")
+    script.go_on("a/1/1/work/2")
     script.ends["a/1"] = "exit_code"
     script.finish()
     assert (shown(script, "a")["outcome"], shown(script, "a")["agent"]) == ("failed", "three")
     script.record(RequestReceived("again", "retry", ("a",)))
-    script.run()
+    script.go_on()
     a = shown(script, "a")
     assert (a["agent"], a["earlier_agents"]) == ("one", [{"attempt": 1, "agent": "three", "model": None}])
 
@@ -141,7 +141,7 @@ def test_a_follow_up_keeps_the_agent_that_knows_the_conversation() -> None:
     script = play(make_task())
     assert script.ask("a") is None
     script.ends["a/2"] = "exit_code"
-    script.run()
+    script.go_on()
     assert "of which another agent knows nothing" in (change(script, "a", agent="three") or "")
     assert "use sessionrun continue" in (change(script, "a", prompt="x") or "")
     assert change(script, "a", agent="one") is None
@@ -150,7 +150,7 @@ def test_a_follow_up_keeps_the_agent_that_knows_the_conversation() -> None:
 def test_a_retry_that_waits_for_its_release_changes_at_once() -> None:
     script = Script(make_session([make_task(workspace=Workspace("worktree"), fallback=(Alternative("three"),))]))
     script.ends["a/1"] = "exit_code"
-    script.run("a/1/1/release/1")
+    script.go_on("a/1/1/release/1")
     assert change(script, "a", agent="three") is None
     assert (script["a"].agent, script["a"].again) == ("three", True)
     script.finish()

@@ -8,12 +8,11 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
-from simulation import AGENTS, CLASSES, EPOCH_S, Drive, Planned, judge, make_session
+from simulation import AGENTS, CLASSES, EPOCH_S, Drive, Planned, as_read, judge, make_session
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import Order, decide
@@ -41,7 +40,6 @@ from sessionrun.model.events import (
     TaskEnded,
     TaskRetried,
     Verdict,
-    to_record,
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import Effect
@@ -61,11 +59,8 @@ from sessionrun.model.spec import (
 from sessionrun.model.usage import Usage
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
-from sessionrun.store.records import read_entry
 
-PROFILE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+PROFILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 CAPACITIES = st.fixed_dictionaries(
     {"gpu": st.integers(1, 3), "worktree:w": st.integers(1, 2)},
     optional={SLOT: st.integers(1, 3), "provider:first": st.integers(1, 2)},
@@ -230,7 +225,7 @@ class Watch:
             assert state.free == state.spec.resources, "a token did not come back"
         self._see_what_was_reopened(state)
         self._check_tokens(state)
-        apply(self.replayed, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.replayed, as_read(entry))
         assert self.replayed == state
 
     def _see_what_was_reopened(self, state: State) -> None:

@@ -51,12 +51,7 @@ def statuses(view: dict[str, Any]) -> list[tuple[str, str | None]]:
 def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Command, crashed: str) -> None:
     view = sessionrun.status(crashed)
     assert (view["status"], view["outcome"], view["ended_at"]) == ("interrupted", None, None)
-    assert statuses(view) == [
-        ("completed", "succeeded"),
-        ("running", None),
-        ("running", None),
-        ("pending", None),
-    ]
+    assert statuses(view) == [("completed", "succeeded"), ("running", None), ("running", None), ("pending", None)]
     assert (view["completed"], view["running"], view["failed"]) == (1, 2, 0)
     for task in view["tasks"][1:3]:
         assert psutil.pid_exists(task["pid"])

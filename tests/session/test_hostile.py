@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, Drive, Planned, make_session
 
-from sessionrun.engine.fold import apply
-from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.model.events import Entry, RequestReceived, TasksAdded, to_record
+from sessionrun.model.events import RequestReceived, TasksAdded
 from sessionrun.model.spec import TaskSpec
-from sessionrun.session.history import begin, replay
-from sessionrun.store.records import iterate_entries
+from sessionrun.session.history import replay
 from sessionrun.store.requests import open_wake, parse_request, ring, speak
 from sessionrun.store.session import SessionDir
 
@@ -44,18 +41,11 @@ def test_what_is_taken_can_be_folded_again_and_the_session_ends(random: Random) 
         except ValueError:
             continue
         planned.append((random.randrange(20), request))
-    replayed = begin(spec)
-
-    def fold_again(state: State, entry: Entry) -> None:
-        (read,) = iterate_entries([orjson.dumps(to_record(entry))])
-        apply(replayed, read)
-        assert replayed == state
-
     fates = [Fate("exits", random.randrange(5), random.choice((0, 0, 256, 9))) for _ in range(3)]
-    drive = Drive(spec, SimulatedExecutor(lambda job: fates[job.key.attempt % 3]), planned, fold_again)
+    drive = Drive(spec, SimulatedExecutor(lambda job: fates[job.key.attempt % 3]), planned, replays=True)
     state = drive.run().state
     assert state.ended is not None and state.free == state.spec.resources
-    assert project(state) == project(replayed)
+    assert drive.replayed is not None and project(state) == project(drive.replayed)
 
 
 @pytest.mark.parametrize("many", [200, *slow(5000)])

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from sessionrun.store.session import SessionDir
 __all__ = ["stage"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "matrix"
-WORDS = {"queued", "preparing", "initializing", "running", "succeeded", "failed"}
 
 QWEN = r"""#!/bin/sh
 logs= model=
@@ -46,24 +44,6 @@ say '{"type":"assistant","message":{"role":"assistant","content":[{"type":"text"
 say '{"type":"result","subtype":"success","is_error":false,"result":"done by '"$model"'","session_id":"c1",
 "num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}' | tr -d '\n'
 echo
-"""
-
-READER = """
-import json, os, sys, time
-path, looks, words, told = sys.argv[1], 0, set(), False
-print("ready", flush=True)
-stopped = False
-while not stopped or looks <= 10:
-    stopped = os.path.exists(path + ".stop")
-    with open(path) as stream:
-        document = json.load(stream)
-    words |= {run["status"] for run in document["runs"]}
-    looks += 1
-    if not told and {"queued", "running"} <= words:
-        told = True
-        print("both", flush=True)
-    time.sleep(0.01 if looks < 100 else 0.1)
-print(json.dumps({"looks": looks, "words": sorted(words)}))
 """
 
 
@@ -173,23 +153,8 @@ def test_two_models_two_samples(matrix: Matrix) -> None:
     write_npm(matrix)
     (matrix.cwd / "config.json").write_text(json.dumps(config))
     with matrix.running() as session:
-        reader = subprocess.Popen(
-            [sys.executable, "-IS", "-c", READER, str(matrix.cwd / "results.json")],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
-        eventually(lambda: any(run["status"] == "running" for run in matrix.runs()), timeout_s=60)
-        assert reader.stdout.readline() == "both\n"
-    status = matrix.wait(session)
-    (matrix.cwd / "results.json.stop").touch()
-    seen = json.loads(reader.communicate()[0])
-
-    assert reader.returncode == 0
-    assert seen["looks"] > 10
-    assert {"queued", "running", "succeeded"} <= set(seen["words"]) <= WORDS
-    runs = matrix.runs()
+        eventually(lambda: {run["status"] for run in matrix.runs()} == {"queued", "running"}, timeout_s=60)
+    status, runs = matrix.wait(session), matrix.runs()
     assert status["outcome"] == "succeeded", [task["reason"] for task in status["tasks"]]
     cells = [(run["task_id"], run["model"], run["sample"]) for run in runs]
     assert cells == [("docs", model, sample) for model in ("qwen3-coder-plus", "qwen3-max") for sample in (1, 2)]
@@ -465,14 +430,3 @@ def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:
         f"error: cannot write {matrix.cwd}/package.json: 'package.json' is not a directory\n"
     )
     assert not list(matrix.results.glob("session-*"))
-
-
-def test_a_dry_run_says_what_would_run_and_makes_nothing(matrix: Matrix) -> None:
-    matrix.config()
-    record = matrix.load("--dry-run", "config.json")
-    assert (record["dialect"], record["total"], record["max_parallel"]) == ("matrix", 2, 4)
-    for task in record["tasks"]:
-        assert task["branch"] == f"run-{task['id']}"
-        assert task["cwd"] == str(matrix.cwd.parent / "trees" / f"run-{task['id']}")
-    assert not (matrix.cwd / "results.json").exists()
-    assert not matrix.results.exists()

@@ -34,10 +34,7 @@ ASKED = WorkspaceRequest(
     seat=1,
 )
 CHECK = CheckRequest(
-    "/r",
-    "Do it.",
-    brief=Brief(outputs=("a",)),
-    verification=Verification(("a",), "p", True, "text"),
+    "/r", "Do it.", brief=Brief(outputs=("a",)), verification=Verification(("a",), "p", True, "text")
 )
 CHECKED = Checked(Counts(passed=1, total=1), "c" * 40, DIFF_STAT)
 REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",), checked=CHECKED)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import eventually
 
-from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, scan
+from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, is_alive, scan, start_time
 from sessionrun.walls.shell import run_script
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
@@ -55,6 +55,17 @@ def test_the_marker_makes_a_member() -> None:
             assert find_tree(scan(), gone, "another", [own, gone]) == {own}
         finally:
             process.kill()
+
+
+def test_a_zombie_that_nobody_reaps_is_gone() -> None:
+    """In a container without an init orphans go to a process that knows nothing of them."""
+    with subprocess.Popen(["sleep", "600"], env={JOB_MARKER: MARKER}, start_new_session=True) as process:
+        own = identify(process.pid)
+        assert own is not None and start_time(process.pid) == own.started
+        process.kill()
+        eventually(lambda: start_time(process.pid) is None)
+        assert start_time(process.pid, zombie=True) == own.started
+        assert not is_alive(own) and find_tree(scan(), own, MARKER) == set()
 
 
 @pytest.mark.parametrize(("clear", "dies_with_us"), [("", False), ("", True), ("env -i", True)])

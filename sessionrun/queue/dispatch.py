@@ -83,7 +83,8 @@ def prepare(
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
         settled = take_back(feed, results_dir, most=wanted.take_back_most)
         back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
-    path = _find_list(wanted, feed, listed)
+    known = Path(wanted.top) / LIST
+    path = listed or (known if known.is_file() and not feed.load() else None)
     if not (preview or wanted.watch) and path is None:
         tasks, left = _choose(wanted, by_id(feed.load()))
         if not tasks:
@@ -91,11 +92,11 @@ def prepare(
     findings = _look_at_agent(spec, preview=preview) if ready else []
     drafted = ""
     if path is not None and not preview:
-        added, present = import_list(feed, path, group=wanted.group)
+        added, present = import_list(feed, str(path), group=wanted.group)
         drafted = f"; {len(added)} were imported from {path}{f', {len(present)} were known' if present else ''}"
     queued: Tasks = by_id(feed.load())
     if path is not None and preview:
-        queued, new = _draft(path, wanted.group, queued)
+        queued, new = _draft(str(path), wanted.group, queued)
         drafted = f"; {new} would be imported from {path}"
     tasks, left = _choose(wanted, queued)
     finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
@@ -161,14 +162,6 @@ def _draft(path: str, group: str | None, queued: Tasks) -> tuple[Tasks, int]:
     return {**queued, **(around if made else {}), **made}, len(made)
 
 
-def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
-    """The list to import: the one that is named, or else the repository's own if the queue is empty."""
-    known = Path(wanted.top) / LIST
-    if listed is None and (not known.is_file() or feed.load()):
-        return None
-    return str(listed or known)
-
-
 def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
     among = [*tasks.values()] if wanted.group is None else choose_group(tasks, wanted.group)
@@ -182,22 +175,20 @@ def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
 
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:
-    """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why."""
-    for task in map(feed.show, wanted):
-        if (why := _find_obstacle(task, wanted)) is not None:
-            raise InputError(f"task {task.id} {why}")
+    """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why.
 
-
-def _find_obstacle(task: QueueTask, wanted: tuple[str, ...]) -> str | None:
-    """Why a task would not be worked on; None: it is ready, claimed by a session, or waits for others of `wanted`.
-
-    A claim may be of a session that is gone.
+    A task may be claimed, since the session that claimed it may be gone, and may wait for others of `wanted`.
     """
-    if task.status == "closed":
-        return f"is closed; open it again first (sessionrun queue reopen {task.id})"
-    if task.is_group:
-        return f"is a group; name the group instead (sessionrun queue work --group {task.id})"
-    if task.status == "deferred":
-        return f"is {task.backend_status}"
-    waits_for = [one for one in task.blocked_by if one not in wanted]
-    return f"waits for {', '.join(waits_for)}; close that first, or name it, too" if waits_for else None
+    for task in map(feed.show, wanted):
+        waits_for = [one for one in task.blocked_by if one not in wanted]
+        if task.status == "closed":
+            why = f"is closed; open it again first (sessionrun queue reopen {task.id})"
+        elif task.is_group:
+            why = f"is a group; name the group instead (sessionrun queue work --group {task.id})"
+        elif task.status == "deferred":
+            why = f"is {task.backend_status}"
+        elif waits_for:
+            why = f"waits for {', '.join(waits_for)}; close that first, or name it, too"
+        else:
+            continue
+        raise InputError(f"task {task.id} {why}")

@@ -102,16 +102,14 @@ class Visitor:
 
         Some queues change without a change of their files.  No file changes when a session dies that has claims.
         """
-        has_changed = read_signature(self._feed.place) != self._signature
-        return has_changed or self._must_sync() or self._must_reclaim(snapshot)
+        return read_signature(self._feed.place) != self._signature or any(self._is_time(snapshot))
 
-    def _must_sync(self) -> bool:
-        return self._feed.name != FILE and self._clock() >= self._synced_at + self._asked.sync_s
-
-    def _must_reclaim(self, snapshot: Snapshot) -> bool:
-        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
-        may = self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
-        return may and self._clock() >= self._reclaimed_at + self._asked.take_back_s
+    def _is_time(self, snapshot: Snapshot) -> tuple[bool, bool]:
+        """Whether to let the backend sync; and to reclaim, while there is a free slot for the tasks."""
+        now, asked = self._clock(), self._asked
+        syncs = self._feed.name != FILE and now >= self._synced_at + asked.sync_s
+        reclaims = asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
+        return syncs, reclaims and now >= self._reclaimed_at + asked.take_back_s
 
     def visit(self, snapshot: Snapshot) -> None:
         """Do all that there is to do now.
@@ -120,10 +118,11 @@ class Visitor:
             InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
         """
         known = snapshot.list_known()
-        if self._must_sync():
+        syncs, reclaims = self._is_time(snapshot)
+        if syncs:
             self._synced_at = self._clock()
             self._feed.sync()
-        if self._must_reclaim(snapshot):
+        if reclaims:
             self._reclaimed_at = self._clock()
             reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
         tasks = self._settle(known)
@@ -279,7 +278,11 @@ class QueueFeeder:
         elif isinstance(one, Step):
             yield from self._translate_step(state, one)
         elif isinstance(one, Trouble):
-            yield from _tell_trouble(state, one.why)
+            known = state.holds.get(TROUBLE)  # which shows what is wrong with the queue
+            if one.why is not None and (known is None or known.reason != one.why):
+                yield HoldPlaced(TROUBLE, one.why)
+            elif one.why is None and known is not None:
+                yield HoldLifted(TROUBLE)
         elif one.number == self._snapshots.number and state.feed_open:
             yield FeedClosed()
 
@@ -308,7 +311,10 @@ class QueueFeeder:
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
-                why = _describe(error)
+                said = str(error) if isinstance(error, SessionrunError) else repr(error)
+                if isinstance(error, OSError):
+                    said = f"{error.filename}: {error.strerror}"
+                why = f"the queue cannot be read or changed: {' '.join(said.split())}"
                 self._fails = True
             if why != self._trouble:
                 self._trouble = why
@@ -327,22 +333,6 @@ class QueueFeeder:
                 return None
             if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit[0]):
                 return self._visit
-
-
-def _describe(error: Exception) -> str:
-    why = str(error) if isinstance(error, SessionrunError) else repr(error)
-    if isinstance(error, OSError):
-        why = f"{error.filename}: {error.strerror}"
-    return f"the queue cannot be read or changed: {' '.join(why.split())}"
-
-
-def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
-    """The hold that shows what is wrong with the queue."""
-    known = state.holds.get(TROUBLE)
-    if why is not None and (known is None or known.reason != why):
-        yield HoldPlaced(TROUBLE, why)
-    elif why is None and known is not None:
-        yield HoldLifted(TROUBLE)
 
 
 def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 
 from sessionrun.input.limits import Breach, plain, quote
@@ -91,17 +92,12 @@ class FileFeed(Feed):
             contents = self._read()
             before = contents.format()
             yield contents
-            contents.check_circles()
+            if contents.is_rewired and (circle := find_circle(contents.load())) is not None:
+                raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
             after = contents.format()
             if after != before:
-                self._write(after)
-
-    def _write(self, content: bytes) -> None:
-        try:
-            mode = stat.S_IMODE(os.stat(self.place).st_mode)
-        except FileNotFoundError:
-            mode = _MODE
-        replace_file(self.place, content, durable=True, mode=mode)
+                mode = stat.S_IMODE(os.stat(self.place).st_mode) if self.place.exists() else _MODE
+                replace_file(self.place, after, durable=True, mode=mode)
 
 
 # --- the contents of the file ---
@@ -113,7 +109,7 @@ class FileContents(Contents):
     def __init__(self, record: dict[str, Any], now: Callable[[], float] = time.time) -> None:
         self._record = record
         self._now = now
-        self._is_rewired = False
+        self.is_rewired = False
         self.entries: list[Entry] = record["tasks"]
 
     def format(self) -> bytes:
@@ -141,7 +137,10 @@ class FileContents(Contents):
         self._set_status(task, CLOSED, reason)
 
     def make(self, draft: Draft) -> str:
-        entry: Entry = {"id": self._take_id(), "title": draft.title, "status": OPEN}
+        taken = {entry["id"].casefold() for entry in self.entries}
+        number = next(number for number in count(self._record["next_id"]) if f"task-{number}" not in taken)
+        self._record["next_id"] = number + 1
+        entry: Entry = {"id": f"task-{number}", "title": draft.title, "status": OPEN}
         self.entries.append(entry)
         self._fill(entry, Changes(None, draft.body, draft.priority, draft.depends, draft.group or ""))
         return str(entry["id"])
@@ -162,36 +161,23 @@ class FileContents(Contents):
         self.entries.append({"id": name, "title": name, "status": OPEN, "kind": GROUP})
         return name
 
-    def check_circles(self) -> None:
-        """Refuse tasks that would wait for each other, if that was changed."""
-        circle = find_circle(self.load()) if self._is_rewired else None
-        if circle is not None:
-            raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
-
     def _get(self, task_id: str) -> Entry:
         return next(entry for entry in self.entries if entry["id"] == task_id)
 
-    def _take_id(self) -> str:
-        taken = {entry["id"].casefold() for entry in self.entries}
-        number = self._record["next_id"]
-        while f"task-{number}" in taken:
-            number += 1
-        self._record["next_id"] = number + 1
-        return f"task-{number}"
-
     def _fill(self, entry: Entry, changes: Changes) -> None:
         """Set what is given; keys that would say nothing are left out, as in other programs' entries."""
-        if changes.title is not None:
-            entry["title"] = changes.title
-        if changes.body is not None:
-            _set(entry, "description", changes.body)
-        if changes.priority is not None:
-            _set(entry, "priority", changes.priority)
-        if changes.depends is not None:
-            _set(entry, "depends_on", list(dict.fromkeys(changes.depends)))
-        if changes.group is not None:
-            _set(entry, "parent", changes.group)
-        self._is_rewired |= bool(changes.depends or changes.group)
+        depends = None if changes.depends is None else list(dict.fromkeys(changes.depends))
+        values = {
+            "title": changes.title,
+            "description": changes.body,
+            "priority": changes.priority,
+            "depends_on": depends,
+            "parent": changes.group,
+        }
+        for key, value in values.items():
+            if value is not None:
+                _set(entry, key, value)
+        self.is_rewired |= bool(changes.depends or changes.group)
 
     def _set_status(self, task: QueueTask, word: str, reason: str | None) -> None:
         entry = self._get(task.id)

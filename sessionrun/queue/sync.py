@@ -10,7 +10,7 @@ A snapshot says how the session stands, and how many more tasks it may have.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final, Literal, NamedTuple
@@ -282,16 +282,11 @@ def choose_next(tasks: Tasks, known: Known, asked: FeedSpec, retries: int) -> It
     for task in choose_ready(tasks, asked.group):
         tries = tried.get(task.id, [])
         is_wanted = not asked.chosen or task.id in asked.chosen
-        if is_wanted and _may_claim(task, tries, retries):
+        if not is_wanted or any(one.kind in ("going", "held") for one in tries):
+            continue
+        waits = tries and (task.reason or "").startswith(UNDONE)
+        if not waits or (tries[-1].is_lost and len(tries) <= retries):
             yield task
-
-
-def _may_claim(task: QueueTask, tries: Sequence[Standing], retries: int) -> bool:
-    if any(one.kind in ("going", "held") for one in tries):
-        return False
-    if not tries or not (task.reason or "").startswith(UNDONE):
-        return True
-    return tries[-1].is_lost and len(tries) <= retries
 
 
 def find_claims(tasks: Tasks, session_id: str) -> dict[str, QueueTask]:

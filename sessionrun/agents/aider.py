@@ -112,14 +112,7 @@ def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:
     if name is None:
         return Problem("aborted" if line.startswith("^C") else class_of_text(line) or "agent_error", line)
     # litellm's own word for the error comes last: a used up account is a RateLimitError as well
-    known = next(
-        (
-            reason_class
-            for glue in (" ", "")
-            if (reason_class := class_of_text(glue.join(words).replace(name, "")))
-        ),
-        None,
-    )
+    known = class_of_text(" ".join(words).replace(name, "")) or class_of_text("".join(words).replace(name, ""))
     return Problem(known or _CLASSES.get(name, "api_error"), line, " ".join(words))
 
 

@@ -110,5 +110,5 @@ def _is_used_otherwise(agent: AgentSpec, known: Program, environ: Mapping[str, s
     plain = BUILTIN.get(os.path.basename(agent.argv[0]))
     if use.args or plain is None or agent.argv[1:] != plain.argv[1:]:
         return True
-    others = known.local and any(value and name.endswith(_KEYS) for name, value in environ.items())
-    return others or (known.local and any(use.models))
+    has_key = any(value and name.endswith(_KEYS) for name, value in environ.items())
+    return known.local and (has_key or any(use.models))

@@ -88,9 +88,6 @@ _OWN_LOGS: Final[Mapping[OutputFormat, _FindError]] = {
 }
 """Agents that print nothing of a request that fails and is tried again: what their own logs say of it."""
 
-_REFUSED_AS_ROOT: Final = (("claude", "--dangerously-skip-permissions", "IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP"),)
-"""Programs that end at once as root when given this option, unless one of the variables is exactly 1."""
-
 SAYS_COST: Final = frozenset(("claude", "opencode", "aider"))
 """Output formats in which the agent itself says what a run cost, at least where it knows its model."""
 
@@ -210,12 +207,18 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     program = find_program(agent, environ.get("PATH"))
     if program is None:
         wanted = agent.argv[0]
-        path = environ.get("PATH")
         where = "is not an executable file" if "/" in wanted else "is not on PATH"
-        searched = "" if "/" in wanted else describe_path(path)
+        searched = "" if "/" in wanted else describe_path(environ.get("PATH"))
         raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)}){searched}")
-    if euid == 0:
-        _check_root(agent, approve=approve, environ={**environ, **agent.env})
+    option = "--dangerously-skip-permissions"
+    argv = build_argv(agent, model=None, approve=approve, prompt_file="")
+    if euid == 0 and os.path.basename(argv[0]) == "claude" and option in argv:
+        given = {**environ, **agent.env}
+        if "1" not in (given.get("IS_SANDBOX"), given.get("CLAUDE_CODE_BUBBLEWRAP")):  # nothing but 1 counts
+            raise InputError(
+                f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
+                "or set IS_SANDBOX=1 if this machine is a sandbox"
+            )
     return program
 
 
@@ -356,18 +359,6 @@ def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ..
     return tuple(
         _TOKEN.sub(lambda match: tokens.get(match.group(1), match.group(0)), element) for element in elements
     )
-
-
-def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) -> None:
-    argv = build_argv(agent, model=None, approve=approve, prompt_file="")
-    for program, option, *variables in _REFUSED_AS_ROOT:
-        if os.path.basename(argv[0]) != program or option not in argv:
-            continue
-        if all(environ.get(variable) != "1" for variable in variables):
-            raise InputError(
-                f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
-                f"or set {variables[0]}=1 if this machine is a sandbox"
-            )
 
 
 def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:

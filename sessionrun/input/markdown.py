@@ -391,10 +391,13 @@ def _make_task(
     fields["upstream"] = upstream
     if upstream and upstream.repo:
         fields["workspace"] = MIRROR
+    # older modes say this in front matter alone
+    older = {"struct_name": "The structure to change", "new_field": "Its new field"}
+    lines = [f"{text}: {job_file.fields[key]}" for key, text in older.items() if key in job_file.fields]
     return TaskSpec(
         base="session",
         id=task_id,
-        prompts=(_word_prompt(job_file),),
+        prompts=("\n\n".join([job_file.body, *lines]),),
         title=f"{job_file.title} ({part})" if part else job_file.title,
         cwd=project.folder.project,
         needs=needs,
@@ -405,10 +408,3 @@ def _make_task(
         labels={JOB_LABEL: job_file.id},
         **fields,
     )
-
-
-def _word_prompt(job_file: JobFile) -> str:
-    """The body, and what older modes say in front matter alone."""
-    names = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    lines = [f"{text}: {job_file.fields[key]}" for key, text in names.items() if key in job_file.fields]
-    return "\n\n".join([job_file.body, *lines])

@@ -183,9 +183,12 @@ def load(source: Source, options: Options) -> Plan:
         raise reading.error(Spot(), Misfit(f"expected {FORMATS['matrix'].expects}, not {describe(value)}"))
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
-    rows = _read_rows(reading, top, started_in)
     model, agent = options.given.get("model"), options.given.get("agent")  # each takes the place of a whole axis
-    models = {model: None} if model else _read_names(reading, "models", _needed(reading, top, "models"))
+    for key in ("tasks",) if model else ("tasks", "models"):
+        if key not in top:
+            raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
+    rows = _read_rows(reading, top, started_in)
+    models = {model: None} if model else _read_names(reading, "models", top["models"])
     agents = [agent] if agent else [*_read_names(reading, "agents", top.get("agents", ()))]
     axes = {
         "task": [*rows],
@@ -224,7 +227,7 @@ def load(source: Source, options: Options) -> Plan:
 
 def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
-    for index, entry in enumerate(_needed(reading, top, "tasks")):
+    for index, entry in enumerate(top["tasks"]):
         spot = Spot(("tasks", index))
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
@@ -288,10 +291,3 @@ def _export(top: Mapping[str, Any], started_in: str) -> Export:
         "kept": {},
     }
     return Export(MATRIX_RESULTS, settings)
-
-
-def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]:
-    if key not in top:
-        raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
-    entries: Sequence[Any] = top[key]
-    return entries

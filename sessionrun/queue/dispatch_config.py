@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from sessionrun.input.fields import as_interval
 from sessionrun.input.kinds import (
     Misfit,
     as_choice,
@@ -26,8 +27,7 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
-from sessionrun.input.plan_fields import MENDS, as_interval
-from sessionrun.input.prompts import read_plan
+from sessionrun.input.prompts import MENDS, read_plan
 from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
 from sessionrun.model.places import PLACEMENTS

@@ -11,7 +11,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.effects import QUEUE
 from sessionrun.input.plan import SeatsWish
-from sessionrun.input.plan_fields import FRAME
+from sessionrun.input.prompts import FRAME
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
 from sessionrun.model.errors import InputError
 

@@ -18,7 +18,7 @@ from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
-from sessionrun.input.plan_fields import FRAME
+from sessionrun.input.prompts import FRAME
 from sessionrun.input.settings import Options
 from sessionrun.queue.dispatch import Preflight, prepare
 from sessionrun.queue.open import open_queue

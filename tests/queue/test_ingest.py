@@ -313,7 +313,7 @@ def test_a_bad_answer_is_asked_for_once_more_then_the_rule(sessionrun: Command) 
     found = sessionrun.load("split", GOAL, "--agent", "model", "--dry-run")
     assert (found["by"], found["titles"], len(found["session_ids"])) == ("agent", ANSWERED, 2)
     assert (found["group"], found["tasks"], tasks()) == (None, [], [])
-    assert "Another answer was refused: the line 'Sure! Here they are:' is talk" in (
+    assert 'Another answer was refused: the line "Sure! Here they are:" is talk' in (
         (sessionrun.cwd / "asked-1").read_text()
     )
     done = sessionrun("split", GOAL, "--agent", "model", "--json")  # one bad answer, then it fails

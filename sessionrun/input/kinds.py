@@ -226,11 +226,17 @@ def as_alternative(value: Any) -> Alternative:
     return Alternative(agent, model or None)
 
 
-@takes(TEXT)
-def as_command(value: Any) -> str:
-    """A shell command: text without NUL."""
-    return _as_argument(as_prompt(value))
+@takes({"type": "string"})
+def _as_argument(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    if "\0" in value:
+        raise Misfit("must not hold a NUL character")
+    return value
 
+
+as_command: Final = as_prompt.then(_as_argument)
+"""A shell command: text without NUL."""
 
 as_needs: Final = several(as_need, once=True)
 as_alternatives: Final = several(as_alternative)
@@ -401,15 +407,6 @@ def as_argv(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, not {describe(value)}")
     return tuple(_at(index, _as_argument, element) for index, element in enumerate(value))
-
-
-@takes({"type": "string"})
-def _as_argument(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    if "\0" in value:
-        raise Misfit("must not hold a NUL character")
-    return value
 
 
 @takes({"type": "array", "items": {"type": "string"}, "minItems": 1})

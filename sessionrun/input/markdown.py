@@ -314,22 +314,18 @@ def _check_shape(job_file: JobFile, settings: Settings, output: str | None) -> N
 
 def _expand(project: _Project, job_file: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
     """The tasks of a job file: tests first, then one for each file if it is sequential; the last has its id."""
+    alone = shape.outputs[:-1] if shape.sequential else ()
+    calls: list[tuple[str, str, tuple[str, ...]]] = [("test", "test", (shape.test,))] if shape.test else []
+    calls += [(str(number), "create", (path,)) for number, path in enumerate(alone, 1)]
+    last = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
+    calls.append(("", last, shape.outputs[len(alone) :]))
     context = shape.context
-    if shape.test:
-        yield _make_task(
-            project, job_file, f"{job_file.id}.test", _brief(project, shape, "test", context, (shape.test,)), needs
-        )
-        context, needs = (*context, shape.test), (f"{job_file.id}.test",)
-    *earlier, _ = shape.outputs if shape.sequential else (None,)
-    for number, path in enumerate(earlier, 1):
-        assert path is not None
-        brief = _brief(project, shape, "create", context, (path,))
-        yield _make_task(project, job_file, f"{job_file.id}.{number}", brief, needs)
-        context, needs = (*context, path), (f"{job_file.id}.{number}",)
-    outputs = shape.outputs[-1:] if shape.sequential else shape.outputs
-    kind = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
-    brief = _brief(project, shape, kind, context, outputs)
-    yield _make_task(project, job_file, job_file.id, brief, needs, check=_check(project, job_file, shape))
+    for part, kind, outputs in calls:
+        brief = _brief(project, shape, kind, context, outputs)
+        check = Check(()) if part else _check(project, job_file, shape)
+        task = _make_task(project, job_file, part, brief, needs, check)
+        yield task
+        context, needs = (*context, *outputs), (task.id,)
 
 
 def _brief(
@@ -373,15 +369,8 @@ def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
 
 
 def _make_task(
-    project: _Project,
-    job_file: JobFile,
-    task_id: str,
-    brief: Brief,
-    needs: tuple[str, ...],
-    *,
-    check: Check | None = None,
+    project: _Project, job_file: JobFile, part: str, brief: Brief, needs: tuple[str, ...], check: Check
 ) -> TaskSpec:
-    check, part = check or Check(()), task_id.removeprefix(job_file.id).removeprefix(".")
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
     upstream = _find_upstream(project, job_file)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
@@ -396,7 +385,7 @@ def _make_task(
     lines = [f"{text}: {job_file.fields[key]}" for key, text in older.items() if key in job_file.fields]
     return TaskSpec(
         base="session",
-        id=task_id,
+        id=f"{job_file.id}.{part}" if part else job_file.id,
         prompts=("\n\n".join([job_file.body, *lines]),),
         title=f"{job_file.title} ({part})" if part else job_file.title,
         cwd=project.folder.project,

@@ -20,7 +20,6 @@ from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import find_limit
 from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
 from sessionrun.queue.task import QueueTask, Tasks, choose_ready, name_apart, show_line
 
@@ -164,7 +163,11 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
         commit = f" as {landing.commit[:12]}" if landing.commit else ""
         return "done", f"landed{commit} ({where})"
     if landing.status == "bounced":
-        return "undone", _word_undone(where, _word_bounced(task, landing, state.spec.session_id[:8]))
+        why = f"its work did not land: {landing.reason or landing.reason_class}"
+        if branch := task.place and task.place.branch:
+            merge = f"sessionrun merge {state.spec.session_id[:8]} {task.spec.id}"
+            why += f"; mend it on the branch {branch}, then: {merge}"
+        return "undone", _word_undone(where, why)
     mender = find_mender(state, task.spec.id) if landing.status == "mending" else None
     if mender is not None and mender.landing is not None and mender.landing.status == "held":
         landing = mender.landing  # what mends it waits for a person
@@ -190,12 +193,6 @@ def _word_success(state: State, task: TaskState) -> str:
         return "done, without a change" if place is not None else "done"
     branch = f"its work is on the branch {place.branch}" if place.branch else "its work was kept"
     return f"done; {branch}: sessionrun merge {state.spec.session_id[:8]}"
-
-
-def _word_bounced(task: TaskState, landing: LandEntry, session: str) -> str:
-    branch = task.place.branch if task.place else None
-    how = f"mend it on the branch {branch}, then: sessionrun merge {session} {task.spec.id}"
-    return f"its work did not land: {landing.reason or landing.reason_class}" + (f"; {how}" if branch else "")
 
 
 Known = Mapping[str, Standing]

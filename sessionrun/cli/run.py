@@ -407,9 +407,8 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
 
 
 def _tell_findings(prepared: Prepared) -> None:
-    for one in prepared.findings:
-        level = "" if one.level == "ok" else f"{one.level}: "
-        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
+    for line in prepared.findings:
+        click.echo(escape_line(line), err=True)
 
 
 def _tell_nothing(prepared: Prepared, how: Launch) -> int:

@@ -1,6 +1,6 @@
 """What is done before a session starts that takes its tasks from a queue: look after that, fill an empty one.
 
-What has to be there is a line each, with the problems that stop it.
+What is there is a line each; a problem stops it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,6 @@ _PREFIXES: Final = ("ollama/", "ollama_chat/")
 """What a model of Ollama begins with, for agents that know others, too."""
 
 
-class Preflight(NamedTuple):
-    """One thing that was looked at, and what was found; `level` is ``ok`` or ``warning``."""
-
-    what: str
-    text: str
-    level: str = "ok"
-
-
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""
 
@@ -43,12 +35,13 @@ LIST: Final = "BEADS_FOR_ANALYSIS.md"
 class Prepared(NamedTuple):
     """A fed session that can be started, with the tasks that it can claim at once, the first first.
 
-    `left` counts the tasks of the queue, of those that it is for, that are not closed.
+    `left` counts the tasks of the queue, of those that it is for, that are not closed.  `findings` are lines about
+    what was looked at.
     """
 
     ready: list[QueueTask]
     left: int
-    findings: list[Preflight]
+    findings: list[str]
 
 
 def find_configuration() -> Path | None:
@@ -82,7 +75,7 @@ def prepare(
     back = []
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
         settled = take_back(feed, results_dir, most=wanted.take_back_most)
-        back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
+        back = [f"queue: {task.id} is {task.status}: {task.reason}" for task in settled]
     known = Path(wanted.top) / LIST
     path = listed or (known if known.is_file() and not feed.load() else None)
     if not (preview or wanted.watch) and path is None:
@@ -99,7 +92,7 @@ def prepare(
         queued, new = _draft(str(path), wanted.group, queued)
         drafted = f"; {new} would be imported from {path}"
     tasks, left = _choose(wanted, queued)
-    finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
+    finding = f"queue: {feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}"
     return Prepared(tasks, left, [*back, finding, *findings])
 
 
@@ -129,13 +122,13 @@ def foresee(planned: Planned, prepared: Prepared) -> Planned:
     return planned._replace(spec=replace(spec, tasks=tuple(tasks)))
 
 
-def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
+def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[str]:
     """Look whether it can be asked; refuse one that is not signed in or ready, as `run` does, or only say so."""
     assert spec.template is not None
     agent, first = spec.agents[spec.template.agent], replace(spec, tasks=(spec.template,))
-    found = [Preflight("agent", f"{agent.name} ({agent.argv[0]})")]
+    found = [f"agent: {agent.name} ({agent.argv[0]})"]
     if preview:
-        return [*found, *(Preflight("agent", line, "warning") for line in tell_signed_out(first))]
+        return [*found, *(f"warning: agent: {line}" for line in tell_signed_out(first))]
     check_ready(first)
     model = spec.template.model or ""
     name = next((model.removeprefix(prefix) for prefix in _PREFIXES if model.startswith(prefix)), None)
@@ -145,7 +138,7 @@ def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
         ollama = replace(_OLLAMA, env={**agent.env, "OLLAMA_HOST": host})
         task = replace(spec.template, agent=ollama.name, model=name, fallback=())
         check_ready(replace(spec, agents={ollama.name: ollama}, tasks=(task,)))
-        found.append(Preflight("model", f"{name} is there"))
+        found.append(f"model: {name} is there")
     return found
 
 

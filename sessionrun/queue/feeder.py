@@ -129,8 +129,11 @@ class Visitor:
         news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
         for step in news:
             self._tell_step(step, tasks, known)
-        if self._takes_in(known):
-            tasks = self._load(known)
+        ended = {name for name, one in known.items() if one.kind != "going"}
+        if self._asked.ingest and ended != self._ended:  # their agents may have written follow-ups
+            self._ended = ended
+            if take_for_session(self._folder, self._asked, self._feed) > 0:
+                tasks = self._load(known)
         has_more = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
         is_going = news or has_more or any(one.kind == "going" for one in known.values())
         if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
@@ -197,14 +200,6 @@ class Visitor:
         branch, commit = one.branch
         now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
         return now is not None and now != commit
-
-    def _takes_in(self, known: dict[str, Standing]) -> bool:
-        """Take in follow-ups, after tasks have ended; whether some came into the queue."""
-        ended = {name for name, one in known.items() if one.kind != "going"}
-        if not self._asked.ingest or ended == self._ended:
-            return False
-        self._ended = ended
-        return take_for_session(self._folder, self._asked, self._feed) > 0
 
     def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> bool:
         """Claim what there are slots for; whether something was claimed, or waits for a slot.

@@ -80,9 +80,14 @@ class FileFeed(Feed):
 
     def _read(self) -> FileContents:
         try:
-            record = parse_record(read_regular(self.place), str(self.place))
+            record = _check(parse_json(read_regular(self.place).decode("utf-8-sig")))
         except FileNotFoundError:
             record = {"tasks": [], "next_id": 1}
+        except (Breach, ValueError) as error:
+            problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+            raise InputError(
+                f"{self.place}: {problem}; mend the file or put it aside, nothing was changed"
+            ) from None
         return FileContents(record, self._now)
 
     @contextmanager
@@ -226,19 +231,8 @@ def _set(entry: Entry, key: str, value: object) -> None:
         entry.pop(key, None)
 
 
-def parse_record(content: bytes, source: str) -> dict[str, Any]:
-    """Read the file's top-level object.  InputError: it is damaged: one line with the place."""
-    try:
-        return _check(parse_json(content.decode("utf-8-sig")))
-    except UnicodeDecodeError:
-        problem = "is not UTF-8"
-    except (Breach, ValueError) as error:
-        problem = str(error)
-    raise InputError(f"{source}: {problem}; mend the file or put it aside, nothing was changed")
-
-
 def _check(record: Any) -> dict[str, Any]:
-    """Find what does not fit; raises ValueError."""
+    """The top-level object of the file.  ValueError: what does not fit, with its place."""
     if not isinstance(record, dict):
         raise ValueError('is not an object with "tasks"')
     entries = record.setdefault("tasks", [])

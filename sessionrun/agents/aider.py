@@ -1,11 +1,10 @@
 """Aider: how to start it and how to read its plain text (0.86).
 
-It ends with exit code 0 whatever happens.  What tells is its last word: ``Tokens: ... sent, ... received.``
-after an answered request, or a line that says why there was none, such as ``litellm.SomeError: ...``; a
-retried request has the second and then the first.  Text is wrapped at 80 columns, in the middle of words if need
-be.  It asks on standard input and takes the end of it for its
-default answer, mostly yes: without ``--yes-always`` it still edits.  While it streams, its tokens are its own
-estimate.  This module must not know how processes are run.
+It ends with exit code 0 whatever happens.  What tells is its last word: ``Tokens: ... sent, ... received.`` after
+an answered request, or a line that says why there was none, such as ``litellm.SomeError: ...``; a retried request
+has the second and then the first.  Text is wrapped at 80 columns, in the middle of words if need be.  It asks on
+standard input and takes the end of it for its default answer, mostly yes: without ``--yes-always`` it still edits.
+While it streams, its tokens are its own estimate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Codex: how to start it and how to read the JSON lines of ``codex exec --json`` (0.169).
 
-Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error``
-event (a reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes
-neither.  A command that has begun and not ended when the turn ends is killed without a word.  In a conversation
-that goes on its tokens are those of all runs so far (`table.COUNTS_ALL`).  This module must not know how
-processes are run.
+Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error`` event (a
+reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes neither.  A command
+that has begun and not ended when the turn ends is killed without a word.  In a conversation that goes on its
+tokens are those of all runs so far (`table.COUNTS_ALL`).
 """
 
 from __future__ import annotations

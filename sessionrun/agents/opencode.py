@@ -1,11 +1,10 @@
 """OpenCode: how to start it and how to read the JSON lines of ``opencode run --format json`` (1.18).
 
-There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error``
-event came after that.  An ``error`` before it was mended: the step was tried again.  Some versions end with exit
-code 1 all the same (anomalyco/opencode#50062).  A conversation belongs to the directory that it began in: from
-another one ``--session`` edits there and then never ends.  Tokens and cost are the run's own, also where it goes
-on with one.  In a new home several that start at once make its database at the same time, and some fail.  This
-module must not know how processes are run.
+There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error`` event
+came after that.  An ``error`` before it was mended: the step was tried again.  Some versions end with exit code 1
+all the same (anomalyco/opencode#50062).  A conversation belongs to the directory that it began in: from another
+one ``--session`` edits there and then never ends.  Tokens and cost are the run's own, also where it goes on with
+one.  In a new home several that start at once make its database at the same time, and some fail.
 """
 
 from __future__ import annotations

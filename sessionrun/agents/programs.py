@@ -1,6 +1,6 @@
 """What is known of agent CLIs apart from running and reading them: versions, log-ins, and what they keep.
 
-One row for each.  Names of files and folders count from the home directory.  Must not know how processes are run.
+One row for each.  Names of files and folders count from the home directory.
 """
 
 from __future__ import annotations

@@ -6,18 +6,16 @@ what the user's environment says holds, and an `env` in a user's own agent is wh
 **Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
 are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
 inside an element, and so are ``{model}`` inside `model_args` and `ready`, ``{conversation}`` inside
-`continue_args` and ``{budget}`` inside `budget_args`.
-All other text is left alone, braces too, so that an element may hold JSON or another program's template.  One
-exception catches slips of the pen: an element that is nothing but ``{word}`` and none of ours is refused by
-`check_agent`, as is one of ours in a place where it has no meaning.
-
-This package must not know how processes are run, nor where sessions keep their files.
+`continue_args` and ``{budget}`` inside `budget_args`.  All other text is left alone, braces too, so that an element
+may hold JSON or another program's template.  One exception catches slips of the pen: an element that is nothing
+but ``{word}`` and none of ours is refused by `check_agent`, as is one of ours in a place where it has no meaning.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -185,12 +183,9 @@ def find_program(agent: AgentSpec, path: str | None) -> str | None:
             them every working directory would have a program of its own.
     """
     program = agent.argv[0]
-    if "/" in program:
-        candidates = [os.path.abspath(program)]
-    else:
-        folders = (os.defpath if path is None else path).split(os.pathsep)
-        candidates = [os.path.join(folder, program) for folder in folders if os.path.isabs(folder)]
-    return next((name for name in candidates if os.path.isfile(name) and os.access(name, os.X_OK)), None)
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    absolute = os.pathsep.join(filter(os.path.isabs, folders))
+    return shutil.which(os.path.abspath(program) if "/" in program else program, path=absolute)
 
 
 def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapping[str, str]) -> str:

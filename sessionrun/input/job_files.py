@@ -3,7 +3,7 @@
 A file waits as it states, and by the files that it and others read and write.
 
 Owns the keys of the front matter and where in the file a problem lies; and the files around job files:
-``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts.  Must not know the file system.
+``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts.
 
 Explicit edges hold.  An edge that follows from files is taken only where it closes no circle, so such edges never
 make one; of two job files that each read what the other writes, the one whose id comes first goes first.

@@ -159,10 +159,7 @@ def describe(value: Any) -> str:
 
 
 def _shown(number: float) -> str:
-    try:
-        text = str(number)
-    except ValueError:  # more digits than the interpreter converts
-        return "of very many digits"
+    text = str(number)
     return text if len(text) <= 40 else text[:40] + "..."
 
 

@@ -1,8 +1,7 @@
 """The markdown dialect: a directory of Markdown job files, each with front matter; see sessionrun-input(5).
 
 Owns which job files are to run and what each becomes: one task, or a chain of tasks if the job file asks for
-several calls; the last task of a chain has the id of the job file.  Must not know agents, sessions or the file
-system.
+several calls; the last task of a chain has the id of the job file.
 """
 
 from __future__ import annotations
@@ -179,19 +178,17 @@ def _choose_job_files(
             raise InputError(f"{plain(folder.name)}: no job file {quote(job_id)}{suggest(job_id, job_files)}")
     if wanted:
         return [job_files[job_id] for job_id in sorted(set(wanted))]
-    taken = ("created", *(ENDED if options.get("rerun") else ()))
     words = {job_id: statuses.get(job_id, "created") for job_id in job_files}
-    stuck = sorted(job_id for job_id, word in words.items() if word not in ("created", "pass", "fail", *taken))
-    if stuck and not options.get("include_stuck"):
+    taken = {"created", *(ENDED if options.get("rerun") else ())}
+    if options.get("include_stuck"):
+        taken |= {*words.values()} - {"pass", "fail"}
+    stuck = sorted(job_id for job_id, word in words.items() if word not in {"pass", "fail", *taken})
+    if stuck:
         shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
         warnings.append(
             f"{len(stuck)} job files were begun and have not ended ({shown}): --resume takes them, too"
         )
-    chosen = {
-        job_id: job_file
-        for job_id, job_file in job_files.items()
-        if words[job_id] in taken or (options.get("include_stuck") and job_id in stuck)
-    }
+    chosen = {job_id: job_file for job_id, job_file in job_files.items() if words[job_id] in taken}
     _leave_out_hopeless(chosen, job_files, statuses, warnings)
     return list(chosen.values())
 

@@ -1,8 +1,7 @@
 """The matrix dialect: tasks times models (times agents, times samples), one run for each cell.
 
 Owns what the configuration of the Qwen Concurrent Runner may say and which runs it asks for.  Its paths count from
-where the command was started, as they do there.  Must not know sessions or the file system;
-``sessionrun-input(5)`` is its contract.
+where the command was started, as they do there.  ``sessionrun-input(5)`` is its contract.
 """
 
 from __future__ import annotations

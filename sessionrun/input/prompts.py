@@ -1,7 +1,6 @@
 """The prompts dialect: a list of prompts, from bare strings up to the native plan format.
 
-Owns what the top level and the list look like.  Must not know agents, sessions or the file system;
-``sessionrun-input(5)`` is its contract.
+Owns what the top level and the list look like.  ``sessionrun-input(5)`` is its contract.
 """
 
 from __future__ import annotations

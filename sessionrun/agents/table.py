@@ -6,9 +6,10 @@ what the user's environment says holds, and an `env` in a user's own agent is wh
 **Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
 are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
 inside an element, and so are ``{model}`` inside `model_args` and `ready`, ``{conversation}`` inside
-`continue_args` and ``{budget}`` inside `budget_args`.  All other text is left alone, braces too, so that an element
-may hold JSON or another program's template.  One exception catches slips of the pen: an element that is nothing
-but ``{word}`` and none of ours is refused by `check_agent`, as is one of ours in a place where it has no meaning.
+`continue_args` and ``{budget}`` inside `budget_args`.  All other text is left alone, braces too, so that an
+element may hold JSON or another program's template.  One exception catches slips of the pen: an element that is
+nothing but ``{word}`` and none of ours is refused by `check_agent`, as is one of ours in a place where it has no
+meaning.
 """
 
 from __future__ import annotations

@@ -95,8 +95,6 @@ def _spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
 
 def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str, Any]:
     """A rule names at least one axis, and only what is on it: else it would silently match nothing."""
-    if not isinstance(rule, dict):
-        raise reading.error(spot, Misfit(f"must be an object, not {describe(rule)}"))
     fields = reading.read(spot, rule, _RULE_FIELDS)
     if not fields:
         raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
@@ -228,8 +226,6 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
     rows: dict[str, _Row] = {}
     for index, entry in enumerate(top["tasks"]):
         spot = Spot(("tasks", index))
-        if not isinstance(entry, dict):
-            raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
         own = reading.read(
             spot, entry, _TASK_FIELDS, dict.fromkeys(_TOP_FIELDS, "it is a key of the whole matrix")
         )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -286,12 +285,6 @@ def test_every_field_of_the_reader_is_in_it() -> None:
 )
 def test_slips_do_not_fit(plan: Any) -> None:
     assert not fits(plan, SCHEMA)
-
-
-def test_the_verb_prints_it(sessionrun: Command) -> None:
-    done = sessionrun("schema", "plan")
-    assert done.returncode == 0
-    assert json.loads(done.stdout) == json.loads(json.dumps(SCHEMA))
 
 
 # --- keys that nobody knows ---------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """Aider: how to start it and how to read its plain text (0.86).
 
-It ends with exit code 0 whatever happens.  What tells is its last word: ``Tokens: ... sent, ... received.``
-after an answered request, or a line that says why there was none, such as ``litellm.SomeError: ...``; a
-retried request has the second and then the first.  Text is wrapped at 80 columns, in the middle of words if need
-be.  It asks on standard input and takes the end of it for its
-default answer, mostly yes: without ``--yes-always`` it still edits.  While it streams, its tokens are its own
-estimate.  This module must not know how processes are run.
+It ends with exit code 0 whatever happens.  What tells is its last word: ``Tokens: ... sent, ... received.`` after
+an answered request, or a line that says why there was none, such as ``litellm.SomeError: ...``; a retried request
+has the second and then the first.  Text is wrapped at 80 columns, in the middle of words if need be.  It asks on
+standard input and takes the end of it for its default answer, mostly yes: without ``--yes-always`` it still edits.
+While it streams, its tokens are its own estimate.
 """
 
 from __future__ import annotations
@@ -112,14 +111,7 @@ def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:
     if name is None:
         return Problem("aborted" if line.startswith("^C") else class_of_text(line) or "agent_error", line)
     # litellm's own word for the error comes last: a used up account is a RateLimitError as well
-    known = next(
-        (
-            reason_class
-            for glue in (" ", "")
-            if (reason_class := class_of_text(glue.join(words).replace(name, "")))
-        ),
-        None,
-    )
+    known = class_of_text(" ".join(words).replace(name, "")) or class_of_text("".join(words).replace(name, ""))
     return Problem(known or _CLASSES.get(name, "api_error"), line, " ".join(words))
 
 

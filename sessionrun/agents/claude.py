@@ -15,7 +15,7 @@ that claude stops at the end of the last turn it never hears.  A wake-up shows o
 and the turn that it begins starts with ``init``.  qwen names a shell in the answer to the call, and says nothing
 of its end: only its own files do (`qwen.list_ended`).
 
-qwen prints the same kind of stream and uses this reader.  This module must not know how processes are run.
+qwen prints the same kind of stream and uses this reader.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Codex: how to start it and how to read the JSON lines of ``codex exec --json`` (0.169).
 
-Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error``
-event (a reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes
-neither.  A command that has begun and not ended when the turn ends is killed without a word.  In a conversation
-that goes on its tokens are those of all runs so far (`table.COUNTS_ALL`).  This module must not know how
-processes are run.
+Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error`` event (a
+reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes neither.  A command
+that has begun and not ended when the turn ends is killed without a word.  In a conversation that goes on its
+tokens are those of all runs so far (`table.COUNTS_ALL`).
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def list_steps(event: dict[str, Any]) -> Iterator[Step]:
     elif kind == "item.completed" and item_kind is not None and item_kind not in _NO_TOOLS:
         yield Step(key, tool_line(item_kind, None))
     elif kind == "turn.failed":
-        yield Step(None, error_line(_message_of(text_at(event, "error", "message"))))
+        yield Step(None, error_line(_problem_of(text_at(event, "error", "message")).text))
 
 
 def _name_of(item: object) -> str:
@@ -119,18 +118,11 @@ def _name_of(item: object) -> str:
 
 
 def _problem_of(message: str | None) -> Problem:
+    """In the server's words, where the message is the server's JSON answer."""
     if not message:
-        return Problem("unknown", _message_of(message))
+        return Problem("unknown", "the turn failed without a message")
     reason_class = class_of_failure(message)
-    is_answer = dig(parse_event(message.encode("utf-8", "replace")), "error") is not None
-    return Problem(
-        "api_error" if reason_class == "agent_error" and is_answer else reason_class, _message_of(message), message
-    )
-
-
-def _message_of(message: str | None) -> str:
-    """The server's words, where the message is the server's JSON answer."""
-    if not message:
-        return "the turn failed without a message"
     answer = parse_event(message.encode("utf-8", "replace"))
-    return text_at(answer, "error", "message") or message
+    if reason_class == "agent_error" and dig(answer, "error") is not None:
+        reason_class = "api_error"
+    return Problem(reason_class, text_at(answer, "error", "message") or message, message)

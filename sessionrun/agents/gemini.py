@@ -1,9 +1,8 @@
 """Gemini CLI: how to start it and how to read its ``stream-json`` output (0.61).
 
-Facts that are easy to get wrong: the exit code of an API error is the HTTP status modulo 256, so a code over
-128 is not a signal; after TERM it ends with exit code 0; ``--resume`` takes a conversation's id as well, which its
-help does not say, in the directory that it began in, and then counts the tokens of that run alone.  This module
-must not know how processes are run.
+Facts that are easy to get wrong: the exit code of an API error is the HTTP status modulo 256, so a code over 128
+is not a signal; after TERM it ends with exit code 0; ``--resume`` takes a conversation's id as well, which its
+help does not say, in the directory that it began in, and then counts the tokens of that run alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Signed in is told from the outside: by the names of environment variables and by
 of an account is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so
 it is said only where nothing speaks against it: a settings file may hold a key, or name a command that knows one;
 a model may be local, an argument may choose another provider, and a script in the place of the program may set all
-of that.  Then the answer is that it cannot be told.  This module must not know how processes are run.
+of that.  Then the answer is that it cannot be told.
 """
 
 from __future__ import annotations
@@ -110,5 +110,5 @@ def _is_used_otherwise(agent: AgentSpec, known: Program, environ: Mapping[str, s
     plain = BUILTIN.get(os.path.basename(agent.argv[0]))
     if use.args or plain is None or agent.argv[1:] != plain.argv[1:]:
         return True
-    others = known.local and any(value and name.endswith(_KEYS) for name, value in environ.items())
-    return others or (known.local and any(use.models))
+    has_key = any(value and name.endswith(_KEYS) for name, value in environ.items())
+    return known.local and (has_key or any(use.models))

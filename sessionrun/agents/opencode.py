@@ -1,11 +1,10 @@
 """OpenCode: how to start it and how to read the JSON lines of ``opencode run --format json`` (1.18).
 
-There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error``
-event came after that.  An ``error`` before it was mended: the step was tried again.  Some versions end with exit
-code 1 all the same (anomalyco/opencode#50062).  A conversation belongs to the directory that it began in: from
-another one ``--session`` edits there and then never ends.  Tokens and cost are the run's own, also where it goes
-on with one.  In a new home several that start at once make its database at the same time, and some fail.  This
-module must not know how processes are run.
+There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error`` event
+came after that.  An ``error`` before it was mended: the step was tried again.  Some versions end with exit code 1
+all the same (anomalyco/opencode#50062).  A conversation belongs to the directory that it began in: from another
+one ``--session`` edits there and then never ends.  Tokens and cost are the run's own, also where it goes on with
+one.  In a new home several that start at once make its database at the same time, and some fail.
 """
 
 from __future__ import annotations
@@ -65,7 +64,9 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         elif kind == "text":
             text = text_at(event, "part", "text") or text
         elif kind == "tool_use":
-            refused = _refused_tool(event)
+            # the run ends after a call that was refused, with exit code 0
+            is_refused = "rejected permission" in (text_at(event, "part", "state", "error") or "")
+            refused = (text_at(event, "part", "tool") or "?") if is_refused else None
         elif kind == "step_finish":
             stop = text_at(event, "part", "reason")
             if stop == "stop" and error is not None:
@@ -76,7 +77,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     if error is None and stop is None:
         return unfinished(known)
     known = replace(known, turns=turns, is_final=error is None and stop == "stop", mended=mended)
-    return finished(known, _problem_of(error, stop, refused))
+    return finished(known, _problem_of_end(stop, refused) if error is None else _problem_of_error(error))
 
 
 def find_last_error(
@@ -138,9 +139,7 @@ def list_steps(event: dict[str, Any]) -> Iterator[Step]:
         yield Step(None, error_line(_message_of(event)))
 
 
-def _problem_of(error: dict[str, Any] | None, stop: str | None, refused: str | None) -> Problem | None:
-    if error is not None:
-        return _problem_of_error(error)
+def _problem_of_end(stop: str | None, refused: str | None) -> Problem | None:
     if stop == "stop":
         return None
     if refused is not None:
@@ -162,12 +161,6 @@ def _problem_of_error(error: dict[str, Any]) -> Problem:
     status = count_at(error, "error", "data", "statusCode")
     known = name or status is not None or text_at(error, "error", "data", "message")
     return Problem(class_of_failure(words, status) if known else "unknown", _message_of(error), words)
-
-
-def _refused_tool(event: dict[str, Any]) -> str | None:
-    """The tool of a refused call; the run ends after one, with exit code 0."""
-    error = text_at(event, "part", "state", "error") or ""
-    return (text_at(event, "part", "tool") or "?") if "rejected permission" in error else None
 
 
 def _message_of(error: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What is known of agent CLIs apart from running and reading them: versions, log-ins, and what they keep.
 
-One row for each.  Names of files and folders count from the home directory.  Must not know how processes are run.
+One row for each.  Names of files and folders count from the home directory.
 """
 
 from __future__ import annotations
@@ -199,15 +199,8 @@ PROGRAMS: Final[Mapping[str, Program]] = {
         others=((".config/opencode", (EVERYTHING,)),),
         variables=(("XDG_STATE_HOME", "/tmp/.state"),),
         hosts=(
-            *(
-                "api.anthropic.com",
-                "api.openai.com",
-                "openrouter.ai",
-                "models.dev",
-                "opencode.ai",
-                "*.opencode.ai",
-            ),
-            *("auth.openai.com", "chatgpt.com", "generativelanguage.googleapis.com"),
+            *("api.anthropic.com", "api.openai.com", "openrouter.ai", "models.dev", "opencode.ai"),
+            *("*.opencode.ai", "auth.openai.com", "chatgpt.com", "generativelanguage.googleapis.com"),
         ),
         version="1.18",
         sign_in="opencode auth login, or set a provider's key",
@@ -301,25 +294,14 @@ CALLERS: Final = (
     *("CLAUDECODE", "CLAUDE_PID", "CLAUDE_EFFORT", "CLAUDE_BG_*", "AI_AGENT"),
     *("CLAUDE_CODE_CHILD_*", "CLAUDE_CODE_SESSION_*", "CLAUDE_CODE_MESSAGING_*", "CLAUDE_CODE_ENTRYPOINT"),
     *("CLAUDE_CODE_EXECPATH", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_REMOTE*", "CLAUDE_CODE_SIMPLE"),
-    *(
-        "CLAUDE_CODE_RESUME_*",
-        "CLAUDE_CODE_LAUNCHED_BY_*",
-        "CLAUDE_CODE_BRIDGE_*",
-        "CLAUDE_CODE_SPAWNED_BY_SERVER",
-    ),
-    *("CLAUDE_CODE_SUPERVISED", "CLAUDE_CODE_WEBSOCKET_*"),
+    *("CLAUDE_CODE_RESUME_*", "CLAUDE_CODE_LAUNCHED_BY_*", "CLAUDE_CODE_BRIDGE_*"),
+    *("CLAUDE_CODE_SPAWNED_BY_SERVER", "CLAUDE_CODE_SUPERVISED", "CLAUDE_CODE_WEBSOCKET_*"),
     *("CODEX_CI", "CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_VERSION", "CODEX_SANDBOX*"),
     *("GEMINI_CLI", "GEMINI_SESSION_ID", "GEMINI_PROJECT_DIR", "GEMINI_CWD"),
     *("QWEN_CODE", "QWEN_CODE_SESSION_ID", "QWEN_CODE_AGENT_ID", "QWEN_CODE_PROMPT_ID", "QWEN_CODE_MESSAGING_*"),
     *("QWEN_CODE_RELAUNCH_*", "QWEN_CODE_LAUNCHER_*", "QWEN_CODE_PRIVATE_*", "QWEN_CODE_SIMPLE"),
-    *(
-        "OPENCODE",
-        "OPENCODE_PID",
-        "OPENCODE_SERVER_*",
-        "OPENCODE_CLIENT",
-        "OPENCODE_ROUTE",
-        "OPENCODE_WORKSPACE_ID",
-    ),
+    *("OPENCODE", "OPENCODE_PID", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_ROUTE"),
+    "OPENCODE_WORKSPACE_ID",
     *("TRACEPARENT", "TRACESTATE"),  # the span of the caller's own run
 )
 """Names of variables; an asterisk stands for any end."""

@@ -1,8 +1,7 @@
 """Qwen Code: how to start it; its ``stream-json`` output (0.24) is read as claude's.
 
-Its process is a wrapper: the worker needs up to ten seconds to end after TERM.  A conversation goes on only in
-the directory that it began in, and then its tokens are those of all its runs so far (`table.COUNTS_ALL`).
-This module must not know how processes are run.
+Its process is a wrapper: the worker needs up to ten seconds to end after TERM.  A conversation goes on only in the
+directory that it began in, and then its tokens are those of all its runs so far (`table.COUNTS_ALL`).
 """
 
 from __future__ import annotations

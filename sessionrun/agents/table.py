@@ -6,18 +6,17 @@ what the user's environment says holds, and an `env` in a user's own agent is wh
 **Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
 are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
 inside an element, and so are ``{model}`` inside `model_args` and `ready`, ``{conversation}`` inside
-`continue_args` and ``{budget}`` inside `budget_args`.
-All other text is left alone, braces too, so that an element may hold JSON or another program's template.  One
-exception catches slips of the pen: an element that is nothing but ``{word}`` and none of ours is refused by
-`check_agent`, as is one of ours in a place where it has no meaning.
-
-This package must not know how processes are run, nor where sessions keep their files.
+`continue_args` and ``{budget}`` inside `budget_args`.  All other text is left alone, braces too, so that an
+element may hold JSON or another program's template.  One exception catches slips of the pen: an element that is
+nothing but ``{word}`` and none of ours is refused by `check_agent`, as is one of ours in a place where it has no
+meaning.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -87,9 +86,6 @@ _OWN_LOGS: Final[Mapping[OutputFormat, _FindError]] = {
     "qwen": qwen.find_last_error,
 }
 """Agents that print nothing of a request that fails and is tried again: what their own logs say of it."""
-
-_REFUSED_AS_ROOT: Final = (("claude", "--dangerously-skip-permissions", "IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP"),)
-"""Programs that end at once as root when given this option, unless one of the variables is exactly 1."""
 
 SAYS_COST: Final = frozenset(("claude", "opencode", "aider"))
 """Output formats in which the agent itself says what a run cost, at least where it knows its model."""
@@ -188,12 +184,9 @@ def find_program(agent: AgentSpec, path: str | None) -> str | None:
             them every working directory would have a program of its own.
     """
     program = agent.argv[0]
-    if "/" in program:
-        candidates = [os.path.abspath(program)]
-    else:
-        folders = (os.defpath if path is None else path).split(os.pathsep)
-        candidates = [os.path.join(folder, program) for folder in folders if os.path.isabs(folder)]
-    return next((name for name in candidates if os.path.isfile(name) and os.access(name, os.X_OK)), None)
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    absolute = os.pathsep.join(filter(os.path.isabs, folders))
+    return shutil.which(os.path.abspath(program) if "/" in program else program, path=absolute)
 
 
 def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapping[str, str]) -> str:
@@ -210,12 +203,18 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     program = find_program(agent, environ.get("PATH"))
     if program is None:
         wanted = agent.argv[0]
-        path = environ.get("PATH")
         where = "is not an executable file" if "/" in wanted else "is not on PATH"
-        searched = "" if "/" in wanted else describe_path(path)
+        searched = "" if "/" in wanted else describe_path(environ.get("PATH"))
         raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)}){searched}")
-    if euid == 0:
-        _check_root(agent, approve=approve, environ={**environ, **agent.env})
+    option = "--dangerously-skip-permissions"
+    argv = build_argv(agent, model=None, approve=approve, prompt_file="")
+    if euid == 0 and os.path.basename(argv[0]) == "claude" and option in argv:
+        given = {**environ, **agent.env}
+        if "1" not in (given.get("IS_SANDBOX"), given.get("CLAUDE_CODE_BUBBLEWRAP")):  # nothing but 1 counts
+            raise InputError(
+                f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
+                "or set IS_SANDBOX=1 if this machine is a sandbox"
+            )
     return program
 
 
@@ -356,18 +355,6 @@ def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ..
     return tuple(
         _TOKEN.sub(lambda match: tokens.get(match.group(1), match.group(0)), element) for element in elements
     )
-
-
-def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) -> None:
-    argv = build_argv(agent, model=None, approve=approve, prompt_file="")
-    for program, option, *variables in _REFUSED_AS_ROOT:
-        if os.path.basename(argv[0]) != program or option not in argv:
-            continue
-        if all(environ.get(variable) != "1" for variable in variables):
-            raise InputError(
-                f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
-                f"or set {variables[0]}=1 if this machine is a sandbox"
-            )
 
 
 def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:

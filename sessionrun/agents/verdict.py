@@ -122,11 +122,8 @@ def _read_date(match: re.Match[str], now: float) -> float:
 def _read_wait(match: re.Match[str], now: float) -> float | None:
     if match.group(0).lower().startswith(("retry", "please retry")) and re.search(_PER_DAY, match.string):
         return None
-    return now + _seconds_of(match.group(1))
-
-
-def _seconds_of(amount: str) -> float:
-    return sum(float(number) * _UNIT_S[unit.lower()] for number, unit in re.findall(_PART, amount))
+    parts = re.findall(_PART, match.group(1))
+    return now + sum(float(number) * _UNIT_S[unit.lower()] for number, unit in parts)
 
 
 def _read_clock(match: re.Match[str], now: float) -> float | None:
@@ -224,7 +221,8 @@ def find_problem(
         stopped: sessionrun had it stopped, so that a signal says nothing.
     """
     if wait_status is None:
-        return Problem("start_failed", _describe_start(errno, detail))
+        code = f"{os.strerror(errno)} ({errnos.errorcode.get(errno, errno)})" if errno else None
+        return Problem("start_failed", ": ".join(filter(None, (detail, code))) or "no process was made")
     exit_code, signal = split_status(wait_status)
     if signal is not None:
         says = result.problem if result is not None and signal not in _FAULTS else None
@@ -257,7 +255,11 @@ def format_reason(reason_class: str, text: str) -> str:
 
 
 def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
-    text = _signal_text(number, core=core)
+    try:
+        name = signals.Signals(number).name
+    except ValueError:
+        name = "signal"
+    text = f"killed by {name} ({number})" + (", core dumped" if core else "")
     if number not in _FAULTS:
         return Problem("signal", text)
     crash = find_crash(stderr)
@@ -301,18 +303,3 @@ def find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str
         return stated
     words = result.problem.words if result and result.problem else None
     return find_reset(words or drop_retries(stderr), now)
-
-
-def _describe_start(errno: int | None, detail: str | None) -> str:
-    words = [detail] if detail else []
-    if errno is not None:
-        words.append(f"{os.strerror(errno)} ({errnos.errorcode.get(errno, errno)})")
-    return ": ".join(words) or "no process was made"
-
-
-def _signal_text(number: int, *, core: bool) -> str:
-    try:
-        name = signals.Signals(number).name
-    except ValueError:
-        name = "signal"
-    return f"killed by {name} ({number})" + (", core dumped" if core else "")

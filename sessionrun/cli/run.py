@@ -363,9 +363,8 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
     starts = spec.feed.watch or prepared.ready or how.dry_run
     if starts and file is not None and not how.quiet:
         click.echo(f"configuration: {escape_line(str(file))}", err=True)
-    for found in () if how.quiet else prepared.findings:
-        level = "" if found.level == "ok" else f"{found.level}: "
-        click.echo(f"{level}{found.what}: {escape_line(found.text)}", err=True)
+    for line in () if how.quiet else prepared.findings:
+        click.echo(escape_line(line), err=True)
     if not starts:
         left, are = prepared.left, "is" if prepared.left == 1 else "are"
         rest = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"

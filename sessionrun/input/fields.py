@@ -11,11 +11,13 @@ from typing import Any, Final, get_args
 
 from sessionrun.input.kinds import (
     TEXT,
+    Kind,
     Misfit,
     as_alternatives,
     as_amounts,
     as_argv,
     as_budget,
+    as_capacities,
     as_choice,
     as_commands,
     as_duration,
@@ -23,8 +25,10 @@ from sessionrun.input.kinds import (
     as_flag,
     as_id,
     as_labels,
+    as_limit,
     as_line,
     as_links,
+    as_list,
     as_load,
     as_needs,
     as_number,
@@ -32,6 +36,7 @@ from sessionrun.input.kinds import (
     as_prompt,
     as_prompts,
     as_reason_classes,
+    as_record,
     as_ref,
     as_repo,
     as_size,
@@ -39,6 +44,7 @@ from sessionrun.input.kinds import (
     as_whole,
     as_word,
     describe,
+    reference,
     several,
     takes,
 )
@@ -60,6 +66,7 @@ from sessionrun.model.spec import (
     Workspace,
     WorkspaceKind,
 )
+from sessionrun.model.words import SCHEMA_VERSION
 
 # --- records inside of a task or a plan ---
 
@@ -167,13 +174,6 @@ def make_sandbox(policy: Any) -> Sandbox:
     return Sandbox(policy, network=_NETWORK_OF[policy])
 
 
-@takes({"enum": list(POLICIES)})
-def _as_policy(value: Any) -> Sandbox:
-    if not isinstance(value, str):
-        raise Misfit(f'must be {", ".join(POLICIES)}, or an object with "policy", not {describe(value)}')
-    return make_sandbox(as_choice(POLICIES)(value))
-
-
 def _settle_sandbox(policy: str, **more: Any) -> Sandbox:
     values = {key: None if value == 0 else value for key, value in more.items()}
     another = next((key for key, value in values.items() if value is not None), None)
@@ -246,7 +246,7 @@ as_sandbox: Final = record(
         cpus=as_cpus,
         disk=as_size,
     ),
-    _as_policy,
+    as_choice(POLICIES).then(make_sandbox),
     needs=": " + " or ".join(POLICIES),
 )
 """A policy, or an object with ``policy`` and more."""
@@ -319,4 +319,76 @@ TASK_FIELDS: Final[Mapping[str, Field]] = {
     "prompt": Field("prompts", as_sole_prompt),
     **table(id=as_id, prompts=as_prompts, budget_usd=as_budget, needs=as_needs),
     "depends_on": Field("needs", as_needs),
+}
+
+# --- the whole plan, and what it says of the queue from which its tasks come ---
+
+
+@takes(as_duration.schema)
+def as_interval(value: Any) -> float:
+    """Seconds between two looks."""
+    seconds = as_duration(value)
+    if not 0.05 <= seconds <= 86_400:
+        raise Misfit(f"must be from 0.05 to 86400 seconds, not {describe(value)}")
+    return seconds
+
+
+@takes({"const": True})
+def _as_all(value: Any) -> dict[str, Any]:
+    if value is not True:
+        raise Misfit(f"must be true or an object, not {describe(value)}")
+    return {}
+
+
+as_feed: Final = record(
+    "feed",
+    dict[str, Any],
+    table(
+        backend=as_line,
+        group=as_line,
+        chosen=as_links,
+        watch=as_flag,
+        ingest=as_whole(0),
+        poll_s=as_interval,
+        sync_s=as_interval,
+        take_back_s=as_interval,
+        take_back_most=as_whole(1),
+        takes_back=as_flag,
+        lands_again=as_flag,
+    ),
+    _as_all,
+)
+"""Which tasks of the queue, and for how long: an object, or true for all that are ready."""
+
+
+@takes({"const": SCHEMA_VERSION})
+def as_schema_version(value: Any) -> int:
+    """The version of the plan format: there is one."""
+    if value != SCHEMA_VERSION or isinstance(value, bool):
+        raise Misfit(f"must be {SCHEMA_VERSION}, not {describe(value)}")
+    return SCHEMA_VERSION
+
+
+as_task_list: Final = as_list(1, items=reference("prompt"))
+
+TOP_FIELDS: Final[Mapping[str, Field]] = {
+    **table(
+        schema_version=as_schema_version,
+        name=as_line,
+        agent=as_line,
+        model=as_line,
+        max_parallel=as_limit,
+        resources=as_capacities,
+        limits=as_limits,
+        auto_release=as_flag,
+        require_cache=as_flag,
+        labels=as_labels,
+    ),
+    "$schema": Field("schema", as_line),
+    "prompts": Field("tasks", as_task_list),
+    "tasks": Field("tasks", as_task_list),
+    "defaults": Field("defaults", Kind(as_record.read, reference("defaults"))),
+    "feed": Field("feed", of_business("queue", as_feed)),
+    "land": Field("landing", of_business("landing", as_landing)),
+    "worktrees": Field("seats", as_seats),
 }

@@ -3,7 +3,7 @@
 A file waits as it states, and by the files that it and others read and write.
 
 Owns the keys of the front matter and where in the file a problem lies; and the files around job files:
-``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts.  Must not know the file system.
+``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts.
 
 Explicit edges hold.  An edge that follows from files is taken only where it closes no circle, so such edges never
 make one; of two job files that each read what the other writes, the one whose id comes first goes first.
@@ -26,7 +26,6 @@ from sessionrun.input.kinds import (
     as_needs,
     as_project_path,
     as_project_paths,
-    as_record,
     as_ref,
     as_repo,
     as_whole,
@@ -34,7 +33,7 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.limits import Breach
 from sessionrun.input.parse import decode, parse_toml
-from sessionrun.input.reading import Field, Spot, read_fields, render_path, table
+from sessionrun.input.reading import Field, Reading, Spot, read_fields, table
 from sessionrun.input.strict import parse_json, parse_yaml
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
@@ -250,13 +249,9 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
     """
     if raw is None:
         return Settings()
-    document = parse_toml(raw, name)
-    values: dict[str, Any] = {}
+    document, reading, values = parse_toml(raw, name), Reading(name), dict[str, Any]()
     for section, known in _SECTIONS.items():
-        try:
-            values |= read_fields(as_record(document.get(section, {})), known, [])
-        except Misfit as misfit:
-            raise InputError(f"{name}: {render_path((section, *misfit.path))}: {misfit.problem}") from None
+        values |= reading.read(Spot((section,)), document.get(section, {}), known)
     return Settings(**values)
 
 

@@ -2,7 +2,7 @@
 
 A `Kind` takes a plain value (what JSON can say, never null) and returns the model's value or raises `Misfit`.  The
 schema is wider: what one value alone does not show (ids, needs, paths) is the reader's to refuse.  Shared by
-input    and configuration; must not know field names, files or formats.
+input and configuration; must not know field names, files or formats.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _FLAG_WORDS: Final = {
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = r"[\x00-\x1f\x7f]"
+_ONE_LINE: Final = "must be one line without control characters"
 
 
 class Misfit(ValueError):
@@ -158,10 +159,7 @@ def describe(value: Any) -> str:
 
 
 def _shown(number: float) -> str:
-    try:
-        text = str(number)
-    except ValueError:  # more digits than the interpreter converts
-        return "of very many digits"
+    text = str(number)
     return text if len(text) <= 40 else text[:40] + "..."
 
 
@@ -172,8 +170,8 @@ def as_line(value: Any) -> str:
         raise Misfit(f"must be text, not {describe(value)}")
     if not value.strip():
         raise Misfit("must not be empty")
-    if _CONTROL.search(value):
-        raise Misfit("must be one line without control characters")
+    if re.search(_CONTROL, value):
+        raise Misfit(_ONE_LINE)
     return value
 
 
@@ -187,11 +185,8 @@ def as_prompt(value: Any) -> str:
     return value
 
 
-@takes(TEXT)
-def as_sole_prompt(value: Any) -> tuple[str, ...]:
-    """One prompt, as the tuple that the model holds."""
-    return (as_prompt(value),)
-
+as_sole_prompt: Final = as_prompt.then(lambda prompt: (prompt,))
+"""One prompt, as the tuple that the model holds."""
 
 as_prompts: Final = several(as_prompt, 1)
 """A prompt, or a list of prompts that are given one after the other."""
@@ -228,11 +223,17 @@ def as_alternative(value: Any) -> Alternative:
     return Alternative(agent, model or None)
 
 
-@takes(TEXT)
-def as_command(value: Any) -> str:
-    """A shell command: text without NUL."""
-    return _as_argument(as_prompt(value))
+@takes({"type": "string"})
+def _as_argument(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    if "\0" in value:
+        raise Misfit("must not hold a NUL character")
+    return value
 
+
+as_command: Final = as_prompt.then(_as_argument)
+"""A shell command: text without NUL."""
 
 as_needs: Final = several(as_need, once=True)
 as_alternatives: Final = several(as_alternative)
@@ -269,10 +270,12 @@ def as_duration(value: Any) -> float:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
-def as_number(what: str, least: float, most: float, schema: Schema) -> Kind[float]:
+def as_number(
+    what: str, least: float, most: float, schema: Schema, word: Callable[[str], Any] = read_number
+) -> Kind[float]:
     """Numbers within these bounds; `what` they are is told where another value was written."""
 
-    @takes(schema, read_number)
+    @takes(schema, word)
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
             raise Misfit(f"must be {what}, not {describe(value)}")
@@ -286,14 +289,7 @@ as_load: Final = as_number("a load such as 8 or 7.5", 0, MAX_LOAD, NUMBER)
 """A load of the machine; 0 means that any is right."""
 
 
-@takes(NUMBER, _read_dollars)
-def as_money(value: Any) -> float:
-    """An amount of US dollars from 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misfit(f"must be an amount in US dollars, not {describe(value)}")
-    if not 0 <= value <= MAX_MONEY:
-        raise Misfit(f"must lie between 0 and {MAX_MONEY} US dollars, not {describe(value)}")
-    return float(value)
+as_money: Final = as_number(f"an amount from 0 to {MAX_MONEY} US dollars", 0, MAX_MONEY, NUMBER, _read_dollars)
 
 
 @takes({"type": "number", "exclusiveMinimum": 0}, _read_dollars)
@@ -311,7 +307,7 @@ def as_amounts(value: Any) -> dict[str, int]:
     if isinstance(value, Mapping):
         return {_token(name): _at(name, as_whole(1), amount) for name, amount in value.items()}
     amounts: dict[str, int] = {}
-    for name in _tokens(value):
+    for name in several(_token)(value):
         amounts[name] = amounts.get(name, 0) + 1
     return amounts
 
@@ -332,45 +328,29 @@ def _token(value: Any) -> str:
     return name
 
 
-_tokens: Final = several(_token)
+def _texts(bad_name: str, name_problem: str, bad_text: str, text_problem: str) -> Kind[dict[str, str]]:
+    """Maps of text to text, without names and texts in which these patterns are found."""
+
+    @takes(map_of({"type": "string"}))
+    def read(value: Any) -> dict[str, str]:
+        for name, text in as_record(value).items():
+            if not name or re.search(bad_name, name):
+                raise Misfit(name_problem, name)
+            if not isinstance(text, str):
+                raise Misfit(f"must be text, not {describe(text)}; quote it", name)
+            if re.search(bad_text, text):
+                raise Misfit(text_problem, name)
+        return dict(value)
+
+    return read
 
 
-def _read_texts(
-    bad_name: re.Pattern[str], name_problem: str, bad_text: re.Pattern[str], text_problem: str, value: Any
-) -> dict[str, str]:
-    for name, text in as_record(value).items():
-        if not name or bad_name.search(name):
-            raise Misfit(name_problem, name)
-        if not isinstance(text, str):
-            raise Misfit(f"must be text, not {describe(text)}; quote it", name)
-        if bad_text.search(text):
-            raise Misfit(text_problem, name)
-    return dict(value)
-
-
-as_environment: Final = Kind(
-    partial(
-        _read_texts,
-        re.compile(r"[=\0]"),
-        "is not a name for an environment variable",
-        re.compile(r"\0"),
-        "must not hold a NUL character",
-    ),
-    map_of({"type": "string"}),
+as_environment: Final = _texts(
+    r"[=\0]", "is not a name for an environment variable", r"\0", "must not hold a NUL character"
 )
-"""Environment variables: a map of text to text that the system can hold."""
-
-as_labels: Final = Kind(
-    partial(
-        _read_texts,
-        re.compile(rf"=|{_CONTROL.pattern}"),
-        'is not a label: a key is one line of text without "="',
-        _CONTROL,
-        "must be one line without control characters",
-    ),
-    map_of({"type": "string"}),
+as_labels: Final = _texts(
+    rf"=|{_CONTROL}", 'is not a label: a key is one line of text without "="', _CONTROL, _ONE_LINE
 )
-"""Labels: a map of text to text."""
 
 
 def _read_line(parse: Callable[[str], str], value: Any) -> str:
@@ -424,15 +404,6 @@ def as_argv(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, not {describe(value)}")
     return tuple(_at(index, _as_argument, element) for index, element in enumerate(value))
-
-
-@takes({"type": "string"})
-def _as_argument(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    if "\0" in value:
-        raise Misfit("must not hold a NUL character")
-    return value
 
 
 @takes({"type": "array", "items": {"type": "string"}, "minItems": 1})

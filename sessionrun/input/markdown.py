@@ -1,8 +1,7 @@
 """The markdown dialect: a directory of Markdown job files, each with front matter; see sessionrun-input(5).
 
 Owns which job files are to run and what each becomes: one task, or a chain of tasks if the job file asks for
-several calls; the last task of a chain has the id of the job file.  Must not know agents, sessions or the file
-system.
+several calls; the last task of a chain has the id of the job file.
 """
 
 from __future__ import annotations
@@ -179,19 +178,17 @@ def _choose_job_files(
             raise InputError(f"{plain(folder.name)}: no job file {quote(job_id)}{suggest(job_id, job_files)}")
     if wanted:
         return [job_files[job_id] for job_id in sorted(set(wanted))]
-    taken = ("created", *(ENDED if options.get("rerun") else ()))
     words = {job_id: statuses.get(job_id, "created") for job_id in job_files}
-    stuck = sorted(job_id for job_id, word in words.items() if word not in ("created", "pass", "fail", *taken))
-    if stuck and not options.get("include_stuck"):
+    taken = {"created", *(ENDED if options.get("rerun") else ())}
+    if options.get("include_stuck"):
+        taken |= {*words.values()} - {"pass", "fail"}
+    stuck = sorted(job_id for job_id, word in words.items() if word not in {"pass", "fail", *taken})
+    if stuck:
         shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
         warnings.append(
             f"{len(stuck)} job files were begun and have not ended ({shown}): --resume takes them, too"
         )
-    chosen = {
-        job_id: job_file
-        for job_id, job_file in job_files.items()
-        if words[job_id] in taken or (options.get("include_stuck") and job_id in stuck)
-    }
+    chosen = {job_id: job_file for job_id, job_file in job_files.items() if words[job_id] in taken}
     _leave_out_hopeless(chosen, job_files, statuses, warnings)
     return list(chosen.values())
 
@@ -314,22 +311,18 @@ def _check_shape(job_file: JobFile, settings: Settings, output: str | None) -> N
 
 def _expand(project: _Project, job_file: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
     """The tasks of a job file: tests first, then one for each file if it is sequential; the last has its id."""
+    alone = shape.outputs[:-1] if shape.sequential else ()
+    calls: list[tuple[str, str, tuple[str, ...]]] = [("test", "test", (shape.test,))] if shape.test else []
+    calls += [(str(number), "create", (path,)) for number, path in enumerate(alone, 1)]
+    last = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
+    calls.append(("", last, shape.outputs[len(alone) :]))
     context = shape.context
-    if shape.test:
-        yield _make_task(
-            project, job_file, f"{job_file.id}.test", _brief(project, shape, "test", context, (shape.test,)), needs
-        )
-        context, needs = (*context, shape.test), (f"{job_file.id}.test",)
-    *earlier, _ = shape.outputs if shape.sequential else (None,)
-    for number, path in enumerate(earlier, 1):
-        assert path is not None
-        brief = _brief(project, shape, "create", context, (path,))
-        yield _make_task(project, job_file, f"{job_file.id}.{number}", brief, needs)
-        context, needs = (*context, path), (f"{job_file.id}.{number}",)
-    outputs = shape.outputs[-1:] if shape.sequential else shape.outputs
-    kind = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
-    brief = _brief(project, shape, kind, context, outputs)
-    yield _make_task(project, job_file, job_file.id, brief, needs, check=_check(project, job_file, shape))
+    for part, kind, outputs in calls:
+        brief = _brief(project, shape, kind, context, outputs)
+        check = Check(()) if part else _check(project, job_file, shape)
+        task = _make_task(project, job_file, part, brief, needs, check)
+        yield task
+        context, needs = (*context, *outputs), (task.id,)
 
 
 def _brief(
@@ -373,15 +366,8 @@ def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
 
 
 def _make_task(
-    project: _Project,
-    job_file: JobFile,
-    task_id: str,
-    brief: Brief,
-    needs: tuple[str, ...],
-    *,
-    check: Check | None = None,
+    project: _Project, job_file: JobFile, part: str, brief: Brief, needs: tuple[str, ...], check: Check
 ) -> TaskSpec:
-    check, part = check or Check(()), task_id.removeprefix(job_file.id).removeprefix(".")
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
     upstream = _find_upstream(project, job_file)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
@@ -391,10 +377,13 @@ def _make_task(
     fields["upstream"] = upstream
     if upstream and upstream.repo:
         fields["workspace"] = MIRROR
+    # older modes say this in front matter alone
+    older = {"struct_name": "The structure to change", "new_field": "Its new field"}
+    lines = [f"{text}: {job_file.fields[key]}" for key, text in older.items() if key in job_file.fields]
     return TaskSpec(
         base="session",
-        id=task_id,
-        prompts=(_word_prompt(job_file),),
+        id=f"{job_file.id}.{part}" if part else job_file.id,
+        prompts=("\n\n".join([job_file.body, *lines]),),
         title=f"{job_file.title} ({part})" if part else job_file.title,
         cwd=project.folder.project,
         needs=needs,
@@ -405,10 +394,3 @@ def _make_task(
         labels={JOB_LABEL: job_file.id},
         **fields,
     )
-
-
-def _word_prompt(job_file: JobFile) -> str:
-    """The body, and what older modes say in front matter alone."""
-    names = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    lines = [f"{text}: {job_file.fields[key]}" for key, text in names.items() if key in job_file.fields]
-    return "\n\n".join([job_file.body, *lines])

@@ -1,8 +1,7 @@
 """The matrix dialect: tasks times models (times agents, times samples), one run for each cell.
 
 Owns what the configuration of the Qwen Concurrent Runner may say and which runs it asks for.  Its paths count from
-where the command was started, as they do there.  Must not know sessions or the file system;
-``sessionrun-input(5)`` is its contract.
+where the command was started, as they do there.  ``sessionrun-input(5)`` is its contract.
 """
 
 from __future__ import annotations
@@ -96,8 +95,6 @@ def _spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
 
 def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str, Any]:
     """A rule names at least one axis, and only what is on it: else it would silently match nothing."""
-    if not isinstance(rule, dict):
-        raise reading.error(spot, Misfit(f"must be an object, not {describe(rule)}"))
     fields = reading.read(spot, rule, _RULE_FIELDS)
     if not fields:
         raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
@@ -183,9 +180,12 @@ def load(source: Source, options: Options) -> Plan:
         raise reading.error(Spot(), Misfit(f"expected {FORMATS['matrix'].expects}, not {describe(value)}"))
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
-    rows = _read_rows(reading, top, started_in)
     model, agent = options.given.get("model"), options.given.get("agent")  # each takes the place of a whole axis
-    models = {model: None} if model else _read_names(reading, "models", _needed(reading, top, "models"))
+    for key in ("tasks",) if model else ("tasks", "models"):
+        if key not in top:
+            raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
+    rows = _read_rows(reading, top, started_in)
+    models = {model: None} if model else _read_names(reading, "models", top["models"])
     agents = [agent] if agent else [*_read_names(reading, "agents", top.get("agents", ()))]
     axes = {
         "task": [*rows],
@@ -224,10 +224,8 @@ def load(source: Source, options: Options) -> Plan:
 
 def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
-    for index, entry in enumerate(_needed(reading, top, "tasks")):
+    for index, entry in enumerate(top["tasks"]):
         spot = Spot(("tasks", index))
-        if not isinstance(entry, dict):
-            raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
         own = reading.read(
             spot, entry, _TASK_FIELDS, dict.fromkeys(_TOP_FIELDS, "it is a key of the whole matrix")
         )
@@ -288,10 +286,3 @@ def _export(top: Mapping[str, Any], started_in: str) -> Export:
         "kept": {},
     }
     return Export(MATRIX_RESULTS, settings)
-
-
-def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]:
-    if key not in top:
-        raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
-    entries: Sequence[Any] = top[key]
-    return entries

@@ -80,21 +80,16 @@ class Source:
             InputError: too large, not UTF-8, empty, or not well-formed; with line and column.
         """
         name = plain(self.name)
-        text = _decode(self.text, name)
+        if len(self.text) > MAX_INPUT_BYTES:
+            limit = MAX_INPUT_BYTES >> 20
+            raise InputError(f"{name}: {len(self.text) / 2**20:.1f} MiB of input, more than {limit} MiB; split it")
+        text = decode(self.text, name)
+        if not text.strip():
+            raise InputError(f'{name}: empty input; write {{"prompts": ["..."]}}')
         try:
             return _parse(text, _format_of(self.name, text))
         except Breach as breach:
             raise InputError(f"{name}: {breach}") from None
-
-
-def _decode(raw: bytes, name: str) -> str:
-    if len(raw) > MAX_INPUT_BYTES:
-        limit = MAX_INPUT_BYTES >> 20
-        raise InputError(f"{name}: {len(raw) / 2**20:.1f} MiB of input, more than {limit} MiB; split it")
-    text = decode(raw, name)
-    if not text.strip():
-        raise InputError(f'{name}: empty input; write {{"prompts": ["..."]}}')
-    return text
 
 
 def decode(raw: bytes, name: str) -> str:

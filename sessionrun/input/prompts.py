@@ -1,7 +1,6 @@
 """The prompts dialect: a list of prompts, from bare strings up to the native plan format.
 
-Owns what the top level and the list look like.  Must not know agents, sessions or the file system;
-``sessionrun-input(5)`` is its contract.
+Owns what the top level and the list look like.  ``sessionrun-input(5)`` is its contract.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
+from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, find_key
 from sessionrun.input.kinds import (
     Misfit,
     Path,
-    as_prompt,
     describe,
     resolve,
     resolve_repo,
@@ -24,7 +22,6 @@ from sessionrun.input.levels import Level, list_levels, settle_agent, settle_def
 from sessionrun.input.limits import quote
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan
-from sessionrun.input.plan_fields import DEFAULTS, FRAME, MENDS, TASK_ID, TOP_FIELDS, WORKERS
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import suggest
@@ -33,6 +30,28 @@ from sessionrun.model.validation import find_cycle
 
 _LIST_KEYS: Final = ("prompts", "tasks")
 
+# --- what holds for a plan whose tasks come from the queue, where nothing else is said ---
+
+FRAME: Final = """\
+{task}
+
+Rules:
+- Do this task and no other. Change only what it needs.
+- Work in the current directory: it is a git worktree of your own. Do not switch branches, and do not push.
+- Leave task_queue.json, .beads and .current_task.txt alone.
+- Commit your work when it is done.
+- Then append 1 to 3 ideas for follow-up tasks to suggested_tasks.txt in the top of the worktree: each on a line
+  of its own, short, and one that can be done by itself. Do not commit that file. Write none if nothing is left.
+"""
+"""The prompt around each task of the queue."""
+
+WORKERS: Final = 4
+"""How many tasks run at once."""
+
+MENDS: Final = 3
+"""How often a conflict is mended by a task before a person is asked."""
+DEFAULTS: Final[Mapping[str, Any]] = {"retries": 2, "timeout_s": 1800.0, "expect_change": True}
+"""Of its tasks: one that could not be done closes nothing."""
 
 _OF_TASKS: Final = {
     **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),
@@ -99,7 +118,7 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
     if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in (*_LIST_KEYS, "feed"))):
         top = reading.read(Spot(), value, TOP_FIELDS, _OF_TASKS)
         if "feed" in top and "tasks" not in top:
-            return _Outline(top, [{"id": TASK_ID, "prompt": FRAME}], ("prompts",), ())
+            return _Outline(top, [{"id": "task", "prompt": FRAME}], ("prompts",), ())
         if "tasks" not in top:
             near = find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:
@@ -129,40 +148,25 @@ def _read_tasks(
 ) -> Iterator[TaskSpec]:
     """The tasks, each on what all stand on: settled defaults, the levels behind them, where paths begin."""
     seen: dict[str, int] = {}
-    for index, entry in enumerate(outline.tasks):
-        if type(entry) is not dict:
-            prompt = _read_prompt(reading, outline, index)
-            yield TaskSpec(id=str(uuid4()), prompts=(prompt,), **base)
-            continue
-        own = _resolve_paths(directory, _read_task(reading, outline.spot(index), entry))
-        values = settle_task(own, base, levels)
+    for index, said in enumerate(outline.tasks):
+        spot = outline.spot(index)
+        entry = {"prompt": said} if isinstance(said, str) else said
+        if not isinstance(entry, dict):
+            raise reading.error(spot, Misfit(f"must be text or an object, not {describe(entry)}"))
+        own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)
+        if "prompts" not in own:
+            hint = _meant(find_key(entry, ("prompt",)))
+            if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
+                hint = '; a text with ": " in it must be quoted'
+            raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
+        values = settle_task(_resolve_paths(directory, own), base, levels)
         task_id = values["id"] = values.get("id") or str(uuid4())
         twin = seen.setdefault(task_id.casefold(), index)
         if twin != index:
             place = outline.spot(twin).text()
             problem = f"{quote(task_id)} is used twice, first by {place}; ids must differ in more than case"
-            raise reading.error(outline.spot(index), Misfit(problem, "id"))
+            raise reading.error(spot, Misfit(problem, "id"))
         yield TaskSpec(**values)
-
-
-def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
-    entry = outline.tasks[index]
-    if isinstance(entry, str):
-        try:
-            return as_prompt(entry)
-        except Misfit as misfit:
-            raise reading.error(outline.spot(index), misfit) from None
-    raise reading.error(outline.spot(index), Misfit(f"must be text or an object, not {describe(entry)}"))
-
-
-def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any]) -> dict[str, Any]:
-    own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)
-    if "prompts" not in own:
-        hint = _meant(find_key(entry, ("prompt",)))
-        if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
-            hint = '; a text with ": " in it must be quoted'
-        raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
-    return own
 
 
 def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec], others: frozenset[str]) -> None:

@@ -158,7 +158,7 @@ class Reading:
     def read(
         self,
         spot: Spot,
-        record: Mapping[str, Any],
+        record: Any,
         table: Mapping[str, Field],
         elsewhere: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
@@ -167,11 +167,11 @@ class Reading:
         `elsewhere` says of keys that another record has where they belong.
 
         Raises:
-            InputError: the first value that does not fit.
+            InputError: it is no object, or the first value that does not fit.
         """
         unknown: list[Path] = []
         try:
-            values = read_fields(record, table, unknown)
+            values = read_fields(as_record(record), table, unknown)
         except Misfit as misfit:
             raise self.error(spot, misfit) from None
         for path in unknown:

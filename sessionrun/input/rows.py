@@ -14,7 +14,7 @@ import orjson
 
 from sessionrun.house import describe_lack
 from sessionrun.input import effects
-from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS
+from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import (
     TEXT,
     Kind,
@@ -32,7 +32,6 @@ from sessionrun.input.kinds import (
     as_word,
     takes,
 )
-from sessionrun.input.plan_fields import as_feed
 from sessionrun.input.reading import Field, of_business, read_fields
 from sessionrun.input.settings import Setting, Topic
 from sessionrun.model.places import KeepPolicy

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,22 +37,19 @@ MAX_ARGUMENT: Final = 100_000
 """Bytes: Linux lets no argument be longer than 128 KiB."""
 
 
+LACKS_OPTION: Final = ("unknown flag", "unknown command", "unexpected argument", "unrecognized")
+"""Parts of what a version says that does not know an option or a command that it was given."""
+
+FINDS_NOTHING: Final = ("not found", "no issue found", "no issues found")
+"""Likewise where there is no bead of the id that it was given."""
+
+
 class Refusal(InputError):
     """The program ended with an error; the text is what it said, on one line."""
 
-
-def lacks_option(refusal: Refusal) -> bool:
-    """Whether this version does not know an option or a command that it was given."""
-    return _says(refusal, "unknown flag", "unknown command", "unexpected argument", "unrecognized")
-
-
-def finds_nothing(refusal: Refusal) -> bool:
-    """Whether the program knows no bead of the id that it was given."""
-    return _says(refusal, "not found", "no issue found", "no issues found")
-
-
-def _says(refusal: Refusal, *words: str) -> bool:
-    return any(word in str(refusal).lower() for word in words)
+    def says(self, words: Sequence[str]) -> bool:
+        """Whether one of these is a part of it, in whatever letters."""
+        return any(word in str(self).lower() for word in words)
 
 
 class Program:
@@ -63,8 +60,8 @@ class Program:
         self.top = top
         self.kind = os.path.basename(path)
 
-    def ask(self, *words: str, excuse: Callable[[Refusal], bool] | None = None) -> Any:
-        """Run a command with `--json`; return what it printed, None for nothing or a refusal that `excuse` knows.
+    def ask(self, *words: str, excuse: Sequence[str] = ()) -> Any:
+        """Run a command with `--json`; return what it printed, None for nothing or a refusal that says `excuse`.
 
         Raises:
             Refusal: it ended with an error.
@@ -74,7 +71,7 @@ class Program:
             printed = self.run(words[0], "--json", *words[1:]).strip()
             return json.loads(printed) if printed else None
         except Refusal as refusal:
-            if excuse is not None and excuse(refusal):
+            if refusal.says(excuse):
                 return None
             raise
         except ValueError:
@@ -153,6 +150,8 @@ _USUAL: Final = 2
 _LAST: Final = 4
 _CLOSED: Final = ("closed", "tombstone")
 _ACTOR: Final = "sessionrun/"
+"""What the assignee of a claimed bead begins with: then the session, a slash and the worker's name."""
+
 _BLOCKING: Final = ("blocks", "conditional-blocks", "waits-for")
 _PARENT: Final = "parent-child"
 
@@ -186,7 +185,7 @@ class BeadsFeed(Feed):
         try:
             self._program.run("sync", *(("--flush-only",) if self._program.kind == "br" else ()))
         except Refusal as refusal:
-            if lacks_option(refusal):
+            if refusal.says(LACKS_OPTION):
                 return False
             raise
         return True
@@ -209,7 +208,16 @@ class BeadsContents(Contents):
 
     def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
         """Claim a bead that was ready; give it back if it turns out to be blocked."""
-        refused = self._try_claim(task.id, format_actor(worker))
+        actor, refused = f"{_ACTOR}{worker.session}/{worker.name}", None
+        try:
+            self._program.ask("update", task.id, "--claim", f"--actor={actor}")
+        except Refusal as refusal:
+            if refusal.says(LACKS_OPTION):
+                self._program.ask(
+                    "update", task.id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}"
+                )
+            else:
+                refused = refusal
         task = self._look(task)
         if task.claim is None or task.claim.worker != worker:
             if refused is not None and task.id in self._ready_ids():  # not because it is taken or blocked
@@ -226,7 +234,7 @@ class BeadsContents(Contents):
             reason = ASKED_AGAIN
         if reason:
             words = ("comments", "add", task.id, "--", f"{NOTE}{reason}")
-            self._program.ask(*words, excuse=lacks_option)  # a version without comments keeps no reason
+            self._program.ask(*words, excuse=LACKS_OPTION)  # a version without comments keeps no reason
 
     def close(self, task: QueueTask, reason: str | None) -> None:
         self._program.ask("close", task.id, f"--reason={reason or 'done'}")
@@ -239,15 +247,14 @@ class BeadsContents(Contents):
         return self._make(*words, "--", draft.title)
 
     def change(self, task: QueueTask, changes: Changes) -> None:
-        words = []
-        if changes.title is not None:
-            words.append(f"--title={changes.title}")
-        if changes.body is not None:
-            words.append(f"--description={changes.body}")
-        if changes.priority is not None:
-            words.append(f"--priority={_USUAL - changes.priority}")
-        if changes.group is not None:
-            words.append(f"--parent={changes.group}")
+        priority = None if changes.priority is None else _USUAL - changes.priority
+        values = {
+            "title": changes.title,
+            "description": changes.body,
+            "priority": priority,
+            "parent": changes.group,
+        }
+        words = [f"--{name}={value}" for name, value in values.items() if value is not None]
         if words:
             self._program.ask("update", task.id, *words)
         depends = task.depends if changes.depends is None else changes.depends
@@ -271,7 +278,7 @@ class BeadsContents(Contents):
         return self._make(f"--type={EPIC}", "--", name)
 
     def _list(self) -> list[Bead]:
-        listed = self._program.ask("list", "--all", "--limit=0", excuse=lacks_option)
+        listed = self._program.ask("list", "--all", "--limit=0", excuse=LACKS_OPTION)
         if listed is None:
             listed = self._program.ask("list")  # a version whose list is whole
         beads = (listed.get("issues") if isinstance(listed, dict) else listed) or []
@@ -285,7 +292,7 @@ class BeadsContents(Contents):
         shown: list[Bead] = []
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
-            found = self._program.ask("show", *part, excuse=finds_nothing if len(wanted) == 1 else None) or []
+            found = self._program.ask("show", *part, excuse=FINDS_NOTHING if len(wanted) == 1 else ()) or []
             shown += found if isinstance(found, list) else [found]
         return shown
 
@@ -293,20 +300,10 @@ class BeadsContents(Contents):
         """A task as it is now."""
         return project(self._show([task.id])[0], None)
 
-    def _try_claim(self, task_id: str, actor: str) -> Refusal | None:
-        try:
-            self._program.ask("update", task_id, "--claim", f"--actor={actor}")
-        except Refusal as refusal:
-            if not lacks_option(refusal):
-                return refusal
-            self._program.ask("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
-        return None
-
     def _free(self, task: QueueTask) -> None:
         if task.status == "closed":
-            self._program.ask(
-                "update", task.id, "--assignee="
-            )  # first: a bead that is open with an assignee is stuck
+            # first: a bead that is open with an assignee is stuck
+            self._program.ask("update", task.id, "--assignee=")
             self._program.ask("reopen", task.id)
         else:
             self._program.ask("update", task.id, "--status=open", "--assignee=")
@@ -317,17 +314,6 @@ class BeadsContents(Contents):
 
 
 # --- a bead as a task; pure ---
-
-
-def format_actor(worker: Worker) -> str:
-    """Return the assignee of what a worker claims."""
-    return f"{_ACTOR}{worker.session}/{worker.name}"
-
-
-def parse_actor(assignee: str) -> Worker | None:
-    """Return the worker that is meant; None: somebody else."""
-    session, slash, name = assignee.removeprefix(_ACTOR).partition("/")
-    return Worker(name, session) if assignee.startswith(_ACTOR) and slash else None
 
 
 def is_visible(bead: Bead) -> bool:
@@ -342,7 +328,8 @@ def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:
     is_group = bead.get("issue_type") == EPIC or any(_iterate(bead, "dependents", (_PARENT,)))
     is_told = ready is None or bead["id"] in ready
     status = _status(bead, is_free=not assignee and (bool(blockers) or is_group or is_told))
-    worker = parse_actor(assignee) if status == "claimed" else None
+    session, slash, name = assignee.removeprefix(_ACTOR).partition("/")
+    is_ours = status == "claimed" and assignee.startswith(_ACTOR) and slash
     parents = [str(one["id"]) for one in _iterate(bead, "dependencies", (_PARENT,))]
     return QueueTask(
         id=str(bead["id"]),
@@ -354,7 +341,7 @@ def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:
         depends=tuple(str(one["id"]) for one in _iterate(bead, "dependencies", _BLOCKING)),
         group=parents[0] if parents else None,
         is_group=is_group,
-        claim=None if worker is None else TaskClaim(worker),
+        claim=TaskClaim(Worker(name, session)) if is_ours else None,
         reason=_read_reason(bead, status),
         blocked_by=tuple(str(one["id"]) for one in blockers),
     )

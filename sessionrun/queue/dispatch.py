@@ -1,6 +1,6 @@
 """What is done before a session starts that takes its tasks from a queue: look after that, fill an empty one.
 
-What has to be there is a line each, with the problems that stop it.
+What is there is a line each; a problem stops it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,6 @@ _PREFIXES: Final = ("ollama/", "ollama_chat/")
 """What a model of Ollama begins with, for agents that know others, too."""
 
 
-class Preflight(NamedTuple):
-    """One thing that was looked at, and what was found; `level` is ``ok`` or ``warning``."""
-
-    what: str
-    text: str
-    level: str = "ok"
-
-
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""
 
@@ -43,12 +35,13 @@ LIST: Final = "BEADS_FOR_ANALYSIS.md"
 class Prepared(NamedTuple):
     """A fed session that can be started, with the tasks that it can claim at once, the first first.
 
-    `left` counts the tasks of the queue, of those that it is for, that are not closed.
+    `left` counts the tasks of the queue, of those that it is for, that are not closed.  `findings` are lines about
+    what was looked at.
     """
 
     ready: list[QueueTask]
     left: int
-    findings: list[Preflight]
+    findings: list[str]
 
 
 def find_configuration() -> Path | None:
@@ -82,8 +75,9 @@ def prepare(
     back = []
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
         settled = take_back(feed, results_dir, most=wanted.take_back_most)
-        back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
-    path = _find_list(wanted, feed, listed)
+        back = [f"queue: {task.id} is {task.status}: {task.reason}" for task in settled]
+    known = Path(wanted.top) / LIST
+    path = listed or (known if known.is_file() and not feed.load() else None)
     if not (preview or wanted.watch) and path is None:
         tasks, left = _choose(wanted, by_id(feed.load()))
         if not tasks:
@@ -91,14 +85,14 @@ def prepare(
     findings = _look_at_agent(spec, preview=preview) if ready else []
     drafted = ""
     if path is not None and not preview:
-        added, present = import_list(feed, path, group=wanted.group)
+        added, present = import_list(feed, str(path), group=wanted.group)
         drafted = f"; {len(added)} were imported from {path}{f', {len(present)} were known' if present else ''}"
     queued: Tasks = by_id(feed.load())
     if path is not None and preview:
-        queued, new = _draft(path, wanted.group, queued)
+        queued, new = _draft(str(path), wanted.group, queued)
         drafted = f"; {new} would be imported from {path}"
     tasks, left = _choose(wanted, queued)
-    finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
+    finding = f"queue: {feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}"
     return Prepared(tasks, left, [*back, finding, *findings])
 
 
@@ -128,13 +122,13 @@ def foresee(planned: Planned, prepared: Prepared) -> Planned:
     return planned._replace(spec=replace(spec, tasks=tuple(tasks)))
 
 
-def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
+def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[str]:
     """Look whether it can be asked; refuse one that is not signed in or ready, as `run` does, or only say so."""
     assert spec.template is not None
     agent, first = spec.agents[spec.template.agent], replace(spec, tasks=(spec.template,))
-    found = [Preflight("agent", f"{agent.name} ({agent.argv[0]})")]
+    found = [f"agent: {agent.name} ({agent.argv[0]})"]
     if preview:
-        return [*found, *(Preflight("agent", line, "warning") for line in tell_signed_out(first))]
+        return [*found, *(f"warning: agent: {line}" for line in tell_signed_out(first))]
     check_ready(first)
     model = spec.template.model or ""
     name = next((model.removeprefix(prefix) for prefix in _PREFIXES if model.startswith(prefix)), None)
@@ -144,7 +138,7 @@ def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
         ollama = replace(_OLLAMA, env={**agent.env, "OLLAMA_HOST": host})
         task = replace(spec.template, agent=ollama.name, model=name, fallback=())
         check_ready(replace(spec, agents={ollama.name: ollama}, tasks=(task,)))
-        found.append(Preflight("model", f"{name} is there"))
+        found.append(f"model: {name} is there")
     return found
 
 
@@ -161,14 +155,6 @@ def _draft(path: str, group: str | None, queued: Tasks) -> tuple[Tasks, int]:
     return {**queued, **(around if made else {}), **made}, len(made)
 
 
-def _find_list(wanted: FeedSpec, feed: Feed, listed: Path | None) -> str | None:
-    """The list to import: the one that is named, or else the repository's own if the queue is empty."""
-    known = Path(wanted.top) / LIST
-    if listed is None and (not known.is_file() or feed.load()):
-        return None
-    return str(listed or known)
-
-
 def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
     among = [*tasks.values()] if wanted.group is None else choose_group(tasks, wanted.group)
@@ -182,22 +168,20 @@ def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
 
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:
-    """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why."""
-    for task in map(feed.show, wanted):
-        if (why := _find_obstacle(task, wanted)) is not None:
-            raise InputError(f"task {task.id} {why}")
+    """Refuse ids of tasks that no worker would get.  InputError: the first of them, and why.
 
-
-def _find_obstacle(task: QueueTask, wanted: tuple[str, ...]) -> str | None:
-    """Why a task would not be worked on; None: it is ready, claimed by a session, or waits for others of `wanted`.
-
-    A claim may be of a session that is gone.
+    A task may be claimed, since the session that claimed it may be gone, and may wait for others of `wanted`.
     """
-    if task.status == "closed":
-        return f"is closed; open it again first (sessionrun queue reopen {task.id})"
-    if task.is_group:
-        return f"is a group; name the group instead (sessionrun queue work --group {task.id})"
-    if task.status == "deferred":
-        return f"is {task.backend_status}"
-    waits_for = [one for one in task.blocked_by if one not in wanted]
-    return f"waits for {', '.join(waits_for)}; close that first, or name it, too" if waits_for else None
+    for task in map(feed.show, wanted):
+        waits_for = [one for one in task.blocked_by if one not in wanted]
+        if task.status == "closed":
+            why = f"is closed; open it again first (sessionrun queue reopen {task.id})"
+        elif task.is_group:
+            why = f"is a group; name the group instead (sessionrun queue work --group {task.id})"
+        elif task.status == "deferred":
+            why = f"is {task.backend_status}"
+        elif waits_for:
+            why = f"waits for {', '.join(waits_for)}; close that first, or name it, too"
+        else:
+            continue
+        raise InputError(f"task {task.id} {why}")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from sessionrun.input.fields import as_interval
 from sessionrun.input.kinds import (
     Misfit,
     as_choice,
@@ -20,17 +21,15 @@ from sessionrun.input.kinds import (
     as_flag,
     as_id,
     as_line,
+    as_record,
     as_whole,
-    describe,
     resolve,
 )
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
-from sessionrun.input.plan_fields import MENDS, as_interval
-from sessionrun.input.prompts import read_plan
+from sessionrun.input.prompts import MENDS, read_plan
 from sessionrun.input.reading import Field, Reading, Spot, read_fields
 from sessionrun.input.settings import Options
-from sessionrun.model.errors import suggest
 from sessionrun.model.places import PLACEMENTS
 
 FILE: Final = "dispatch_config.json"
@@ -48,9 +47,12 @@ _Values = dict[str, Any]
 def load(source: Source, options: Options) -> Plan:
     """Read the configuration."""
     reading = Reading(source.name)
-    value = source.document.value
     try:
-        values = _read(value)
+        record = as_record(source.document.value)
+        shown = {key: value for key, value in record.items() if not key.startswith(("_", "$"))}
+        values = reading.read(Spot(), shown, _FIELDS)
+        reading.refuse_unknown()
+        values |= _settle_gates(values)
     except Misfit as misfit:
         raise reading.error(Spot(), misfit) from None
     named = values.get("agent") or ("aider" if values.keys() & _OF_AGENTS["aider"] else None)
@@ -84,17 +86,6 @@ def _make_plan(values: _Values, asked: Mapping[str, str | None]) -> _Values:
         plan["worktrees"].pop("prefix", None)
     plan |= {**asked, "max_parallel": values.get("workers", WORKERS), "worktrees": plan["worktrees"] or None}
     return {name: value for name, value in plan.items() if value is not None}
-
-
-def _read(record: Any) -> _Values:
-    if not isinstance(record, Mapping):
-        raise Misfit(f"must be an object, not {describe(record)}")
-    shown = {key: value for key, value in record.items() if not key.startswith(("_", "$"))}
-    unknown: list[tuple[str | int, ...]] = []
-    values = read_fields(shown, _FIELDS, unknown)
-    if unknown:
-        raise Misfit(f"unknown key{suggest(str(unknown[0][-1]), _FIELDS)}", *unknown[0])
-    return values | _settle_gates(values)
 
 
 def _settle_gates(values: _Values) -> _Values:
@@ -155,37 +146,17 @@ def _as_program(value: Any) -> tuple[str, ...]:
     return words
 
 
-def _as_branch(value: Any) -> str:
-    return as_line(value).removeprefix("refs/heads/")
+def _as_merge_slot(value: Any) -> None:
+    if not as_flag(value):
+        raise Misfit(
+            "false is not possible: merges at the same time would undo each other; leave it out, or set "
+            "auto_merge_worktrees to false and merge by hand (sessionrun merge ID)"
+        )
 
 
-def _as_mends(value: Any) -> int:
-    return MENDS if as_flag(value) else 0
+def _refuse_summary(value: Any) -> None:
+    raise Misfit("leave it out: `sessionrun status`, `results` and `cost` tell what each worker did")
 
-
-def _only(wanted: bool, why: str) -> Callable[[Any], Any]:
-    """A converter of a flag of which only one value is possible."""
-
-    def convert(value: Any) -> bool:
-        if as_flag(value) is not wanted:
-            raise Misfit(why)
-        return wanted
-
-    return convert
-
-
-def _refuse(why: str) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        raise Misfit(why)
-
-    return convert
-
-
-_SLOT: Final = (
-    "false is not possible: merges at the same time would undo each other; leave it out, or set "
-    "auto_merge_worktrees to false and merge by hand (sessionrun merge ID)"
-)
-_SUMMARY: Final = "leave it out: `sessionrun status`, `results` and `cost` tell what each worker did"
 
 _GATE_FIELDS: Final[Mapping[str, Field]] = {
     "cmd": Field("cmd", as_command),
@@ -196,12 +167,12 @@ _FIELDS: Final[Mapping[str, Field]] = {
     "num_workers": Field("workers", as_whole(1)),
     "worktree_placement": Field("worktrees.stay", as_choice(PLACEMENTS)),
     "worktree_prefix": Field("worktrees.prefix", as_id),
-    "branch": Field("land.into", _as_branch),
+    "branch": Field("land.into", as_line.then(lambda name: name.removeprefix("refs/heads/"))),
     "repo_root": Field("repo_root", as_line),
     "auto_merge_worktrees": Field("lands", as_flag),
-    "create_bead_on_merge_conflict": Field("land.mends", _as_mends),
+    "create_bead_on_merge_conflict": Field("land.mends", as_flag.then(lambda wanted: MENDS if wanted else 0)),
     "auto_retry_merge_on_conflict_close": Field("feed.lands_again", as_flag),
-    "merge_slot": Field("merge_slot", _only(True, _SLOT)),
+    "merge_slot": Field("merge_slot", _as_merge_slot),
     "worker_backend": Field("agent", as_line),
     "agent": Field("agent", as_line),
     "model": Field("model", as_line),
@@ -224,7 +195,7 @@ _FIELDS: Final[Mapping[str, Field]] = {
     "ingest": Field("feed.ingest", as_whole(0)),
     "group": Field("feed.group", as_line),
     "prompt_template": Field("prompt_template", as_line),
-    "worker_summary": Field("worker_summary", _refuse(_SUMMARY)),
-    "worker_summary_log": Field("worker_summary_log", _refuse(_SUMMARY)),
+    "worker_summary": Field("worker_summary", _refuse_summary),
+    "worker_summary_log": Field("worker_summary_log", _refuse_summary),
 }
 """Each key with the place in a plan of what it says, `RECORD.KEY`, or a name for `load`; or why it is refused."""

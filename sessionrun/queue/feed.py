@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Protocol
 
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
-from sessionrun.queue.task import Changes, Draft, QueueTask, Tasks, Worker, fold_spaces, iterate_groups
+from sessionrun.queue.task import Changes, Draft, QueueTask, Worker, fold_spaces, iterate_groups
 
 ALL_CLOSED: Final = "all its tasks are closed"
 """Why a group is closed."""
@@ -113,8 +113,11 @@ class Feed(ABC):
             task = _look(contents, task_id)
             if worker is not None and not _is_of(task, worker):
                 return None
-            if task.is_group:
-                _check_closing(contents.load(for_claims=False), task)
+            tasks = contents.load(for_claims=False).values() if task.is_group else ()
+            left = [one.id for one in tasks if one.group == task.id and one.status != "closed"]
+            if left:
+                why = f"it is a group, which closes by itself; open in it: {', '.join(left)}"
+                raise InputError(f"{task.id}: {why}")
             if task.status != "closed":
                 contents.close(task, reason)
             settle_groups(contents, task.group)
@@ -176,7 +179,16 @@ class Feed(ABC):
         """Take a task out of the queue on which no other depends, and which no worker has; return it."""
         with self._hold() as contents:
             task = _look(contents, task_id)
-            _check_removal(contents.load(for_claims=False), task)
+            tasks = contents.load(for_claims=False).values()
+            dependents = [one.id for one in tasks if task.id in one.depends]
+            members = [one.id for one in tasks if one.group == task.id]
+            if dependents:
+                names = f"{', '.join(dependents)} depend{'s' * (len(dependents) == 1)}"
+                raise InputError(f"{task.id}: {names} on it; change that first (queue edit --depends)")
+            if members:
+                raise InputError(f"{task.id}: it is the group of {', '.join(members)}; remove those first")
+            if task.status == "claimed":
+                raise InputError(f"{task.id}: it is claimed; close or reopen it first")
             contents.delete(task)
             settle_groups(contents, task.group)
             return task
@@ -224,24 +236,6 @@ def _check_title(title: str) -> str:
     if not line:
         raise InputError("a task needs a title")
     return line
-
-
-def _check_closing(tasks: Tasks, group: QueueTask) -> None:
-    left = [one.id for one in tasks.values() if one.group == group.id and one.status != "closed"]
-    if left:
-        raise InputError(f"{group.id}: it is a group, which closes by itself; open in it: {', '.join(left)}")
-
-
-def _check_removal(tasks: Tasks, task: QueueTask) -> None:
-    dependents = [one.id for one in tasks.values() if task.id in one.depends]
-    members = [one.id for one in tasks.values() if one.group == task.id]
-    if dependents:
-        names = f"{', '.join(dependents)} depend{'s' * (len(dependents) == 1)}"
-        raise InputError(f"{task.id}: {names} on it; change that first (queue edit --depends)")
-    if members:
-        raise InputError(f"{task.id}: it is the group of {', '.join(members)}; remove those first")
-    if task.status == "claimed":
-        raise InputError(f"{task.id}: it is claimed; close or reopen it first")
 
 
 def settle_groups(contents: Contents, *names: str | None) -> None:

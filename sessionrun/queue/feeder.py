@@ -102,16 +102,14 @@ class Visitor:
 
         Some queues change without a change of their files.  No file changes when a session dies that has claims.
         """
-        has_changed = read_signature(self._feed.place) != self._signature
-        return has_changed or self._must_sync() or self._must_reclaim(snapshot)
+        return read_signature(self._feed.place) != self._signature or any(self._is_time(snapshot))
 
-    def _must_sync(self) -> bool:
-        return self._feed.name != FILE and self._clock() >= self._synced_at + self._asked.sync_s
-
-    def _must_reclaim(self, snapshot: Snapshot) -> bool:
-        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
-        may = self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
-        return may and self._clock() >= self._reclaimed_at + self._asked.take_back_s
+    def _is_time(self, snapshot: Snapshot) -> tuple[bool, bool]:
+        """Whether to let the backend sync; and to reclaim, while there is a free slot for the tasks."""
+        now, asked = self._clock(), self._asked
+        syncs = self._feed.name != FILE and now >= self._synced_at + asked.sync_s
+        reclaims = asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
+        return syncs, reclaims and now >= self._reclaimed_at + asked.take_back_s
 
     def visit(self, snapshot: Snapshot) -> None:
         """Do all that there is to do now.
@@ -120,18 +118,22 @@ class Visitor:
             InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
         """
         known = snapshot.list_known()
-        if self._must_sync():
+        syncs, reclaims = self._is_time(snapshot)
+        if syncs:
             self._synced_at = self._clock()
             self._feed.sync()
-        if self._must_reclaim(snapshot):
+        if reclaims:
             self._reclaimed_at = self._clock()
             reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
         tasks = self._settle(known)
         news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
         for step in news:
             self._tell_step(step, tasks, known)
-        if self._takes_in(known):
-            tasks = self._load(known)
+        ended = {name for name, one in known.items() if one.kind != "going"}
+        if self._asked.ingest and ended != self._ended:  # their agents may have written follow-ups
+            self._ended = ended
+            if take_for_session(self._folder, self._asked, self._feed) > 0:
+                tasks = self._load(known)
         has_more = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
         is_going = news or has_more or any(one.kind == "going" for one in known.values())
         if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
@@ -198,14 +200,6 @@ class Visitor:
         branch, commit = one.branch
         now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
         return now is not None and now != commit
-
-    def _takes_in(self, known: dict[str, Standing]) -> bool:
-        """Take in follow-ups, after tasks have ended; whether some came into the queue."""
-        ended = {name for name, one in known.items() if one.kind != "going"}
-        if not self._asked.ingest or ended == self._ended:
-            return False
-        self._ended = ended
-        return take_for_session(self._folder, self._asked, self._feed) > 0
 
     def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> bool:
         """Claim what there are slots for; whether something was claimed, or waits for a slot.
@@ -279,7 +273,11 @@ class QueueFeeder:
         elif isinstance(one, Step):
             yield from self._translate_step(state, one)
         elif isinstance(one, Trouble):
-            yield from _tell_trouble(state, one.why)
+            known = state.holds.get(TROUBLE)  # which shows what is wrong with the queue
+            if one.why is not None and (known is None or known.reason != one.why):
+                yield HoldPlaced(TROUBLE, one.why)
+            elif one.why is None and known is not None:
+                yield HoldLifted(TROUBLE)
         elif one.number == self._snapshots.number and state.feed_open:
             yield FeedClosed()
 
@@ -308,7 +306,10 @@ class QueueFeeder:
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
-                why = _describe(error)
+                said = str(error) if isinstance(error, SessionrunError) else repr(error)
+                if isinstance(error, OSError):
+                    said = f"{error.filename}: {error.strerror}"
+                why = f"the queue cannot be read or changed: {' '.join(said.split())}"
                 self._fails = True
             if why != self._trouble:
                 self._trouble = why
@@ -327,22 +328,6 @@ class QueueFeeder:
                 return None
             if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit[0]):
                 return self._visit
-
-
-def _describe(error: Exception) -> str:
-    why = str(error) if isinstance(error, SessionrunError) else repr(error)
-    if isinstance(error, OSError):
-        why = f"{error.filename}: {error.strerror}"
-    return f"the queue cannot be read or changed: {' '.join(why.split())}"
-
-
-def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
-    """The hold that shows what is wrong with the queue."""
-    known = state.holds.get(TROUBLE)
-    if why is not None and (known is None or known.reason != why):
-        yield HoldPlaced(TROUBLE, why)
-    elif why is None and known is not None:
-        yield HoldLifted(TROUBLE)
 
 
 def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 
 from sessionrun.input.limits import Breach, plain, quote
@@ -79,9 +80,14 @@ class FileFeed(Feed):
 
     def _read(self) -> FileContents:
         try:
-            record = parse_record(read_regular(self.place), str(self.place))
+            record = _check(parse_json(read_regular(self.place).decode("utf-8-sig")))
         except FileNotFoundError:
             record = {"tasks": [], "next_id": 1}
+        except (Breach, ValueError) as error:
+            problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+            raise InputError(
+                f"{self.place}: {problem}; mend the file or put it aside, nothing was changed"
+            ) from None
         return FileContents(record, self._now)
 
     @contextmanager
@@ -91,17 +97,12 @@ class FileFeed(Feed):
             contents = self._read()
             before = contents.format()
             yield contents
-            contents.check_circles()
+            if contents.is_rewired and (circle := find_circle(contents.load())) is not None:
+                raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
             after = contents.format()
             if after != before:
-                self._write(after)
-
-    def _write(self, content: bytes) -> None:
-        try:
-            mode = stat.S_IMODE(os.stat(self.place).st_mode)
-        except FileNotFoundError:
-            mode = _MODE
-        replace_file(self.place, content, durable=True, mode=mode)
+                mode = stat.S_IMODE(os.stat(self.place).st_mode) if self.place.exists() else _MODE
+                replace_file(self.place, after, durable=True, mode=mode)
 
 
 # --- the contents of the file ---
@@ -113,7 +114,7 @@ class FileContents(Contents):
     def __init__(self, record: dict[str, Any], now: Callable[[], float] = time.time) -> None:
         self._record = record
         self._now = now
-        self._is_rewired = False
+        self.is_rewired = False
         self.entries: list[Entry] = record["tasks"]
 
     def format(self) -> bytes:
@@ -141,7 +142,10 @@ class FileContents(Contents):
         self._set_status(task, CLOSED, reason)
 
     def make(self, draft: Draft) -> str:
-        entry: Entry = {"id": self._take_id(), "title": draft.title, "status": OPEN}
+        taken = {entry["id"].casefold() for entry in self.entries}
+        number = next(number for number in count(self._record["next_id"]) if f"task-{number}" not in taken)
+        self._record["next_id"] = number + 1
+        entry: Entry = {"id": f"task-{number}", "title": draft.title, "status": OPEN}
         self.entries.append(entry)
         self._fill(entry, Changes(None, draft.body, draft.priority, draft.depends, draft.group or ""))
         return str(entry["id"])
@@ -162,36 +166,23 @@ class FileContents(Contents):
         self.entries.append({"id": name, "title": name, "status": OPEN, "kind": GROUP})
         return name
 
-    def check_circles(self) -> None:
-        """Refuse tasks that would wait for each other, if that was changed."""
-        circle = find_circle(self.load()) if self._is_rewired else None
-        if circle is not None:
-            raise InputError(f"tasks would wait for each other in a circle: {' -> '.join(circle)}")
-
     def _get(self, task_id: str) -> Entry:
         return next(entry for entry in self.entries if entry["id"] == task_id)
 
-    def _take_id(self) -> str:
-        taken = {entry["id"].casefold() for entry in self.entries}
-        number = self._record["next_id"]
-        while f"task-{number}" in taken:
-            number += 1
-        self._record["next_id"] = number + 1
-        return f"task-{number}"
-
     def _fill(self, entry: Entry, changes: Changes) -> None:
         """Set what is given; keys that would say nothing are left out, as in other programs' entries."""
-        if changes.title is not None:
-            entry["title"] = changes.title
-        if changes.body is not None:
-            _set(entry, "description", changes.body)
-        if changes.priority is not None:
-            _set(entry, "priority", changes.priority)
-        if changes.depends is not None:
-            _set(entry, "depends_on", list(dict.fromkeys(changes.depends)))
-        if changes.group is not None:
-            _set(entry, "parent", changes.group)
-        self._is_rewired |= bool(changes.depends or changes.group)
+        depends = None if changes.depends is None else list(dict.fromkeys(changes.depends))
+        values = {
+            "title": changes.title,
+            "description": changes.body,
+            "priority": changes.priority,
+            "depends_on": depends,
+            "parent": changes.group,
+        }
+        for key, value in values.items():
+            if value is not None:
+                _set(entry, key, value)
+        self.is_rewired |= bool(changes.depends or changes.group)
 
     def _set_status(self, task: QueueTask, word: str, reason: str | None) -> None:
         entry = self._get(task.id)
@@ -240,19 +231,8 @@ def _set(entry: Entry, key: str, value: object) -> None:
         entry.pop(key, None)
 
 
-def parse_record(content: bytes, source: str) -> dict[str, Any]:
-    """Read the file's top-level object.  InputError: it is damaged: one line with the place."""
-    try:
-        return _check(parse_json(content.decode("utf-8-sig")))
-    except UnicodeDecodeError:
-        problem = "is not UTF-8"
-    except (Breach, ValueError) as error:
-        problem = str(error)
-    raise InputError(f"{source}: {problem}; mend the file or put it aside, nothing was changed")
-
-
 def _check(record: Any) -> dict[str, Any]:
-    """Find what does not fit; raises ValueError."""
+    """The top-level object of the file.  ValueError: what does not fit, with its place."""
     if not isinstance(record, dict):
         raise ValueError('is not an object with "tasks"')
     entries = record.setdefault("tasks", [])

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import dedent
 from typing import Final
 
+from sessionrun.input.limits import quote
 from sessionrun.queue.ingest import MAX_TITLE, fold, strip_mark
 from sessionrun.queue.task import Draft, name_apart
 
@@ -140,13 +141,13 @@ def read_answer(text: str, maximum: int) -> list[str]:
     for task in tasks:
         problem = _describe_problem(task)
         if problem is not None:
-            raise ValueError(f"the line {_shorten(task)!r} {problem}")
+            raise ValueError(f"the line {quote(task)} {problem}")
     if not 2 <= len(tasks) <= maximum:
         raise ValueError(f"it has {len(tasks)} task{'s' * (len(tasks) != 1)}, not 2 to {maximum}")
     seen: set[str] = set()
     for task in tasks:
         if fold(task).rstrip(".") in seen:
-            raise ValueError(f"the line {_shorten(task)!r} is there twice")
+            raise ValueError(f"the line {quote(task)} is there twice")
         seen.add(fold(task).rstrip("."))
     return tasks
 
@@ -162,10 +163,6 @@ def _describe_problem(task: str) -> str | None:
     if _PROSE.match(task) or task.endswith((":", "?", "!")) or _SENTENCES.search(bare):
         return "is talk, not a task"
     return None
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def split_by_rule(goal: str, maximum: int) -> list[str]:
@@ -185,15 +182,15 @@ def split_by_rule(goal: str, maximum: int) -> list[str]:
             else:
                 parts.append("")
         parts.append("")
-    parts = _drop_known(_LEADING.sub("", part.strip()).strip(" .,;") for part in parts)
+    named: dict[str, str] = {}
+    for part in parts:
+        text = _LEADING.sub("", part.strip()).strip(" .,;")
+        if any(map(str.isalnum, text)):
+            named.setdefault(fold(text), text)
+    parts = [*named.values()]
     if len(parts) <= maximum:
         return parts
     return [*parts[: maximum - 1], "; ".join(parts[maximum - 1 :])]
-
-
-def _drop_known(parts: Iterable[str]) -> list[str]:
-    named = {fold(part): part for part in reversed([*parts]) if any(map(str.isalnum, part))}
-    return [*reversed(named.values())]
 
 
 def name_group(goal: str, taken: Iterable[str]) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.effects import QUEUE
 from sessionrun.input.plan import SeatsWish
-from sessionrun.input.plan_fields import FRAME
+from sessionrun.input.prompts import FRAME
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SessionSpec
 
 if TYPE_CHECKING:
     from sessionrun.git.git import Git
@@ -116,6 +114,7 @@ def add_feed(draft: Draft) -> Draft:
     values, spec = draft.plan.feed, draft.spec
     if values is None:
         return draft
+    from sessionrun.git.git import Git
     from sessionrun.queue.open import open_queue
 
     queue = open_queue(draft.place, backend=values.get("backend"))
@@ -124,27 +123,17 @@ def add_feed(draft: Draft) -> Draft:
         from sessionrun.queue.sync import SCRIPT
 
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
-    if spec.landing is not None or _is_branch(spec):
+    known = spec.repository
+    begins = None if known is None else Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}")
+    if spec.landing is not None or begins is not None:  # else the base is no branch: a commit, which does not move
         template = replace(template, base="target")
+    more = {name: value for name, value in values.items() if name not in ("backend", "takes_back")}
+    if not values.get("takes_back", True):
+        more["take_back_s"] = 0.0
     return draft.settle(
         source=str(queue.place),
         tasks=(),
         template=template,
-        feed=_make_feed(values, str(draft.place), queue.name),
+        feed=FeedSpec(str(draft.place), queue.name, **{"take_back_s": TAKE_BACK_S, **more}),
         open_feed=True,
     )
-
-
-def _make_feed(values: Mapping[str, Any], top: str, backend: str) -> FeedSpec:
-    known = {name: value for name, value in values.items() if name not in ("backend", "takes_back")}
-    if not values.get("takes_back", True):
-        known["take_back_s"] = 0.0
-    return FeedSpec(top, backend, **{"take_back_s": TAKE_BACK_S, **known})
-
-
-def _is_branch(spec: SessionSpec) -> bool:
-    """Whether tasks can begin at the end of a branch, and not only at a commit."""
-    from sessionrun.git.git import Git
-
-    known = spec.repository
-    return known is not None and Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None

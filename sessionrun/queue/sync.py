@@ -10,7 +10,7 @@ A snapshot says how the session stands, and how many more tasks it may have.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final, Literal, NamedTuple
@@ -20,7 +20,6 @@ from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import find_limit
 from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
 from sessionrun.queue.task import QueueTask, Tasks, choose_ready, name_apart, show_line
 
@@ -164,7 +163,11 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
         commit = f" as {landing.commit[:12]}" if landing.commit else ""
         return "done", f"landed{commit} ({where})"
     if landing.status == "bounced":
-        return "undone", _word_undone(where, _word_bounced(task, landing, state.spec.session_id[:8]))
+        why = f"its work did not land: {landing.reason or landing.reason_class}"
+        if branch := task.place and task.place.branch:
+            merge = f"sessionrun merge {state.spec.session_id[:8]} {task.spec.id}"
+            why += f"; mend it on the branch {branch}, then: {merge}"
+        return "undone", _word_undone(where, why)
     mender = find_mender(state, task.spec.id) if landing.status == "mending" else None
     if mender is not None and mender.landing is not None and mender.landing.status == "held":
         landing = mender.landing  # what mends it waits for a person
@@ -190,12 +193,6 @@ def _word_success(state: State, task: TaskState) -> str:
         return "done, without a change" if place is not None else "done"
     branch = f"its work is on the branch {place.branch}" if place.branch else "its work was kept"
     return f"done; {branch}: sessionrun merge {state.spec.session_id[:8]}"
-
-
-def _word_bounced(task: TaskState, landing: LandEntry, session: str) -> str:
-    branch = task.place.branch if task.place else None
-    how = f"mend it on the branch {branch}, then: sessionrun merge {session} {task.spec.id}"
-    return f"its work did not land: {landing.reason or landing.reason_class}" + (f"; {how}" if branch else "")
 
 
 Known = Mapping[str, Standing]
@@ -282,16 +279,11 @@ def choose_next(tasks: Tasks, known: Known, asked: FeedSpec, retries: int) -> It
     for task in choose_ready(tasks, asked.group):
         tries = tried.get(task.id, [])
         is_wanted = not asked.chosen or task.id in asked.chosen
-        if is_wanted and _may_claim(task, tries, retries):
+        if not is_wanted or any(one.kind in ("going", "held") for one in tries):
+            continue
+        waits = tries and (task.reason or "").startswith(UNDONE)
+        if not waits or (tries[-1].is_lost and len(tries) <= retries):
             yield task
-
-
-def _may_claim(task: QueueTask, tries: Sequence[Standing], retries: int) -> bool:
-    if any(one.kind in ("going", "held") for one in tries):
-        return False
-    if not tries or not (task.reason or "").startswith(UNDONE):
-        return True
-    return tries[-1].is_lost and len(tries) <= retries
 
 
 def find_claims(tasks: Tasks, session_id: str) -> dict[str, QueueTask]:

@@ -138,15 +138,11 @@ def find_place(cwd: Path) -> QueuePlace:
         if entry.is_dir():
             return QueuePlace(folder, entry / LOCK_NAME)
         if entry.is_file() and (git_dir := _read_path(entry, "gitdir: ", folder)) is not None:
-            return _find_main(folder, git_dir)
+            common = _read_path(git_dir / "commondir", "", git_dir) or git_dir
+            # a submodule, and a worktree of a bare repository, is its own
+            is_linked = common != git_dir and common.name == ".git"
+            return QueuePlace(common.parent if is_linked else folder, common / LOCK_NAME)
     return QueuePlace(start, start / f".{LOCK_NAME}")
-
-
-def _find_main(folder: Path, git_dir: Path) -> QueuePlace:
-    """The main checkout of a linked worktree; a submodule, and a worktree of a bare repository, is its own."""
-    common = _read_path(git_dir / "commondir", "", git_dir) or git_dir
-    is_linked = common != git_dir and common.name == ".git"
-    return QueuePlace(common.parent if is_linked else folder, common / LOCK_NAME)
 
 
 def _read_path(file: Path, prefix: str, base: Path) -> Path | None:

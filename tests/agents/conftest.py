@@ -17,19 +17,8 @@ from .model_server import ModelServer
 from .stage import Stage, find_agent, make_repository, write_settings
 
 _SETTINGS: Final = (
-    *(
-        "ANTHROPIC_",
-        "CLAUDE",
-        "CODEX_",
-        "OPENAI_",
-        "QWEN_",
-        "GEMINI_",
-        "GOOGLE_",
-        "OPENCODE",
-        "AIDER_",
-        "LITELLM_",
-    ),
-    *("XDG_CACHE_", "XDG_DATA_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+    *("ANTHROPIC_", "CLAUDE", "CODEX_", "OPENAI_", "QWEN_", "GEMINI_", "GOOGLE_", "OPENCODE", "AIDER_"),
+    *("LITELLM_", "XDG_CACHE_", "XDG_DATA_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
 )
 """Variables of the user's that would lead the agents to other places, keys or servers."""
 

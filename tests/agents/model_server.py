@@ -134,7 +134,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Conversation)
         self.requests: list[Request] = []
-        self._limits: dict[str, tuple[float, Form]] = {}
+        self._until = 0.0
         self.over = threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -156,18 +156,17 @@ class ModelServer(ThreadingHTTPServer):
             if all(any(text in found for found in strings_of(request.body)) for text in texts)
         ]
 
-    def limited_until(self, until: float, *, path_end: str = "/messages", form: str = "five_hour") -> None:
-        """Refuse all that speaks one protocol until then (seconds since 1970), in one of `ALL_FORMS`."""
-        self._limits[path_end] = (until, ALL_FORMS[form])
+    def limited_until(self, until: float) -> None:
+        """Refuse all that speaks Anthropic's protocol until then (seconds since 1970)."""
+        self._until = until
 
     def limit_of(self, request: Request) -> tuple[float, Form] | None:
         """The limit that this request meets now, with its end."""
         form = request.orders.get("limit")
         if form:
             return time.time() + HOUR_S, ALL_FORMS[form]
-        now = time.time()
-        found = (limit for end, limit in self._limits.items() if request.path.endswith(end) and now < limit[0])
-        return next(found, None)
+        is_limited = request.path.endswith("/messages") and time.time() < self._until
+        return (self._until, FORMS["five_hour"]) if is_limited else None
 
 
 class _Conversation(BaseHTTPRequestHandler):

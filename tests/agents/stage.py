@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -204,8 +203,4 @@ def find_processes(session_id: str, token: str) -> list[psutil.Process]:
 
 def expect_no_process(session_id: str, token: str) -> None:
     """Fail unless all processes of a session are gone within a moment."""
-    eventually(partial(_none_left, session_id, token), timeout_s=5)
-
-
-def _none_left(session_id: str, token: str) -> bool:
-    return not find_processes(session_id, token)
+    eventually(lambda: not find_processes(session_id, token), timeout_s=5)

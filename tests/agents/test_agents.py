@@ -12,45 +12,19 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (
-            "claude",
-            "claude -p --output-format stream-json --verbose --model=M --dangerously-skip-permissions",
-        ),
-        (
-            "codex",
-            "codex exec --json --skip-git-repo-check --model=M --dangerously-bypass-approvals-and-sandbox -",
-        ),
-        ("qwen", "qwen --output-format stream-json --model=M --yolo"),
-        ("gemini", "gemini --output-format stream-json --skip-trust --model=M --yolo"),
-        ("opencode", "opencode run --format json --model=M --auto"),
-        (
-            "aider",
-            "aider --message-file=/p/1 --no-pretty --no-fancy-input --no-analytics --no-check-update "
-            "--no-show-release-notes --no-show-model-warnings --no-gitignore --no-suggest-shell-commands "
-            "--no-detect-urls --model=M --yes-always",
-        ),
-        ("shell", "sh /p/1"),
-    ],
-)
-def test_builtin_argv(name: str, expected: str) -> None:
+@pytest.mark.parametrize("name", table.BUILTIN)
+def test_builtin_agents(name: str) -> None:
     agent = table.BUILTIN[name]
+    table.check_agent(agent)
+    assert (agent.name, agent.env) == (name, {}), "the user's environment holds"
+    assert (table.version_argv(agent) == ()) is (agent.prompt_kind == "script")
     argv = table.build_argv(agent, model="M", approve=True, prompt_file="/p/1")
-    assert argv == tuple(expected.split())
+    assert not [element for element in argv if "{" in element]
+    assert ("/p/1" in " ".join(argv)) is (agent.stdin == "none"), "the prompt reaches the agent in exactly one way"
+    model = tuple(element.replace("{model}", "M") for element in agent.model_args)
+    assert {*model, *agent.approve_args} <= {*argv}
     plain = table.build_argv(agent, model=None, approve=False, prompt_file="/p/1")
-    assert plain == tuple(element for element in argv if "=M" not in element and element not in agent.approve_args)
-
-
-def test_table_is_consistent() -> None:
-    assert [agent.name for agent in table.BUILTIN.values()] == list(table.BUILTIN)
-    assert set(table.FIRST_FOUND) | {"ollama", "shell"} == set(table.BUILTIN)
-    for agent in table.BUILTIN.values():
-        table.check_agent(agent)
-        assert agent.env == {}, "the user's environment holds"
-        uses_file = any("{prompt_file}" in element for element in agent.argv)
-        assert uses_file is (agent.stdin == "none"), "the prompt reaches the agent in exactly one way"
+    assert plain == tuple(element for element in argv if element not in (*model, *agent.approve_args))
 
 
 def test_lists_are_appended_where_their_token_is_missing() -> None:
@@ -156,10 +130,3 @@ def test_an_agents_own_env_counts_and_others_may_be_root(tmp_path: Path) -> None
     )
     assert table.check_startable(mine, approve=True, euid=0, environ=environ) == str(program)
     table.check_startable(table.BUILTIN["qwen"], approve=True, euid=0, environ=environ)
-
-
-def test_streams_and_versions() -> None:
-    streams = {name for name, agent in table.BUILTIN.items() if table.has_stream(agent)}
-    assert streams == {"claude", "codex", "qwen", "gemini", "opencode"}
-    assert table.version_argv(table.BUILTIN["codex"]) == ("codex", "--version")
-    assert table.version_argv(table.BUILTIN["shell"]) == ()

@@ -76,7 +76,12 @@ def test_nothing_said(places: Places) -> None:
     assert load_results_dir(places.deep, places.environ()) == (None, None)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+asks_nobody = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked"
+)
+
+
+@asks_nobody
 @pytest.mark.parametrize("variables", [{}, {"XDG_CONFIG_HOME": "/etc/xdg"}, {"XDG_CONFIG_HOME": " "}])
 def test_the_users_file_is_where_platformdirs_says(
     variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -87,17 +92,12 @@ def test_the_users_file_is_where_platformdirs_says(
     assert user_config_file(os.environ) == platformdirs.user_config_path("sessionrun") / "config.toml"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+@asks_nobody
 @pytest.mark.parametrize("value", ["config", "./config", "~/config", "../config"])
 def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": value, "HOME": str(tmp_path)}
     assert user_config_file(environ) == tmp_path / ".config/sessionrun/config.toml"
-    assert user_config_file({"XDG_CONFIG_HOME": value}) is None
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
-def test_no_home_no_file() -> None:
-    assert user_config_file({}) is None
+    assert user_config_file({"XDG_CONFIG_HOME": value}) is user_config_file({}) is None, "no home, no file"
 
 
 def test_every_setting(places: Places) -> None:
@@ -151,25 +151,10 @@ def test_outside_a_repository_no_parent_is_searched(places: Places) -> None:
 
 
 def test_every_variable(places: Places) -> None:
-    config = places.load(
-        SESSIONRUN_AGENT="codex",
-        SESSIONRUN_MODEL="m",
-        SESSIONRUN_MAX_PARALLEL="0",
-        SESSIONRUN_TIMEOUT="2h",
-        SESSIONRUN_RESULTS_DIR="runs",
-        SESSIONRUN_YOLO="Yes",
-    )
-    assert config._replace(origins={}, tables={}) == Config(
-        BUILTIN,
-        values={
-            "agent": "codex",
-            "model": "m",
-            "max_parallel": 0,
-            "timeout_s": 7200.0,
-            "results_dir": places.deep / "runs",
-            "approve": True,
-        },
-    )
+    said = {"AGENT": "codex", "MODEL": "m", "MAX_PARALLEL": "0", "TIMEOUT": "2h", "YOLO": "Yes"}
+    values = places.load(**{f"SESSIONRUN_{name}": value for name, value in said.items()}).values
+    assert values == {"agent": "codex", "model": "m", "max_parallel": 0, "timeout_s": 7200.0, "approve": True}
+    assert places.load(SESSIONRUN_RESULTS_DIR="runs").values == {"results_dir": places.deep / "runs"}
 
 
 def test_empty_variables_say_nothing(places: Places) -> None:

@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from sessionrun.client.schemas.schemas import describe_plan
-from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
+from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, choose_format, load_plan
 from sessionrun.input.limits import MAX_INPUT_BYTES
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
-from sessionrun.input.plan_fields import TOP_FIELDS
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
@@ -287,12 +285,6 @@ def test_every_field_of_the_reader_is_in_it() -> None:
 )
 def test_slips_do_not_fit(plan: Any) -> None:
     assert not fits(plan, SCHEMA)
-
-
-def test_the_verb_prints_it(sessionrun: Command) -> None:
-    done = sessionrun("schema", "plan")
-    assert done.returncode == 0
-    assert json.loads(done.stdout) == json.loads(json.dumps(SCHEMA))
 
 
 # --- keys that nobody knows ---------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
-from sessionrun.input.plan_fields import FRAME
+from sessionrun.input.prompts import FRAME
 from sessionrun.input.settings import Options
-from sessionrun.queue.dispatch import Preflight, prepare
+from sessionrun.queue.dispatch import prepare
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
 from sessionrun.queue.task import QueueTask, Worker
@@ -249,7 +249,7 @@ def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pyte
     planned = plan_input(str(configuration), {})
     assert isinstance(planned, Planned)
     found = prepare(planned.spec, results_dir=repo.results, preview=False, ready=True).findings
-    assert Preflight("model", "qwen2.5-coder:7b is there") in found
+    assert "model: qwen2.5-coder:7b is there" in found
     configuration.unlink()
     subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
     assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)

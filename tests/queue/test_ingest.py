@@ -260,9 +260,9 @@ def test_a_good_answer(answer: str) -> None:
         ("", "it has 0 tasks, not 2 to 3"),
         ("Fix a.py\n", "it has 1 task, not 2 to 3"),
         ("Fix a.py\nFix b.py\nFix c.py\nFix d.py\n", "it has 4 tasks, not 2 to 3"),
-        ("Fix a.py\nfix  A.py.\n", "the line 'fix A.py.' is there twice"),
+        ("Fix a.py\nfix  A.py.\n", 'the line "fix A.py." is there twice'),
         (f"Fix a.py\nFix {'b' * 200}\n", "has more than 200 characters"),
-        ("Fix a.py\nb.py\n", "the line 'b.py' is not a task"),
+        ("Fix a.py\nb.py\n", 'the line "b.py" is not a task'),
         ("Here are the tasks:\nFix a.py\nFix b.py\n", "is talk"),
         ("Fix a.py\nFix b.py\nShall I go on?\n", "is talk"),
         ("I'll fix a.py\nFix b.py\n", "is talk"),
@@ -313,7 +313,7 @@ def test_a_bad_answer_is_asked_for_once_more_then_the_rule(sessionrun: Command) 
     found = sessionrun.load("split", GOAL, "--agent", "model", "--dry-run")
     assert (found["by"], found["titles"], len(found["session_ids"])) == ("agent", ANSWERED, 2)
     assert (found["group"], found["tasks"], tasks()) == (None, [], [])
-    assert "Another answer was refused: the line 'Sure! Here they are:' is talk" in (
+    assert 'Another answer was refused: the line "Sure! Here they are:" is talk' in (
         (sessionrun.cwd / "asked-1").read_text()
     )
     done = sessionrun("split", GOAL, "--agent", "model", "--json")  # one bad answer, then it fails

@@ -26,14 +26,6 @@ from sessionrun.queue.claims import find_gone, reclaim
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, Worker
 
-ALL = """\
-TASK     STATUS               PRIORITY  GROUP    TITLE
-task-1   claimed (w1 of a-sessio)  0         -        Fix the login
-task-2   blocked              3         release  Write about it in the manual...
-release  group                0         -        release
-task-3   ready                0         release  Third
-"""
-
 
 def run(sessionrun: Command, *words: str, stdin: str | None = None) -> str:
     done = sessionrun("queue", *words, stdin=stdin)
@@ -58,7 +50,8 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     feed = open_queue(sessionrun.cwd)
     assert feed.claim("task-1", Worker("w1", "a-session")) is not None
     shown = run(sessionrun, "list").splitlines()
-    assert [line.split() for line in shown[:2]] == [line.split() for line in ALL.splitlines()[:2]]
+    row = ["task-1", "claimed", "(w1", "of", "a-sessio)", "0", "-", "Fix", "the", "login"]
+    assert [line.split() for line in shown[:2]] == [["TASK", "STATUS", "PRIORITY", "GROUP", "TITLE"], row]
     assert max(map(len, shown)) <= 80
     assert run(sessionrun, "show", "task-2") == (
         f"task-2: {title}\nStatus: blocked\nPriority: 3\nGroup: release\nDepends on: task-1\nWaits for: task-1\n"

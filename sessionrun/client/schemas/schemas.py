@@ -11,7 +11,6 @@ from sessionrun.client.schemas.shape import Keys, Schema, describe_shape
 from sessionrun.house import HOUSE, load
 from sessionrun.input import fields
 from sessionrun.input.kinds import TEXT, Kind, reference
-from sessionrun.input.plan_fields import TOP_FIELDS
 from sessionrun.input.reading import NOTE, Field
 from sessionrun.model.words import OUTPUT_VERSION
 
@@ -48,10 +47,10 @@ def _add_version(schema: Schema) -> Schema:
 
 def describe_plan() -> Schema:
     """The schema of everything that a plan may be: an object with prompts, a list of them, or one of them."""
-    lists = [{"required": [key]} for key, field in TOP_FIELDS.items() if field.name in ("tasks", "feed")]
+    lists = [{"required": [key]} for key, field in fields.TOP_FIELDS.items() if field.name in ("tasks", "feed")]
     task = _describe_record(fields.TASK_FIELDS)
     asked = [{"required": [key]} for key, field in fields.TASK_FIELDS.items() if field.name == "prompts"]
-    kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *TOP_FIELDS.values())]
+    kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *fields.TOP_FIELDS.values())]
     nested = {kind.name: _describe_record(kind.table) for kind in kinds if isinstance(kind, Kind) and kind.table}
     return {
         "$schema": DRAFT,
@@ -62,7 +61,7 @@ def describe_plan() -> Schema:
             reference("single"),
         ],
         "$defs": {
-            "plan": {**_describe_record(TOP_FIELDS), "anyOf": lists},
+            "plan": {**_describe_record(fields.TOP_FIELDS), "anyOf": lists},
             "prompt": {"anyOf": [TEXT, reference("task")]},
             "task": {**task, "anyOf": asked},
             "single": {**task, "required": ["prompt"]},

@@ -80,38 +80,33 @@ def make_blocks(matter: Matter, *, base: str = "#t", above: Part = None) -> list
     drawn, note = draw_timeline([(one.task, one.bars) for one in matter.tasks], matter.pauses, names, matter.now)
     graph, about = draw_needs(tasks, SIGNS)
     several = served or len(tasks) > 1
-    rows = section("tasks", "Tasks", *_make_table(matter, links)) if several else None
-    timeline = section("timeline", "Timeline", *drawn, note=note) if several else None
+    rows = ("tasks", "Tasks", _make_table(matter, links) if several else (), "")
+    timeline = ("timeline", "Timeline", drawn if several else (), note)
+    landing, target = _tell_landing(matter, names)
     grid, arms = make_grid(matter.view, tasks, base) if is_matrix(tasks) else ((), "")
-    blocks = [
-        section("matrix", "Tasks and arms", *grid, note=arms),
-        section("wrong", "What went wrong", *_tell_failures(matter, links), note=f"{len(wrong)} of {len(tasks)}"),
-        section("running", "Running now", *_tell_running(matter, links)),
-        section("landing", "Landing", *_tell_landing(matter, names), note=_tell_target(tasks)),
+    contents: list[tuple[str, str, Sequence[Part], str]] = [
+        ("matrix", "Tasks and arms", grid, arms),
+        ("wrong", "What went wrong", _tell_failures(matter, links), f"{len(wrong)} of {len(tasks)}"),
+        ("running", "Running now", _tell_running(matter, links), ""),
+        ("landing", "Landing", landing, target),
         *((timeline, rows) if len(tasks) > MOST_ROWS else (rows, timeline)),
-        section("needs", "Needs", graph, tag("p", WAYS, class_="legend dim") if graph else None, note=about),
-        section("cost", "Cost", *_tell_costs(matter.view)),
-        None if served else section("each", "Each task" if several else "The task", *_tell_each(matter)),
+        ("needs", "Needs", [graph, tag("p", WAYS, class_="legend dim")] if graph else (), about),
+        ("cost", "Cost", _tell_costs(matter.view), ""),
+        ("each", "Each task" if several else "The task", () if served else _tell_each(matter), ""),
     ]
-    ways = [tag("a", heading, href=f"#{name}") for name, heading in _list_headings(blocks)]
+    blocks = {name: section(name, heading, *parts, note=words) for name, heading, parts, words in contents}
+    ways = [tag("a", heading, href=f"#{name}") for name, heading, *_ in contents if blocks[name]]
     return [
         *tell_verdict(matter),
         above,
         tell_needed(matter),
         tag("nav", *ways) if len(ways) > 1 else None,
-        *blocks,
+        *blocks.values(),
     ]
 
 
 def _is_told(matter: Matter, task: Task) -> bool:
     return len(matter.tasks) <= MOST or is_wrong(task)
-
-
-def _list_headings(blocks: Iterable[Markup | None]) -> Iterator[tuple[str, str]]:
-    known = {"matrix": "Matrix", "wrong": "What went wrong", "running": "Running now", "landing": "Landing"}
-    known |= {"tasks": "Tasks", "timeline": "Timeline", "needs": "Needs", "cost": "Cost", "each": "Each task"}
-    there = [name for block in blocks if block for name in known if block.startswith(f'<section id="{name}"')]
-    return ((name, known[name]) for name in there)
 
 
 # --- why ---
@@ -190,21 +185,11 @@ def _tell_running(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 # --- what landed ---
 
 
-def _name_targets(tasks: Sequence[Task]) -> str:
-    targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
-    return ", ".join(sorted(targets))
-
-
-def _tell_target(tasks: Sequence[Task]) -> str:
-    targets = _name_targets(tasks)
-    landed = [task["landing"]["commit"] for task in tasks if task["word"] == "landed"]
-    steps = f": {len(landed)} landed in {len(set(landed))} steps" if len(landed) > 1 else ""
-    return f"on {targets}{steps}" if targets else ""
-
-
-def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
-    """The commits with which work landed, in their order; beside them what is in a gate now, and what did not."""
+def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> tuple[list[Part], str]:
+    """The commits with which work landed, in their order; what is in a gate now, and what did not; and where."""
     tasks = [shown.task for shown in matter.tasks]
+    targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
+    target = ", ".join(sorted(targets))
     landed: dict[str, list[Task]] = {}
     for task in sorted(
         (one for one in tasks if one["word"] == "landed"), key=lambda one: one["landing"]["at"] or ""
@@ -221,7 +206,7 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
         for commit, group in landed.items()
     ]
     if steps:
-        steps.insert(0, tag("div", tag("strong", _name_targets(tasks)), tag("div", "as it was", class_="dim")))
+        steps.insert(0, tag("div", tag("strong", target), tag("div", "as it was", class_="dim")))
     on_its_way = [
         task for task in tasks if (task["landing"] or {}).get("status") in ("landing", "mending", "ready")
     ]
@@ -236,7 +221,9 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
         for task in tasks
         if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed"
     ]
-    return [tag("div", *steps, class_="lane") if steps else None, *now, *aside]
+    count = sum(map(len, landed.values()))
+    note = f"on {target}" + (f": {count} landed in {len(landed)} steps" if count > 1 else "") if target else ""
+    return [tag("div", *steps, class_="lane") if steps else None, *now, *aside], note
 
 
 def _tell_landed(view: View, group: Sequence[Task]) -> Iterator[str]:
@@ -254,11 +241,19 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     if not tasks:
         return []
     by_id = name_tasks(matter.view)
+    took = [
+        took_s(task, matter.now) if task["word"] == "running" and task["started_at"] else task["duration_s"]
+        for task in tasks
+    ]
+    # what a script orders a time by: its words alone do not say it
+    orders = [round(seconds, 1) if seconds is not None and seconds >= 59 else None for seconds in took]
     columns = {
         "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
         "Agent": [name_agent(task) for task in tasks],
-        "Tries": [_count_tries(task) for task in tasks],
-        "Time": ["" if (took := _measure(task, matter.now)) is None else tell_span(took) for task in tasks],
+        "Tries": [
+            f"{one['attempt']}" + (f" × {one['round']} rounds" if one["round"] > 1 else "") for one in tasks
+        ],
+        "Time": ["" if seconds is None else tell_span(seconds) for seconds in took],
         "Changed": [tell_changes(task) for task in tasks],
         "Cost": [tell_cost(task["usage"]) for task in tasks],
     }
@@ -279,7 +274,7 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
                     "td",
                     column[place],
                     class_="tries" if name == "Tries" else None,
-                    data_sort=_find_order(task, matter.now) if name == "Time" else None,
+                    data_sort=orders[place] if name == "Time" else None,
                 )
                 for name, column in shown.items()
             ],
@@ -292,22 +287,6 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     numbers = [f"n{place}" for place, head in enumerate(heads, 1) if head in NUMBERS]
     made = table(heads, rows, class_=" ".join(["tasks", *numbers]))
     return [_make_filter(matter.view), tag("div", made, class_="long" if len(rows) > LONG else "wide")]
-
-
-def _measure(task: Task, now: float) -> float | None:
-    running = took_s(task, now) if task["word"] == "running" and task["started_at"] else None
-    return running if task["duration_s"] is None else float(task["duration_s"])
-
-
-def _find_order(task: Task, now: float) -> float | None:
-    """What a script orders a time by whose words do not say it."""
-    took = _measure(task, now) or 0.0
-    return round(took, 1) if took >= 59 else None
-
-
-def _count_tries(task: Task) -> str:
-    rounds = f" × {task['round']} rounds" if task["round"] > 1 else ""
-    return f"{task['attempt']}{rounds}"
 
 
 def _make_filter(view: View) -> Markup:

@@ -174,14 +174,12 @@ def _tell_file(lines: Sequence[str], *, unfolded: bool) -> Markup:
     head = [line for line in lines[:begin] if not line.startswith(("--- ", "+++ "))]
     kinds = Counter(line[:1] for line in lines[begin:])
     summary = tag("summary", f"{names[-1] if names else 'changes'} +{kinds['+']} −{kinds['-']}")
-    content = tag("pre", *head, map(_colour, lines[begin:]), tabindex="0")
+    colours = {"+": "added", "-": "removed", "@": "place"}
+    parts = [
+        tag("span", line, class_=colours[line[:1]]) if line[:1] in colours else line for line in lines[begin:]
+    ]
+    content = tag("pre", *head, *parts, tabindex="0")
     return tag("details", summary, content, open="" if unfolded else None)
-
-
-def _colour(line: str) -> Part:
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    kind = kinds.get(line[:1])
-    return line if kind is None else tag("span", line, class_=kind)
 
 
 MOST_AGENTS: Final = 5

@@ -359,12 +359,7 @@ class Entry:
 def to_record(entry: Entry) -> dict[str, Any]:
     """The JSON object of a journal entry; absent values are left out."""
     event = entry.event
-    record: dict[str, Any] = {
-        "seq": entry.seq,
-        "at": entry.at,
-        "mono": entry.mono,
-        "ev": type(event).__name__,
-    }
+    record: dict[str, Any] = {"seq": entry.seq, "at": entry.at, "mono": entry.mono, "ev": type(event).__name__}
     for name in _NAMES[type(event)]:
         value = getattr(event, name)
         if value is not None:

@@ -134,11 +134,7 @@ def _has_only_devices(folder: str) -> bool:
 
 
 def find_masks(
-    home: str,
-    own: Program | None,
-    *,
-    as_root: bool,
-    named: Iterable[str] = (),
+    home: str, own: Program | None, *, as_root: bool, named: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folders and the files that hold secrets and are there; links count as what they lead to.
 

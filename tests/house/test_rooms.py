@@ -69,13 +69,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cli": (
         *("client", "doors", "model", "house", "store.session", "input.kinds", "input.rows", "input.settings"),
         *("walls.steps", "worktrees.diff", "worktrees.precache", "landing.merge"),
-        *(
-            "queue.dispatch",
-            "queue.open",
-            "queue.split",
-            "cluster.address",
-            "cluster.machines",
-        ),
+        *("queue.dispatch", "queue.open", "queue.split", "cluster.address", "cluster.machines"),
     ),
     "house": (),
     "__main__": ("cli",),
@@ -139,18 +133,7 @@ HARMLESS = {
     "zlib",
 }
 CONTROL_VERBS = ("cancel", "retry", "hold", "release", "set")
-READER_VERBS = (
-    "status",
-    "results",
-    "list",
-    "wait",
-    "logs",
-    "explain",
-    "cost",
-    "diff",
-    "clean",
-    "doctor",
-)
+READER_VERBS = ("status", "results", "list", "wait", "logs", "explain", "cost", "diff", "clean", "doctor")
 NOT_FOR_READERS = (
     "asyncio",
     "daemon",
@@ -184,18 +167,7 @@ NOT_AT_START = {
 }
 """What the modules of a program do without at their start: other processes need it, or rare functions."""
 
-AGENTS = (
-    "table",
-    "verdict",
-    "reading",
-    "markers",
-    "claude",
-    "codex",
-    "gemini",
-    "opencode",
-    "aider",
-    "qwen",
-)
+AGENTS = ("table", "verdict", "reading", "markers", "claude", "codex", "gemini", "opencode", "aider", "qwen")
 
 THEIR_WORDS = {"sessionrun.agents.codex": {"item"}}
 """Words of a foreign format, in the module that reads it."""
@@ -447,10 +419,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
         ("sessionrun.session.limits", "session.main client.launch client.doctor.report"),
-        (
-            "sessionrun.session.local",
-            "session.main cluster.dask_executor cluster.node cluster.slurm_executor",
-        ),
+        ("sessionrun.session.local", "session.main cluster.dask_executor cluster.node cluster.slurm_executor"),
         ("distributed", "cluster.dask_carrier"),
         ("cryptography", "cluster.address"),
         ("daemon", "session.launch"),

@@ -137,13 +137,7 @@ def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(WALLS.wrap("/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
-    assert writable == {
-        "/tmp",
-        "/run/git",
-        "/home/ann/trees/t",
-        "/home/ann/.claude",
-        "/home/ann/.claude/c",
-    }
+    assert writable == {"/tmp", "/run/git", "/home/ann/trees/t", "/home/ann/.claude", "/home/ann/.claude/c"}
     assert [option for option in options if option[0] == "--dev-bind"] == [
         ("--dev-bind", "/dev/fuse", "/dev/fuse")
     ]
@@ -182,12 +176,7 @@ SECRETS = {
     "SESSIONRUN_JOB": "s/t/1/1/work",
     "LCXX": "1",
 }
-PASSING = {
-    **{name: f"of {name}" for name in VARIABLES},
-    "LC_ALL": "C",
-    "LC_TIME": "C",
-    "SESSIONRUN_DEPTH": "1",
-}
+PASSING = {**{name: f"of {name}" for name in VARIABLES}, "LC_ALL": "C", "LC_TIME": "C", "SESSIONRUN_DEPTH": "1"}
 
 
 def test_only_variables_of_the_list_come_in() -> None:

@@ -23,15 +23,7 @@ from typing import Any, Final, NoReturn
 
 from sessionrun.store.files import replace_file
 from sessionrun.store.processes import die_with_parent
-from sessionrun.walls.proxy.request import (
-    END,
-    MAX_HEAD,
-    BadRequest,
-    ProxyRequest,
-    Rule,
-    find_refusal,
-    parse_head,
-)
+from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, Rule, find_refusal, parse_head
 from sessionrun.walls.proxy.upstream import CHUNK, OUTER, Denied, Unreachable, connect, relay, take_environment
 
 PAUSE_S: Final = 0.5

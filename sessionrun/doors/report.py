@@ -37,7 +37,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import GOOD, SIGNS, WORDS, is_matrix
+from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, read_landing
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""
@@ -191,10 +191,9 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> tuple[list[Par
     targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
     target = ", ".join(sorted(targets))
     landed: dict[str, list[Task]] = {}
-    for task in sorted(
-        (one for one in tasks if one["word"] == "landed"), key=lambda one: one["landing"]["at"] or ""
-    ):
-        landed.setdefault(task["landing"]["commit"] or "", []).append(task)
+    for task in sorted(tasks, key=lambda task: (task["landing"] or {}).get("at") or ""):
+        if task["word"] == "landed":
+            landed.setdefault(task["landing"]["commit"] or "", []).append(task)
     steps = [
         tag(
             "div",
@@ -207,20 +206,13 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> tuple[list[Par
     ]
     if steps:
         steps.insert(0, tag("div", tag("strong", target), tag("div", "as it was", class_="dim")))
-    on_its_way = [
-        task for task in tasks if (task["landing"] or {}).get("status") in ("landing", "mending", "ready")
-    ]
+    on_its_way = [task for task in tasks if read_landing(task) in IN_LANDING]
     now = [tag("p", names[task["id"]], f": {tell_word(task['landing']['status'])}") for task in on_its_way]
-    aside = [
-        tag(
-            "p",
-            names[task["id"]],
-            f": {tell_reason(task, {}, 0.0)}. Branch {task['branch']} keeps the work.",
-            class_="aside",
-        )
-        for task in tasks
-        if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed"
-    ]
+    aside = []
+    for task in tasks:
+        if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed":
+            why = f": {tell_reason(task, {}, 0.0)}. Branch {task['branch']} keeps the work."
+            aside.append(tag("p", names[task["id"]], why, class_="aside"))
     count = sum(map(len, landed.values()))
     note = f"on {target}" + (f": {count} landed in {len(landed)} steps" if count > 1 else "") if target else ""
     return [tag("div", *steps, class_="lane") if steps else None, *now, *aside], note
@@ -240,53 +232,50 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     tasks = [shown.task for shown in matter.tasks]
     if not tasks:
         return []
-    by_id = name_tasks(matter.view)
-    took = [
-        took_s(task, matter.now) if task["word"] == "running" and task["started_at"] else task["duration_s"]
-        for task in tasks
-    ]
-    # what a script orders a time by: its words alone do not say it
-    orders = [round(seconds, 1) if seconds is not None and seconds >= 59 else None for seconds in took]
-    columns = {
-        "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
-        "Agent": [name_agent(task) for task in tasks],
-        "Tries": [
-            f"{one['attempt']}" + (f" × {one['round']} rounds" if one["round"] > 1 else "") for one in tasks
-        ],
-        "Time": ["" if seconds is None else tell_span(seconds) for seconds in took],
-        "Changed": [tell_changes(task) for task in tasks],
-        "Cost": [tell_cost(task["usage"]) for task in tasks],
-    }
-    if not has_costs(matter.view):
-        del columns["Cost"]  # all unknown: the block on costs says so once
-    alike = {name for name in ("Agent", "Tries") if len(set(columns[name])) == 1}
-    is_grid = is_matrix(tasks)  # then the name of a cell, and the grid above, say whose it is, and what
-    alike |= {"Agent"} if is_grid else set()
-    shown = {name: column for name, column in columns.items() if any(column) and name not in alike}
-    rows = [
-        tag(
-            "tr",
+    columns, is_grid = _list_columns(matter, tasks), is_matrix(tasks)
+    rows = []
+    for place, task in enumerate(tasks):
+        took = _find_time(task, matter.now) or 0.0
+        # a script orders by numbers: the words of a long time do not do for it
+        looks: dict[str, dict[str, object]] = {
+            "Tries": {"class_": "tries"},
+            "Time": {"data_sort": round(took, 1) if took >= 59 else None},
+        }
+        parts = [
             tag("td", str(task["num"])),
             tag("td", f"{SIGNS[task['word']]} {tell_word(task['word'])}"),
             tag("td", links[task["id"]], None if is_grid else f" {name_apart(task)}"),
-            [
-                tag(
-                    "td",
-                    column[place],
-                    class_="tries" if name == "Tries" else None,
-                    data_sort=orders[place] if name == "Time" else None,
-                )
-                for name, column in shown.items()
-            ],
-            class_=task["word"],
-            id=f"r{task['num']}",
-        )
-        for place, task in enumerate(tasks)
-    ]
-    heads = ("#", "Outcome", "Task", *shown)
+            *(tag("td", column[place], **looks.get(name, {})) for name, column in columns.items()),
+        ]
+        rows.append(tag("tr", *parts, class_=task["word"], id=f"r{task['num']}"))
+    heads = ("#", "Outcome", "Task", *columns)
     numbers = [f"n{place}" for place, head in enumerate(heads, 1) if head in NUMBERS]
     made = table(heads, rows, class_=" ".join(["tasks", *numbers]))
     return [_make_filter(matter.view), tag("div", made, class_="long" if len(rows) > LONG else "wide")]
+
+
+def _list_columns(matter: Matter, tasks: Sequence[Task]) -> dict[str, list[str]]:
+    """What is told of each task, by the head of its column; what is the same of all, or of none, is left out."""
+    by_id = name_tasks(matter.view)
+    rounds = [f" × {task['round']} rounds" if task["round"] > 1 else "" for task in tasks]
+    times = [_find_time(task, matter.now) for task in tasks]
+    columns = {
+        "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
+        "Agent": [name_agent(task) for task in tasks],
+        "Tries": [f"{task['attempt']}{more}" for task, more in zip(tasks, rounds, strict=True)],
+        "Time": ["" if seconds is None else tell_span(seconds) for seconds in times],
+        "Changed": [tell_changes(task) for task in tasks],
+        "Cost": [tell_cost(task["usage"]) for task in tasks],
+    }
+    alike = {name for name in ("Agent", "Tries") if len(set(columns[name])) == 1}
+    alike |= {"Agent"} if is_matrix(tasks) else set()  # the name of a cell, and the grid above, say whose it is
+    alike |= set() if has_costs(matter.view) else {"Cost"}  # all unknown: the block on costs says so once
+    return {name: column for name, column in columns.items() if any(column) and name not in alike}
+
+
+def _find_time(task: Task, now: float) -> float | None:
+    runs = task["word"] == "running" and task["started_at"]
+    return took_s(task, now) if runs and task["duration_s"] is None else task["duration_s"]
 
 
 def _make_filter(view: View) -> Markup:

@@ -281,23 +281,11 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        ".config/rclone/rclone.conf",
-        ".config/containers/auth.json",
-        ".pg_service.conf",
-        ".terraformrc",
-        ".curlrc",
-        ".local/share/uv/credentials/c",
-        ".sqlite_history",
-        ".lesshst",
-        ".viminfo",
-        ".config/opera/x",
-        ".oci/config",
+        *(".oci/config", ".pg_service.conf", ".terraformrc", ".curlrc", ".sqlite_history", ".lesshst", ".viminfo"),
+        *(".config/rclone/rclone.conf", ".config/containers/auth.json", ".config/glab-cli/config.yml"),
+        *(".config/sops/age/keys.txt", ".config/sessionrun/cluster/key.pem", ".local/share/uv/credentials/c"),
+        *(".cache/huggingface/token", ".config/opera/x", ".var/app/org.mozilla.firefox/x"),
         "snap/firefox/common/.mozilla/firefox/p/logins.json",
-        ".var/app/org.mozilla.firefox/x",
-        ".config/glab-cli/config.yml",
-        ".cache/huggingface/token",
-        ".config/sops/age/keys.txt",
-        ".config/sessionrun/cluster/key.pem",
     ],
 )
 def test_the_usual_places_of_keys_log_ins_profiles_and_histories_have_masks(own_place: Path, name: str) -> None:

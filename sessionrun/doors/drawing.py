@@ -62,15 +62,6 @@ class Bar(NamedTuple):
     verdict: str = ""
 
 
-class Pause(NamedTuple):
-    """When nothing that uses a resource started (wall time)."""
-
-    resource: str
-    reason: str
-    begin: float
-    end: float
-
-
 def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
     """When the jobs of a task ran; one that runs still ends now."""
     bars = []
@@ -90,7 +81,7 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
 
 
 def draw_timeline(
-    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Pause], names: Mapping[str, Markup], now: float
+    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Bar], names: Mapping[str, Markup], now: float
 ) -> tuple[list[Part], str]:
     """When tasks ran, as rows below an axis, and in how much time; nothing if nothing has run.
 
@@ -116,10 +107,7 @@ def draw_timeline(
             for task, bars in tasks
         ]
         drawn_kinds = {bar.kind for bar in every}
-    held = []
-    for pause in (pause for pause in pauses if pause.end > began):
-        label = f"held: {pause.resource}{f': {pause.reason}' if pause.reason else ''}"
-        held.append(Bar(max(began, pause.begin), pause.end, "pause", label))
+    held = [pause._replace(begin=max(began, pause.begin)) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
     legend = [

@@ -145,11 +145,7 @@ def _build(wish: WallsWish) -> Walls:
     built = make_walls(sandbox, str(tmp), shown)
     visible = built.shown
     needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
-    hidden = [*_list_hidden(wish, top), *filter(os.path.isdir, wish.answers)]
-    # the user's other results, and the index that names them, where they would be seen
-    for folder in (*index.results_dirs(), str(index.index_path().parent)):
-        if not is_hidden(folder, sandbox.policy) or _is_below(folder, visible):
-            hidden += _hide(folder, needs)
+    hidden = [*_list_hidden(wish, top, needs, visible), *filter(os.path.isdir, wish.answers)]
     more = filter(os.path.isfile, wish.answers)
     folders, files = _find_masks(wish, own, needs, (*visible, *((top,) if top else ())), more)
     if sandbox.policy == "strict":
@@ -174,7 +170,7 @@ def _build(wish: WallsWish) -> Walls:
     )
 
 
-def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
+def _list_hidden(wish: WallsWish, top: str | None, needs: Sequence[str], visible: Sequence[str]) -> Iterator[str]:
     """What is empty inside but for what is the task's own: results, directories of worktrees, the cache."""
     kept = (wish.repository.common_dir, *((top,) if top else ()))
     yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
@@ -184,6 +180,10 @@ def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
         yield from _hide(beside, (wish.worktree,))
     for folder in (wish.cache, *wish.hidden):
         yield from _hide(folder, ())
+    # the user's other results, and the index that names them, where they would be seen
+    for folder in (*index.results_dirs(), str(index.index_path().parent)):
+        if not is_hidden(folder, wish.sandbox.policy) or _is_below(folder, visible):
+            yield from _hide(folder, needs)
 
 
 def _find_shown(wish: WallsWish) -> Iterator[str]:

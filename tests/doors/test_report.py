@@ -22,12 +22,21 @@ from sessionrun.client.evidence import Run
 from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import Failure, Section
-from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
+from sessionrun.doors.drawing import Bar, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
 from sessionrun.doors.report import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
-from sessionrun.model.keys import JobKey
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    HoldLifted,
+    HoldPlaced,
+    JobClaimed,
+    JobLost,
+    RequestReceived,
+    Verdict,
+)
+from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import group_tasks, name_tasks
@@ -115,7 +124,7 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     matter = make_matter(
         first, second, *others, name=ODD, session_id=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: used}
     )._replace(name=ODD)
-    page = make_page(matter._replace(pauses=[Pause(ODD, ODD, NOW - 5, NOW)]))
+    page = make_page(matter._replace(pauses=[Bar(NOW - 5, NOW, "pause", f"{ODD} {ODD}")]))
     reader = Reader(page)
     assert {name for name, _ in reader.elements} <= ELEMENTS
     assert not [key for _, named in reader.elements for key in named if key.startswith("on") or key == "style"]
@@ -341,7 +350,7 @@ def make_lane() -> Matter:
     for num, state in enumerate(states, 1):
         shown = make_shown(num, f"{word}{num}", needs=[f"{word}{num - 1}"] if num > 1 else [], **state)
         tasks.append(shown._replace(task={**shown.task, "id": f"{word}{num}"}))
-    return make_matter(*tasks)._replace(pauses=[Pause(word, word, NOW - 5, NOW)])
+    return make_matter(*tasks)._replace(pauses=[Bar(NOW - 5, NOW, "pause", f"{word} {word}")])
 
 
 def make_matrix() -> Matter:
@@ -391,10 +400,10 @@ def test_holds_are_in_the_timeline() -> None:
     began = parse_time(BEGAN)
     pauses = find_pauses([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)], NOW)
     assert pauses == [
-        Pause("claude", "usage limit", began + 1, began + 4),
-        Pause("slot", ODD, began + 3, NOW),
-        Pause("claude", "once more", began + 6, NOW),
-        Pause("on request", "lunch", began + 7, began + 9),
+        Bar(began + 1, began + 4, "pause", "held: claude: usage limit"),
+        Bar(began + 3, NOW, "pause", f"held: slot: {ODD}"),
+        Bar(began + 6, NOW, "pause", "held: claude: once more"),
+        Bar(began + 7, began + 9, "pause", "held: on request: lunch"),
     ]
     page = make_page(make_matter(make_shown(1), make_shown(2))._replace(pauses=pauses))
     bars = [named for name, named in Reader(page).elements if name == "rect" and named.get("class") == "pause"]
@@ -403,20 +412,26 @@ def test_holds_are_in_the_timeline() -> None:
     assert SEEN in "".join(Reader(page).texts)
 
 
-def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:
-    run = Run(JobKey("t1", 1, 1, "land", 1), Entry(0, NOW, NOW, JobClaimed(JobKey("t1", 1, 1, "land", 1))))
-    kinds = [find_bars({**make_task(1), "word": word}, [run], NOW)[0].kind for word in ("landed", "bounced")]
-    assert kinds == ["landed", "bounced"]
+@pytest.mark.parametrize(
+    ("phase", "verdict", "word", "kind"),
+    [
+        ("land", None, "landed", "landed"),
+        ("land", None, "bounced", "bounced"),
+        ("work", "cancelled", "cancelled", "dash"),
+        ("work", "lost", "lost", "failed"),
+    ],
+)
+def test_what_a_bar_is(phase: Phase, verdict: Verdict | None, word: str, kind: str) -> None:
+    """A landing that bounced is not drawn as one that landed; what was cancelled is neither good nor bad."""
+    key = JobKey("t1", 1, 1, phase, 1)
+    end = Entry(1, NOW, NOW, JobLost(key, verdict, "why")) if verdict else None
+    (bar,) = find_bars(
+        {**make_task(1), "word": word}, [Run(key, Entry(0, NOW - 2, NOW, JobClaimed(key)), end)], NOW
+    )
+    assert (bar.kind, bar.verdict) == (kind, verdict or "runs")
 
 
-def test_what_was_cancelled_or_runs_is_neither_good_nor_bad_in_the_timeline() -> None:
-    key = JobKey("t1", 1, 1, "work", 1)
-    begin = Entry(0, NOW - 2, NOW, JobClaimed(key))
-    bars = [
-        find_bars(make_task(1), [Run(key, begin, Entry(1, NOW, NOW, JobLost(key, verdict, "why")))], NOW)[0]
-        for verdict in ("cancelled", "lost")
-    ]
-    assert [(bar.kind, bar.verdict) for bar in bars] == [("dash", "cancelled"), ("failed", "lost")]
+def test_slots_have_the_looks_of_how_their_tasks_ended() -> None:
     words = ("running", "cancelled", "failed", "succeeded", "bounced")
     states: dict[str, dict[str, Any]] = {
         "running": {"status": "running"},

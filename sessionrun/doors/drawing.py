@@ -29,9 +29,6 @@ MOST_ROWS: Final = 50
 """With more tasks it is shown what ran side by side, and not each task."""
 
 MOST_SLOTS: Final = 64
-BINS: Final = 100
-ENDS: Final = 26
-"""How high the strip is that shows when tasks ended."""
 
 LEAST_GAP: Final = 0.15
 """Bars of the same kind that are closer (per cent of the width) are one."""
@@ -65,15 +62,6 @@ class Bar(NamedTuple):
     verdict: str = ""
 
 
-class Pause(NamedTuple):
-    """When nothing that uses a resource started (wall time)."""
-
-    resource: str
-    reason: str
-    begin: float
-    end: float
-
-
 def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
     """When the jobs of a task ran; one that runs still ends now."""
     bars = []
@@ -93,7 +81,7 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
 
 
 def draw_timeline(
-    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Pause], names: Mapping[str, Markup], now: float
+    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Bar], names: Mapping[str, Markup], now: float
 ) -> tuple[list[Part], str]:
     """When tasks ran, as rows below an axis, and in how much time; nothing if nothing has run.
 
@@ -119,10 +107,7 @@ def draw_timeline(
             for task, bars in tasks
         ]
         drawn_kinds = {bar.kind for bar in every}
-    held = []
-    for pause in (pause for pause in pauses if pause.end > began):
-        label = f"held: {pause.resource}{f': {pause.reason}' if pause.reason else ''}"
-        held.append(Bar(max(began, pause.begin), pause.end, "pause", label))
+    held = [pause._replace(begin=max(began, pause.begin)) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
     legend = [
@@ -193,7 +178,7 @@ def _choose_kind(task: Task) -> str:
 
 
 def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]:
-    """What ran side by side, in few rows; above them how many tasks ended when, the bad ones on top."""
+    """What ran side by side, in few rows."""
     slots: list[list[Bar]] = []
     for bar in sorted(whole):
         free = next((slot for slot in slots if slot[-1].end <= bar.begin), None)
@@ -206,24 +191,7 @@ def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]
     rows = [_draw_row(f"slot {number}", slot, began, span) for number, slot in enumerate(slots[:MOST_SLOTS], 1)]
     rest = len(slots) - MOST_SLOTS
     more = [tag("p", f"and {rest} more slots", class_="dim")] if rest > 0 else []
-    return [_draw_ends(whole, began, span), *rows, *more]
-
-
-def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
-    counts = [[0, 0] for _ in range(BINS)]
-    for bar in bars:
-        if bar.kind not in ("succeeded", "bounced", "failed"):
-            continue
-        counts[min(BINS - 1, int(BINS * (bar.end - began) / span))][bar.kind == "failed"] += 1
-    most = max(1, *(good + bad for good, bad in counts))
-    parts: list[Markup] = []
-    for place, (good, bad) in enumerate(counts):
-        low, high = ENDS * good / most, ENDS * bad / most
-        for kind, top, height in (("succeeded", ENDS - low, low), ("failed", ENDS - low - high, high)):
-            if height:
-                at = {"x": f"{100 * place / BINS:g}%", "width": f"{80 / BINS:g}%"}
-                parts.append(tag("rect", y=f"{top:.1f}", height=f"{height:.1f}", class_=kind, **at))
-    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row ends")
+    return [*rows, *more]
 
 
 # --- needs ---
@@ -233,7 +201,6 @@ GAP: Final = (56, 14)
 MOST_BOXES: Final = 60
 """Of more tasks only those are drawn that failed, with what is before and behind them."""
 
-SWEEPS: Final = 12
 WAYS: Final = "green: done and handed on; red, dashed: what failed, and what did not run because of it"
 
 _TINT: Final = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "red"), "bounced": "look", "held": "look"}
@@ -246,7 +213,6 @@ def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup 
         return None, ""
     needs = {name: [need for need in task["needs"] if need in chosen] for name, task in chosen.items()}
     layers, ways = _lay_out(needs)
-    layers, crossings = _untangle(layers, ways)
     tallest = max(map(len, layers))
     place = {
         name: (depth * (BOX[0] + GAP[0]), (row + (tallest - len(layer)) / 2) * (BOX[1] + GAP[1]) + 4)
@@ -259,7 +225,7 @@ def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup 
     edges = sum(map(len, needs.values()))
     rest = len(tasks) - len(chosen)
     note = f"{len(chosen)} tasks, {edges} needs" + (f"; {rest} others are not drawn" if rest else "")
-    label = f"What each task needs: {note}; {crossings} crossings"
+    label = f"What each task needs: {note}"
     size = {"viewBox": f"0 0 {width} {height:g}", "width": width}
     return tag("svg", tag("title", label), *parts, class_="graph", role="img", aria_label=label, **size), note
 
@@ -275,7 +241,10 @@ def _choose_boxes(tasks: Sequence[Task]) -> dict[str, Task]:
 
 
 def _lay_out(needs: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """The names by depth, and each need as a way through all depths between; its places there have names, too."""
+    """The names by depth, and each need as a way through all depths between; its places there have names, too.
+
+    So that few ways cross, a name stands in the middle of those before it.
+    """
     depths = measure_depths(needs)
     layers: list[list[str]] = [[] for _ in range(max(depths.values()) + 1)]
     for name, depth in depths.items():
@@ -287,42 +256,13 @@ def _lay_out(needs: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[
             for depth, dummy in enumerate(between, depths[need] + 1):
                 layers[depth].append(dummy)
             ways.append([need, *between, name])
-    return layers, ways
-
-
-def _untangle(layers: list[list[str]], ways: Sequence[Sequence[str]]) -> tuple[list[list[str]], int]:
-    """The layers in an order with few crossings: each name goes to the middle of its neighbours, to and fro."""
-    edges = [edge for way in ways for edge in pairwise(way)]
     before: dict[str, list[str]] = {}
-    behind: dict[str, list[str]] = {}
-    for left, right in edges:
+    for left, right in (edge for way in ways for edge in pairwise(way)):
         before.setdefault(right, []).append(left)
-        behind.setdefault(left, []).append(right)
-    best, fewest = [list(layer) for layer in layers], _count_crossings(layers, edges)
-    for sweep in range(SWEEPS):
-        near = behind if sweep % 2 else before
-        rows = {name: row for layer in layers for row, name in enumerate(layer)}
-        for layer in reversed(layers) if sweep % 2 else layers:
-            middle = {
-                name: sum(rows[other] for other in near[name]) / len(near[name]) if name in near else rows[name]
-                for name in layer
-            }
-            layer.sort(key=lambda name: middle[name])
-            rows.update((name, row) for row, name in enumerate(layer))
-        if (crossings := _count_crossings(layers, edges)) < fewest:
-            best, fewest = [list(layer) for layer in layers], crossings
-    return best, fewest
-
-
-def _count_crossings(layers: Sequence[Sequence[str]], edges: Sequence[tuple[str, str]]) -> int:
-    row = {name: place for layer in layers for place, name in enumerate(layer)}
-    depth = {name: place for place, layer in enumerate(layers) for name in layer}
-    count = 0
-    for place, (left, right) in enumerate(edges):
-        for other_left, other_right in edges[place + 1 :]:
-            if depth[left] == depth[other_left]:
-                count += (row[left] - row[other_left]) * (row[right] - row[other_right]) < 0
-    return count
+    for above, layer in pairwise(layers):
+        rows = {name: row for row, name in enumerate(above)}
+        layer.sort(key=lambda name: sum(rows[other] for other in before[name]) / len(before[name]))
+    return layers, ways
 
 
 def _draw_way(way: Sequence[str], place: Mapping[str, tuple[float, float]], chosen: Mapping[str, Task]) -> Markup:

@@ -22,7 +22,7 @@ from sessionrun.client.reading.telling import (
 )
 from sessionrun.client.reading.terse import cut_bytes
 from sessionrun.client.reading.view import load_history
-from sessionrun.doors.drawing import Bar, Pause, find_bars
+from sessionrun.doors.drawing import Bar, find_bars
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
 from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
@@ -79,7 +79,7 @@ class Matter(NamedTuple):
     tasks: Sequence[Shown]
     failures: Sequence[Failure]
     names: Mapping[str, str]
-    pauses: Sequence[Pause] = ()
+    pauses: Sequence[Bar] = ()
     last_at: float | None = None
     """When its last event was, of a session that has not ended."""
 
@@ -179,12 +179,12 @@ def _take(path: Path, room: int) -> Excerpt:
     return make_excerpt(path, room, lambda text: len(text.encode("utf-8", "backslashreplace")))
 
 
-def find_pauses(entries: Sequence[Entry], ended: float) -> list[Pause]:
-    """The holds on resources and of the whole session, from the journal.
+def find_pauses(entries: Sequence[Entry], ended: float) -> list[Bar]:
+    """When nothing that uses a resource started, or nothing of the session: the holds of the journal.
 
     One that is placed again goes on, an open one until `ended`.
     """
-    pauses: list[Pause] = []
+    pauses: list[Bar] = []
     still: dict[str, int] = {}
     for entry in entries:
         event = entry.event
@@ -198,7 +198,7 @@ def find_pauses(entries: Sequence[Entry], ended: float) -> list[Pause]:
             continue
         if begins and what not in still:
             still[what] = len(pauses)
-            pauses.append(Pause(what, why, entry.at, ended))
+            pauses.append(Bar(entry.at, ended, "pause", f"held: {what}{f': {why}' if why else ''}"))
         elif not begins and what in still:
             place = still.pop(what)
             pauses[place] = pauses[place]._replace(end=entry.at)

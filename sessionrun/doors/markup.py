@@ -111,17 +111,15 @@ def document(title: str, body: Part, *, served: bool = False) -> str:
 
 def join(parts: Iterable[Part]) -> Markup:
     """Parts behind each other; text among them is escaped."""
-    return Markup("".join(_spell(part) for part in parts))
+    pieces: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            pieces.append(part if isinstance(part, Markup) else text(part))
+        elif part is not None:
+            pieces.append(join(part))
+    return Markup("".join(pieces))
 
 
 def text(value: str) -> Markup:
     """Text as HTML shows it: nothing in it is markup, and characters that are not seen are written out."""
     return Markup(escape(_NOT_SHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", value), quote=True))
-
-
-def _spell(part: Part) -> str:
-    if part is None:
-        return ""
-    if isinstance(part, Markup):
-        return part
-    return text(part) if isinstance(part, str) else join(part)

@@ -37,7 +37,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import GOOD, SIGNS, WORDS, is_matrix
+from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, read_landing
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""
@@ -80,38 +80,33 @@ def make_blocks(matter: Matter, *, base: str = "#t", above: Part = None) -> list
     drawn, note = draw_timeline([(one.task, one.bars) for one in matter.tasks], matter.pauses, names, matter.now)
     graph, about = draw_needs(tasks, SIGNS)
     several = served or len(tasks) > 1
-    rows = section("tasks", "Tasks", *_make_table(matter, links)) if several else None
-    timeline = section("timeline", "Timeline", *drawn, note=note) if several else None
+    rows = ("tasks", "Tasks", _make_table(matter, links) if several else (), "")
+    timeline = ("timeline", "Timeline", drawn if several else (), note)
+    landing, target = _tell_landing(matter, names)
     grid, arms = make_grid(matter.view, tasks, base) if is_matrix(tasks) else ((), "")
-    blocks = [
-        section("matrix", "Tasks and arms", *grid, note=arms),
-        section("wrong", "What went wrong", *_tell_failures(matter, links), note=f"{len(wrong)} of {len(tasks)}"),
-        section("running", "Running now", *_tell_running(matter, links)),
-        section("landing", "Landing", *_tell_landing(matter, names), note=_tell_target(tasks)),
+    contents: list[tuple[str, str, Sequence[Part], str]] = [
+        ("matrix", "Tasks and arms", grid, arms),
+        ("wrong", "What went wrong", _tell_failures(matter, links), f"{len(wrong)} of {len(tasks)}"),
+        ("running", "Running now", _tell_running(matter, links), ""),
+        ("landing", "Landing", landing, target),
         *((timeline, rows) if len(tasks) > MOST_ROWS else (rows, timeline)),
-        section("needs", "Needs", graph, tag("p", WAYS, class_="legend dim") if graph else None, note=about),
-        section("cost", "Cost", *_tell_costs(matter.view)),
-        None if served else section("each", "Each task" if several else "The task", *_tell_each(matter)),
+        ("needs", "Needs", [graph, tag("p", WAYS, class_="legend dim")] if graph else (), about),
+        ("cost", "Cost", _tell_costs(matter.view), ""),
+        ("each", "Each task" if several else "The task", () if served else _tell_each(matter), ""),
     ]
-    ways = [tag("a", heading, href=f"#{name}") for name, heading in _list_headings(blocks)]
+    blocks = {name: section(name, heading, *parts, note=words) for name, heading, parts, words in contents}
+    ways = [tag("a", heading, href=f"#{name}") for name, heading, *_ in contents if blocks[name]]
     return [
         *tell_verdict(matter),
         above,
         tell_needed(matter),
         tag("nav", *ways) if len(ways) > 1 else None,
-        *blocks,
+        *blocks.values(),
     ]
 
 
 def _is_told(matter: Matter, task: Task) -> bool:
     return len(matter.tasks) <= MOST or is_wrong(task)
-
-
-def _list_headings(blocks: Iterable[Markup | None]) -> Iterator[tuple[str, str]]:
-    known = {"matrix": "Matrix", "wrong": "What went wrong", "running": "Running now", "landing": "Landing"}
-    known |= {"tasks": "Tasks", "timeline": "Timeline", "needs": "Needs", "cost": "Cost", "each": "Each task"}
-    there = [name for block in blocks if block for name in known if block.startswith(f'<section id="{name}"')]
-    return ((name, known[name]) for name in there)
 
 
 # --- why ---
@@ -190,26 +185,15 @@ def _tell_running(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 # --- what landed ---
 
 
-def _name_targets(tasks: Sequence[Task]) -> str:
-    targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
-    return ", ".join(sorted(targets))
-
-
-def _tell_target(tasks: Sequence[Task]) -> str:
-    targets = _name_targets(tasks)
-    landed = [task["landing"]["commit"] for task in tasks if task["word"] == "landed"]
-    steps = f": {len(landed)} landed in {len(set(landed))} steps" if len(landed) > 1 else ""
-    return f"on {targets}{steps}" if targets else ""
-
-
-def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
-    """The commits with which work landed, in their order; beside them what is in a gate now, and what did not."""
+def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> tuple[list[Part], str]:
+    """The commits with which work landed, in their order; what is in a gate now, and what did not; and where."""
     tasks = [shown.task for shown in matter.tasks]
+    targets = {task["landing"]["target"] for task in tasks if task["landing"] and task["landing"]["target"]}
+    target = ", ".join(sorted(targets))
     landed: dict[str, list[Task]] = {}
-    for task in sorted(
-        (one for one in tasks if one["word"] == "landed"), key=lambda one: one["landing"]["at"] or ""
-    ):
-        landed.setdefault(task["landing"]["commit"] or "", []).append(task)
+    for task in sorted(tasks, key=lambda task: (task["landing"] or {}).get("at") or ""):
+        if task["word"] == "landed":
+            landed.setdefault(task["landing"]["commit"] or "", []).append(task)
     steps = [
         tag(
             "div",
@@ -221,22 +205,17 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> list[Part]:
         for commit, group in landed.items()
     ]
     if steps:
-        steps.insert(0, tag("div", tag("strong", _name_targets(tasks)), tag("div", "as it was", class_="dim")))
-    on_its_way = [
-        task for task in tasks if (task["landing"] or {}).get("status") in ("landing", "mending", "ready")
-    ]
+        steps.insert(0, tag("div", tag("strong", target), tag("div", "as it was", class_="dim")))
+    on_its_way = [task for task in tasks if read_landing(task) in IN_LANDING]
     now = [tag("p", names[task["id"]], f": {tell_word(task['landing']['status'])}") for task in on_its_way]
-    aside = [
-        tag(
-            "p",
-            names[task["id"]],
-            f": {tell_reason(task, {}, 0.0)}. Branch {task['branch']} keeps the work.",
-            class_="aside",
-        )
-        for task in tasks
-        if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed"
-    ]
-    return [tag("div", *steps, class_="lane") if steps else None, *now, *aside]
+    aside = []
+    for task in tasks:
+        if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed":
+            why = f": {tell_reason(task, {}, 0.0)}. Branch {task['branch']} keeps the work."
+            aside.append(tag("p", names[task["id"]], why, class_="aside"))
+    count = sum(map(len, landed.values()))
+    note = f"on {target}" + (f": {count} landed in {len(landed)} steps" if count > 1 else "") if target else ""
+    return [tag("div", *steps, class_="lane") if steps else None, *now, *aside], note
 
 
 def _tell_landed(view: View, group: Sequence[Task]) -> Iterator[str]:
@@ -253,61 +232,50 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     tasks = [shown.task for shown in matter.tasks]
     if not tasks:
         return []
-    by_id = name_tasks(matter.view)
-    columns = {
-        "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
-        "Agent": [name_agent(task) for task in tasks],
-        "Tries": [_count_tries(task) for task in tasks],
-        "Time": ["" if (took := _measure(task, matter.now)) is None else tell_span(took) for task in tasks],
-        "Changed": [tell_changes(task) for task in tasks],
-        "Cost": [tell_cost(task["usage"]) for task in tasks],
-    }
-    if not has_costs(matter.view):
-        del columns["Cost"]  # all unknown: the block on costs says so once
-    alike = {name for name in ("Agent", "Tries") if len(set(columns[name])) == 1}
-    is_grid = is_matrix(tasks)  # then the name of a cell, and the grid above, say whose it is, and what
-    alike |= {"Agent"} if is_grid else set()
-    shown = {name: column for name, column in columns.items() if any(column) and name not in alike}
-    rows = [
-        tag(
-            "tr",
+    columns, is_grid = _list_columns(matter, tasks), is_matrix(tasks)
+    rows = []
+    for place, task in enumerate(tasks):
+        took = _find_time(task, matter.now) or 0.0
+        # a script orders by numbers: the words of a long time do not do for it
+        looks: dict[str, dict[str, object]] = {
+            "Tries": {"class_": "tries"},
+            "Time": {"data_sort": round(took, 1) if took >= 59 else None},
+        }
+        parts = [
             tag("td", str(task["num"])),
             tag("td", f"{SIGNS[task['word']]} {tell_word(task['word'])}"),
             tag("td", links[task["id"]], None if is_grid else f" {name_apart(task)}"),
-            [
-                tag(
-                    "td",
-                    column[place],
-                    class_="tries" if name == "Tries" else None,
-                    data_sort=_find_order(task, matter.now) if name == "Time" else None,
-                )
-                for name, column in shown.items()
-            ],
-            class_=task["word"],
-            id=f"r{task['num']}",
-        )
-        for place, task in enumerate(tasks)
-    ]
-    heads = ("#", "Outcome", "Task", *shown)
+            *(tag("td", column[place], **looks.get(name, {})) for name, column in columns.items()),
+        ]
+        rows.append(tag("tr", *parts, class_=task["word"], id=f"r{task['num']}"))
+    heads = ("#", "Outcome", "Task", *columns)
     numbers = [f"n{place}" for place, head in enumerate(heads, 1) if head in NUMBERS]
     made = table(heads, rows, class_=" ".join(["tasks", *numbers]))
     return [_make_filter(matter.view), tag("div", made, class_="long" if len(rows) > LONG else "wide")]
 
 
-def _measure(task: Task, now: float) -> float | None:
-    running = took_s(task, now) if task["word"] == "running" and task["started_at"] else None
-    return running if task["duration_s"] is None else float(task["duration_s"])
+def _list_columns(matter: Matter, tasks: Sequence[Task]) -> dict[str, list[str]]:
+    """What is told of each task, by the head of its column; what is the same of all, or of none, is left out."""
+    by_id = name_tasks(matter.view)
+    rounds = [f" × {task['round']} rounds" if task["round"] > 1 else "" for task in tasks]
+    times = [_find_time(task, matter.now) for task in tasks]
+    columns = {
+        "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
+        "Agent": [name_agent(task) for task in tasks],
+        "Tries": [f"{task['attempt']}{more}" for task, more in zip(tasks, rounds, strict=True)],
+        "Time": ["" if seconds is None else tell_span(seconds) for seconds in times],
+        "Changed": [tell_changes(task) for task in tasks],
+        "Cost": [tell_cost(task["usage"]) for task in tasks],
+    }
+    alike = {name for name in ("Agent", "Tries") if len(set(columns[name])) == 1}
+    alike |= {"Agent"} if is_matrix(tasks) else set()  # the name of a cell, and the grid above, say whose it is
+    alike |= set() if has_costs(matter.view) else {"Cost"}  # all unknown: the block on costs says so once
+    return {name: column for name, column in columns.items() if any(column) and name not in alike}
 
 
-def _find_order(task: Task, now: float) -> float | None:
-    """What a script orders a time by whose words do not say it."""
-    took = _measure(task, now) or 0.0
-    return round(took, 1) if took >= 59 else None
-
-
-def _count_tries(task: Task) -> str:
-    rounds = f" × {task['round']} rounds" if task["round"] > 1 else ""
-    return f"{task['attempt']}{rounds}"
+def _find_time(task: Task, now: float) -> float | None:
+    runs = task["word"] == "running" and task["started_at"]
+    return took_s(task, now) if runs and task["duration_s"] is None else task["duration_s"]
 
 
 def _make_filter(view: View) -> Markup:

@@ -267,14 +267,6 @@ async def _read_text(request: Request) -> str:
     return text.replace("\r\n", "\n")  # as browsers end the lines of a form
 
 
-def _find_id(session: SessionDir, num: int) -> str:
-    """The id of a task: of another one the id may be this number."""
-    tasks = load_view(session)["tasks"]
-    if not 0 < num <= len(tasks):
-        raise InputError(f"session {session.session_id} has no task {num}")
-    return str(tasks[num - 1]["id"])
-
-
 def _name(session: SessionDir | None, num: int | None) -> str:
     return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
 
@@ -289,7 +281,12 @@ def _land(session: SessionDir, tasks: Sequence[str]) -> str | None:
 
 
 def _act(action: str, session: SessionDir, num: int | None, text: str) -> str | None:
-    tasks = [] if num is None else [_find_id(session, num)]
+    tasks: list[str] = []
+    if num is not None:  # the id of another task may be this number
+        known = load_view(session)["tasks"]
+        if not 0 < num <= len(known):
+            raise InputError(f"session {session.session_id} has no task {num}")
+        tasks = [str(known[num - 1]["id"])]
     if action == "land":
         return describe_lack("landing") or _land(session, tasks)
     if action == "retry":

@@ -61,8 +61,6 @@ QUEUE_LABEL: Final = "queue"
 UNCLAIMED: Final = "it is claimed in the queue first"
 """The reason of the hold on a task that may have no claim; the session lifts it by itself."""
 
-POLL_S: Final = 2.0
-SYNC_S: Final = 30.0
 TAKE_BACK_S: Final = 60.0
 
 
@@ -82,8 +80,8 @@ class FeedSpec:
     group: str | None = None
     chosen: tuple[str, ...] = ()
     watch: bool = False
-    poll_s: Seconds = POLL_S
-    sync_s: Seconds = SYNC_S
+    poll_s: Seconds = 2.0
+    sync_s: Seconds = 30.0
     ingest: int = 0
     take_back_s: Seconds = TAKE_BACK_S
     take_back_most: int | None = None

@@ -359,12 +359,7 @@ class Entry:
 def to_record(entry: Entry) -> dict[str, Any]:
     """The JSON object of a journal entry; absent values are left out."""
     event = entry.event
-    record: dict[str, Any] = {
-        "seq": entry.seq,
-        "at": entry.at,
-        "mono": entry.mono,
-        "ev": type(event).__name__,
-    }
+    record: dict[str, Any] = {"seq": entry.seq, "at": entry.at, "mono": entry.mono, "ev": type(event).__name__}
     for name in _NAMES[type(event)]:
         value = getattr(event, name)
         if value is not None:
@@ -372,18 +367,18 @@ def to_record(entry: Entry) -> dict[str, Any]:
     return record
 
 
-_NAMED: Final = ("agent", "model")
-"""Labels by which tasks are grouped where they have them: they have to name what the task has now."""
-
-
 def change_task(task: TaskSpec, change: Change) -> TaskSpec:
     """The task as it is tried next.
 
-    Arguments were for the agent that the task had, so another one does not get them.
+    Arguments were for the agent that the task had, so another one does not get them.  Labels by which tasks are
+    grouped name what it has now, where it has them.
     """
     agent = change.agent or task.agent
     same = agent == task.agent
     model = change.model or (task.model if same else None)
+    labels = dict(task.labels)
+    if (agent, model) != (task.agent, task.model):
+        labels |= {key: name for key, name in (("agent", agent), ("model", model or "default")) if key in labels}
     return replace(
         task,
         agent=agent,
@@ -391,17 +386,10 @@ def change_task(task: TaskSpec, change: Change) -> TaskSpec:
         args=task.args if same else (),
         fallback=tuple(other for other in task.fallback if other != Alternative(agent, model)),
         prompts=task.prompts if change.prompt is None else (change.prompt,),
-        labels=_rename(task, agent, model),
+        labels=labels,
     )
 
 
 def takes_model(agent: AgentSpec) -> bool:
     """Whether a model has an effect: the agent is told of it, or reports what it used, which the model prices."""
     return bool(agent.model_args) or (agent.prompt_kind != "script" and agent.output != "text")
-
-
-def _rename(task: TaskSpec, agent: str, model: str | None) -> Mapping[str, str]:
-    if (agent, model) == (task.agent, task.model):
-        return task.labels
-    names = dict(zip(_NAMED, (agent, model or "default"), strict=True))
-    return {key: names.get(key, value) for key, value in task.labels.items()}

@@ -132,16 +132,13 @@ SEATS_INSIDE: Final = "worktrees"
 TASK_FILE: Final = ".current_task.txt"
 """In a seat while a task has it: the task's prompt."""
 
-SEAT_PREFIX: Final = "w"
-"""What the names of seats begin with, of those that lie inside."""
-
 
 @frozen
 class Seats:
     """Where the worktrees that stay lie: `prefix` and a number, from 1, in `directory` (absolute)."""
 
     directory: str
-    prefix: str = SEAT_PREFIX
+    prefix: str = "w"
     placement: Placement = "inside"
 
     def path_of(self, number: int) -> str:

@@ -54,9 +54,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "setup_failed": Reason("session", "the setup commands failed"),
     "setup_timeout": Reason("session", "the setup commands took longer than allowed"),
     "check_failed": Reason("judged", "the check did not pass in the last round", goes_on=True),
-    "check_not_run": Reason(
-        "session", "the check could not be run: its program is not found or not executable", retried=False
-    ),
+    "check_not_run": Reason("session", "the check's program is not found or not executable", retried=False),
     "check_timeout": Reason("judged", "the check took longer than allowed"),
     "round_timeout": Reason("judged", "the last round took longer than allowed"),
     "no_patch": Reason("judged", "the answer was to be a patch, and holds none"),
@@ -67,39 +65,25 @@ REASONS: Final[Mapping[str, Reason]] = {
     "budget": Reason("outside", "a limit on money or tokens is reached"),
     "lost": Reason("session", "its end was not seen", goes_on=True),
     "interrupted": Reason("session", "the machine was restarted", goes_on=True),
-    "exit_unseen": Reason(
-        "judged", "it succeeded: its answer is complete, but the end of its process was not seen"
-    ),
-    "lingered": Reason(
-        "judged", "it succeeded: its agent had said its last word, but did not exit, and was ended"
-    ),
+    "exit_unseen": Reason("judged", "it succeeded: its answer is complete, but its end was not seen"),
+    "lingered": Reason("judged", "it succeeded, but did not exit after its last word, and was ended"),
     "infra": Reason("outside", "the session's own files could not be read or written"),
     "internal": Reason("outside", "a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("judged", "a change was expected and nothing was changed"),
     "mend_refused": Reason("judged", "a mend left a conflict as it was, or dropped all that one side had added"),
-    "bad_context": Reason(
-        "work", "a file that the agent is to be shown is not there, too long or outside the project"
-    ),
+    "bad_context": Reason("work", "a file to be shown is not there, too long or outside the project"),
     "workspace_failed": Reason("session", "its worktree could not be made; nothing of the task ran"),
-    "repository_failed": Reason(
-        "session", "its repository could not be fetched, or lacks the ref; nothing of the task ran"
-    ),
+    "repository_failed": Reason("session", "its repository could not be fetched, or lacks the ref; nothing ran"),
     "environment_failed": Reason("session", "its environment could not be made; nothing of the task ran"),
     "sandbox_failed": Reason("session", "its walls could not be built; nothing of the job ran", retried=False),
-    "needs_conflict": Reason(
-        "judged", "the work of tasks that it needs conflicts; nothing of the task ran", retried=False
-    ),
-    "not_parked": Reason(
-        "session", "what is in its worktree could not be committed to its branch, so it cannot be proved"
-    ),
+    "needs_conflict": Reason("judged", "the work of what it needs conflicts; nothing ran", retried=False),
+    "not_parked": Reason("session", "its work could not be committed to its branch, so it cannot be proved"),
     "not_red": Reason("judged", "the check passes without the work too: nothing to fix, or no test shows it"),
     "weakened": Reason("judged", "the check passes only with the tests and test set-up as the task changed them"),
     "flaky": Reason("judged", "on the same files the check passed and failed"),
     "unproved": Reason("judged", "in a clean room, with nothing but the work, the check does not pass"),
     "unresolved": Reason("judged", "with the hidden tests of its instance the work does not pass"),
-    "tests_not_run": Reason(
-        "session", "the hidden tests of its instance could not be run; the work is not judged"
-    ),
+    "tests_not_run": Reason("session", "the hidden tests could not be run; the work is not judged"),
     "no_tests": Reason("judged", "its instance names no tests, so the work cannot be judged"),
     "release_failed": Reason("judged", "its worktree could not be given back; never the reason of a task"),
     "held": Reason("judged", "it waits: a hold keeps it from going on"),
@@ -124,9 +108,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "refused": Reason("work", "the model or its server declined the request", falls_back=True),
     "denied": Reason("work", "tool calls were refused"),
     "aborted": Reason("work", "the agent says it was interrupted, not by sessionrun", goes_on=True),
-    "left_running": Reason(
-        "work", "its turn ended, and work that it had begun in the background was lost", goes_on=True
-    ),
+    "left_running": Reason("work", "its turn ended, and its work in the background was lost", goes_on=True),
     "incomplete_output": Reason("work", "the output ends before the result, or there is none", goes_on=True),
     "bad_output": Reason("work", "the output is not in the agent's format", goes_on=True),
     "agent_error": Reason("work", "any other failure that the agent reports"),

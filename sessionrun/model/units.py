@@ -11,10 +11,6 @@ from typing import Final
 END_OF_TIME: Final = 253370764800
 """The first time that no calendar has, in seconds since the epoch."""
 
-FIRST_YEAR: Final = 1970
-LAST_YEAR: Final = 9998
-"""Within these years a time can be shown in any time zone."""
-
 
 def is_time(text: str) -> bool:
     """Whether it is a time as status.json spells them, which can be shown in any time zone."""
@@ -24,7 +20,7 @@ def is_time(text: str) -> bool:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return False
-    return moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR
+    return moment.tzinfo is not None and 1970 <= moment.year <= 9998
 
 
 def format_time(at: float | None) -> str | None:
@@ -86,7 +82,6 @@ MAX_AGE_S: Final = 10**10
 _UNITS: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _SPAN: Final = re.compile(r"(?:\d+[wdhms])*(?:\d+(?:\.\d+)?|\.\d+)[wdhms]?", re.ASCII)
 _PART: Final = re.compile(r"([\d.]+)([wdhms]?)", re.ASCII)
-_MAX_TEXT: Final = 40
 
 
 def parse_duration(text: str) -> float:
@@ -132,7 +127,7 @@ def parse_age(text: str) -> float:
 def _parse_span(text: str) -> tuple[float | None, bool]:
     """Seconds, None if it is no such text; and whether a unit was written."""
     text = text.strip()
-    if len(text) > _MAX_TEXT or not _SPAN.fullmatch(text):
+    if len(text) > 40 or not _SPAN.fullmatch(text):
         return None, False
     parts = _PART.findall(text)
     factors = [_UNITS.get(unit, 0) for _, unit in parts]

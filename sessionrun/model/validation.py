@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, is_task_span
+from sessionrun.model.spec import SessionSpec, TaskSpec, is_task_span
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
@@ -63,7 +63,13 @@ def validate_wishes(spec: SessionSpec) -> None:
         if task.leftovers == "keep" and (task.workspace.kind != "none" or spec.cluster is not None):
             where = "a worktree, which goes with the task" if spec.cluster is None else "a cluster"
             raise refuse_task(num, task, f"leftovers: keep cannot be had in {where}; say tell or fail")
-        _check_turns(num, task, spec.agents)
+        # turns of one conversation, where an agent cannot go on with one
+        turns = {task.agent, *(other.agent for other in task.fallback)} if task.prompt_mode == "continue" else ()
+        for name in sorted(turns):
+            agent = spec.agents[name]
+            if agent.prompt_kind == "text" and not agent.continue_args:
+                mend = 'leave out prompt_mode "continue" or give it continue_args'
+                raise refuse_task(num, task, f"agent {name!r} cannot go on with a conversation; {mend}")
 
 
 def _needs_worktree(task: TaskSpec) -> str | None:
@@ -78,16 +84,6 @@ def _needs_worktree(task: TaskSpec) -> str | None:
         'the key "environment"': task.environment is not None,
     }
     return next((name for name, wished in wishes.items() if wished), None)
-
-
-def _check_turns(num: int, task: TaskSpec, known: Mapping[str, AgentSpec]) -> None:
-    """Refuse turns of one conversation where an agent cannot go on with one."""
-    if task.prompt_mode == "continue":
-        for name in sorted({task.agent, *(other.agent for other in task.fallback)}):
-            agent = known[name]
-            if agent.prompt_kind == "text" and not agent.continue_args:
-                mend = 'leave out prompt_mode "continue" or give it continue_args'
-                raise refuse_task(num, task, f"agent {name!r} cannot go on with a conversation; {mend}")
 
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:

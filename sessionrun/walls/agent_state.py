@@ -33,8 +33,6 @@ LOGINS: Final = "walls-logins"
 MAX_LOGIN: Final = 1 << 20
 """The largest file that is a log-in (bytes)."""
 
-_MAX_RECORD: Final = 1 << 20
-
 
 @frozen
 class Copied:
@@ -64,7 +62,7 @@ def take_back(record: Path) -> None:
     the renewed one is, and the record stays.
     """
     try:
-        entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, _MAX_RECORD))]
+        entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, MAX_LOGIN))]
     except (OSError, ValueError, TypeError):
         return
     done = [_take_one(entry) for entry in entries]
@@ -81,7 +79,8 @@ def _take_one(entry: Copied) -> bool:
         old = read_regular(entry.users, MAX_LOGIN)
     except OSError:
         return True  # it is no log-in any more
-    if _digest(old) != entry.digest or not _is_renewed(new, old):
+    before, after = _parse(old), _parse(new)
+    if _digest(old) != entry.digest or not before.keys() & after.keys():
         return True
     try:
         return _replace(entry, new)
@@ -103,18 +102,13 @@ def _replace(entry: Copied, new: bytes) -> bool:
     return True
 
 
-def _is_renewed(new: bytes, old: bytes) -> bool:
-    """Whether a content can stand in the place of another."""
-    before, after = _parse(old), _parse(new)
-    return after is not None and before is not None and bool(before.keys() & after.keys())
-
-
-def _parse(content: bytes) -> dict[str, Any] | None:
+def _parse(content: bytes) -> dict[str, Any]:
+    """The object of a log-in; what is none has no keys."""
     try:
         found = orjson.loads(content)
     except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _digest(content: bytes) -> str:

@@ -28,7 +28,10 @@ def main(shell: str, script: str) -> None:
     with subprocess.Popen([shell, "-ec", script], stdin=subprocess.DEVNULL) as process:
         threading.Thread(target=_end_with_parent, args=(process,), daemon=True).start()
         code = process.wait()
-    _end_children()  # also where it was killed, for the parent has ended
+    # Also where it was killed, for the parent has ended.  The children of what is killed come to this process, so
+    # it looks until it has none.  None is reaped meanwhile: no pid is another's.
+    while any(_kill(pid) for pid in _list_children()):
+        os.waitpid(-1, 0)
     if code < 0:
         with suppress(OSError):  # nothing changes what SIGKILL does
             signal.signal(-code, signal.SIG_DFL)
@@ -39,12 +42,6 @@ def main(shell: str, script: str) -> None:
 def _end_with_parent(process: subprocess.Popen[bytes]) -> None:
     os.read(0, 1)
     process.kill()
-
-
-def _end_children() -> None:
-    """The children of what is killed come to this process, so it looks until it has none."""
-    while any(_kill(pid) for pid in _list_children()):  # none is reaped meanwhile: no pid is another's
-        os.waitpid(-1, 0)
 
 
 def _list_children() -> list[int]:

@@ -16,7 +16,6 @@ import orjson
 
 from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
-from sessionrun.model.asked import Policy
 from sessionrun.model.errors import SessionrunError
 from sessionrun.session.executor import look_up
 from sessionrun.store import index
@@ -146,14 +145,14 @@ def _build(wish: WallsWish) -> Walls:
     built = make_walls(sandbox, str(tmp), shown)
     visible = built.shown
     needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
-    hidden = [*_list_hidden(wish, top), *_list_results(needs, visible, sandbox.policy)]
-    hidden += filter(os.path.isdir, wish.answers)
+    hidden = [*_list_hidden(wish, top, needs, visible), *filter(os.path.isdir, wish.answers)]
     more = filter(os.path.isfile, wish.answers)
     folders, files = _find_masks(wish, own, needs, (*visible, *((top,) if top else ())), more)
     if sandbox.policy == "strict":
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
     again = [path for path in programs if _is_below(path, folders)]  # what is hidden covers them
+    named = [path for path in wish.env.values() if path.startswith(f"{wish.session}/") and os.path.isfile(path)]
     return replace(
         built,
         top=top,
@@ -164,14 +163,14 @@ def _build(wish: WallsWish) -> Walls:
         masked=files,
         hidden=tuple(dict.fromkeys((*folders, *hidden))),
         binds=() if wish.environment is None else ((wish.environment, wish.environment),),
-        ro_binds=tuple((path, path) for path in (*again, *_find_told(wish))),
+        ro_binds=tuple((path, path) for path in (*again, *named)),
         reports=bool(wish.command),
         stdin=PROMPT if wish.prompt is not None and wish.on_stdin else None,
         outlives_us=wish.outlives_us,
     )
 
 
-def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
+def _list_hidden(wish: WallsWish, top: str | None, needs: Sequence[str], visible: Sequence[str]) -> Iterator[str]:
     """What is empty inside but for what is the task's own: results, directories of worktrees, the cache."""
     kept = (wish.repository.common_dir, *((top,) if top else ()))
     yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
@@ -181,12 +180,9 @@ def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
         yield from _hide(beside, (wish.worktree,))
     for folder in (wish.cache, *wish.hidden):
         yield from _hide(folder, ())
-
-
-def _list_results(needs: Sequence[str], visible: Sequence[str], policy: Policy) -> Iterator[str]:
-    """The user's other results, and the index that names them, where they would be seen."""
+    # the user's other results, and the index that names them, where they would be seen
     for folder in (*index.results_dirs(), str(index.index_path().parent)):
-        if not is_hidden(folder, policy) or _is_below(folder, visible):
+        if not is_hidden(folder, wish.sandbox.policy) or _is_below(folder, visible):
             yield from _hide(folder, needs)
 
 
@@ -236,13 +232,6 @@ def _find_masks(
         for paths in found
     )
     return folders, files
-
-
-def _find_told(wish: WallsWish) -> Iterator[str]:
-    """Files of the session to which variables of the job lead."""
-    for value in wish.env.values():
-        if value.startswith(f"{wish.session}/") and os.path.isfile(value):
-            yield value
 
 
 def _hide(folder: str, kept: Iterable[str]) -> list[str]:

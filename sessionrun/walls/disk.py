@@ -92,15 +92,14 @@ class DiskWatch:
         if len(state.tasks) != self._known:
             self._known = len(state.tasks)
             self._limited = [task.spec.id for task in state.tasks.values() if _limit_of(task)]
-        full = self._disks.look(dict(self._find_running(state)), mono)
+        limited = {}
+        for task in map(state.tasks.__getitem__, self._limited):
+            if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
+                limited[task.job.key.text()] = self._session.job_path(task.job.key), _limit_of(task)
+        full = self._disks.look(limited, mono)
         self.look_at = self._disks.look_at
         for job in full:
             yield TimerFired(parse_job_key(job), "disk_limit")
-
-    def _find_running(self, state: State) -> Iterator[tuple[str, tuple[Path, int]]]:
-        for task in map(state.tasks.__getitem__, self._limited):
-            if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
-                yield task.job.key.text(), (self._session.job_path(task.job.key), _limit_of(task))
 
 
 def _load_folders(folder: Path) -> list[str]:

@@ -170,17 +170,15 @@ def take_report(site: Site, state: TaskState, ended: Exit) -> tuple[Exit, Proble
     except OSError:
         return ended, None
     if not report.started:
-        failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
-        return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
+        if not os.WIFEXITED(ended.wait_status) or os.WEXITSTATUS(ended.wait_status) == 0:
+            return ended, None
+        errors = site.session.error_path(ended.key.task) if ended.key.phase == "work" else folder / "stderr"
+        lines = read_tail(errors).decode("utf-8", "replace").splitlines()
+        words = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
+        why = f"bwrap cannot build its walls: {words[-1] if words else 'it does not say why'}"
+        return ended, Problem("sandbox_failed", why)
     if report.errno is not None and report.status is None and agree(NOT_EXECUTED << 8, ended.wait_status):
         return replace(ended, wait_status=None, errno=report.errno), None
     if report.status is None or not agree(report.status, ended.wait_status):
         return ended, None
     return replace(ended, wait_status=report.status, cpu_s=report.cpu_s), None
-
-
-def _find_words(site: Site, key: JobKey) -> str:
-    path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
-    lines = read_tail(path).decode("utf-8", "replace").splitlines()
-    messages = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
-    return f"bwrap cannot build its walls: {messages[-1] if messages else 'it does not say why'}"

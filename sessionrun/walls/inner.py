@@ -53,13 +53,15 @@ def main(words: list[str]) -> int:
 
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-        _signal.signal(number, _signal.SIG_IGN)  # they are meant for the program, which has all of them as usual
+        _signal.signal(number, _signal.SIG_IGN)  # they are meant for the program
     if proxy != "-":
         carry(proxy)
     reads = (os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)
     actions = [] if stdin == "=" else [reads]
+    # it begins with all of them as usual
+    signals = [number for number in _signal.valid_signals() if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
     try:
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsigdef=all_signals())
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsigdef=signals)
     except OSError as error:
         if fd is not None:
             os.write(fd, b"failed %d\n" % (error.errno or 0))
@@ -108,11 +110,6 @@ def close_keys() -> None:
     held = (Byte * len(words)).from_buffer_copy(words)
     program = struct.pack("HP", len(code), _ctypes.addressof(held))
     _ctypes.call_function(_ctypes.dlsym(library, "prctl"), (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program))
-
-
-def all_signals() -> list[int]:
-    """The signals that a program can begin with as usual."""
-    return [number for number in _signal.valid_signals() if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
 
 
 def carry(proxy: str) -> None:

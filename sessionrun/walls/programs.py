@@ -116,7 +116,11 @@ def find_sandbox_problem(sandbox: Sandbox) -> str | None:
 def is_device(path: str) -> bool:
     """Whether a path below /dev is a device, or a folder with devices, and links, and nothing else."""
     real = os.path.realpath(path)
-    return real.startswith("/dev/") and (_is_node(real) or (os.path.isdir(real) and _has_only_devices(real)))
+    if not real.startswith("/dev/") or not os.path.isdir(real):
+        return real.startswith("/dev/") and _is_node(real)
+    names = [os.path.join(root, name) for root, _, files in os.walk(real) for name in files]
+    nodes = [name for name in names if not os.path.islink(name)]
+    return bool(nodes) and all(map(_is_node, nodes))
 
 
 def _is_node(path: str) -> bool:
@@ -127,18 +131,8 @@ def _is_node(path: str) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _has_only_devices(folder: str) -> bool:
-    names = [os.path.join(root, name) for root, _, files in os.walk(folder) for name in files]
-    nodes = [name for name in names if not os.path.islink(name)]
-    return bool(nodes) and all(map(_is_node, nodes))
-
-
 def find_masks(
-    home: str,
-    own: Program | None,
-    *,
-    as_root: bool,
-    named: Iterable[str] = (),
+    home: str, own: Program | None, *, as_root: bool, named: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folders and the files that hold secrets and are there; links count as what they lead to.
 
@@ -152,7 +146,9 @@ def find_masks(
     seeds = [state.seed for state in PROGRAMS.values() if state.seed]
     names = (
         *list_places(home, (*SECRET_FOLDERS, *SECRET_FILES, *seeds, *sorted(files_of_others)), os.environ),
-        *(folder for state in PROGRAMS.values() for folder in _list_state_folders(home, state)),
+        # where variables say that folders of agents are, and the usual places
+        *(find_state_folder(state, home, os.environ) for state in PROGRAMS.values()),
+        *list_places(home, (folder for state in PROGRAMS.values() for folder, _ in state.folders), os.environ),
         *(SYSTEM_SECRETS if as_root else ()),
         *named,
     )
@@ -189,12 +185,6 @@ def _may_hold_secret(real: str) -> bool:
     if real.startswith(_IN_SYSTEM) and mode & stat.S_IROTH:
         return False
     return stat.S_ISREG(mode) or stat.S_ISSOCK(mode) or (stat.S_ISDIR(mode) and os.path.dirname(real) != "/")
-
-
-def _list_state_folders(home: str, state: Program) -> Iterator[str]:
-    """Where folders of an agent may be: where variables say so, and the usual places."""
-    yield find_state_folder(state, home, os.environ)
-    yield from list_places(home, (folder for folder, _ in state.folders), os.environ)
 
 
 def find_state_folders(
@@ -252,18 +242,15 @@ def _find_interpreters(program: str) -> list[str]:
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")][:1]
     found = shutil.which(words[0]) if words else None
-    return [] if found is None else [found, *_find_base(found)]
-
-
-def _find_base(interpreter: str) -> list[str]:
-    """The interpreter of which this one is a link in a virtual environment."""
-    settings = Path(interpreter).parent.parent / "pyvenv.cfg"
-    try:
-        lines = settings.read_text("utf-8", "replace").splitlines()
-    except OSError:
+    if found is None:
         return []
-    homes = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == "home"]
-    return [os.path.join(home, "python3") for home in homes if home]
+    try:
+        settings = (Path(found).parent.parent / "pyvenv.cfg").read_text("utf-8", "replace")
+    except OSError:
+        return [found]
+    pairs = [line.partition("=") for line in settings.splitlines()]
+    homes = [value.strip() for name, _, value in pairs if name.strip() == "home" and value.strip()]
+    return [found, *(os.path.join(home, "python3") for home in homes)]
 
 
 _PREFIXES: Final = tuple({prefix for program in PROGRAMS.values() for prefix in program.prefixes})

@@ -114,11 +114,6 @@ def find_filter(repository: Repository) -> str | None:
     return None
 
 
-def _holds_checkout(repository: Repository | None) -> bool:
-    """Whether the directory of worktrees cannot be hidden, for the checkout lies in it."""
-    return repository is not None and f"{repository.top}/".startswith(f"{repository.worktree_dir}/")
-
-
 def _is_of_checkout(top: str, word: str) -> bool:
     if word.startswith(("-", "%")):
         return False
@@ -142,7 +137,9 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
     if program is not None:
         why = f"git runs {program} outside of walls on files of the task, which can change what that does"
         return f"{why}: remove it from git's settings, or say --sandbox none"
-    if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
+    place = spec.repository
+    holds_checkout = place is not None and f"{place.top}/".startswith(f"{place.worktree_dir}/")
+    if hides_tests(task) and task.upstream is None and holds_checkout:
         return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
     names = (task.agent, *(other.agent for other in task.fallback))
     asking = [name for name in names if spec.agents[name].prompt_kind != "script"]

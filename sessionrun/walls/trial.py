@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -109,27 +110,20 @@ def _try(argv: tuple[str, ...]) -> str | None:
     return f"bwrap cannot build walls here: {why}"
 
 
-def read_version() -> str | None:
-    """The version that bubblewrap gives, or None."""
-    bwrap = find_bwrap()
-    try:
-        answer = "" if bwrap is None else ask([bwrap, "--version"], os.environ, None)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.removeprefix("bubblewrap ") or None
-
-
 def examine_walls() -> tuple[dict[str, Any], str]:
     """Try each policy, which takes a fraction of a second; for programs, and in one line.
 
     Programs get bubblewrap's version, by policy why it cannot build walls (None: it can), and in `keys` why the
     kernel's keys stay open inside (None: they do not).
     """
-    version, project, strict = read_version(), find_problem("project"), find_problem("strict", network=False)
+    bwrap, version = find_bwrap(), None
+    with suppress(OSError, subprocess.SubprocessError):
+        version = ask([bwrap, "--version"], os.environ, None).removeprefix("bubblewrap ") if bwrap else None
+    project, strict = find_problem("project"), find_problem("strict", network=False)
     keys = None if project else find_open_keys()
     line = project
     if line is None:
         line = f"bubblewrap {version} can build them (run --sandbox project)"
         line += "" if strict is None else f"; not strict: {strict}"
         line += "" if keys is None else f"; {keys}"
-    return {"version": version, "project": project, "strict": strict, "keys": keys}, line
+    return {"version": version or None, "project": project, "strict": strict, "keys": keys}, line

@@ -213,10 +213,7 @@ def test_counts_in_little_room_keep_what_needs_a_look() -> None:
     assert fit_counts({"succeeded": 100_000}, 12) == "100000 su..."
 
 
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(59.94, "59.9 s"), (59.99, "1 m 00 s"), (7500, "2 h 05 m")],
-)
+@pytest.mark.parametrize(("seconds", "told"), [(59.94, "59.9 s"), (59.99, "1 m 00 s"), (7500, "2 h 05 m")])
 def test_spans(seconds: float, told: str) -> None:
     assert tell_span(seconds) == told
 

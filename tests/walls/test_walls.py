@@ -137,13 +137,7 @@ def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(WALLS.wrap("/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
-    assert writable == {
-        "/tmp",
-        "/run/git",
-        "/home/ann/trees/t",
-        "/home/ann/.claude",
-        "/home/ann/.claude/c",
-    }
+    assert writable == {"/tmp", "/run/git", "/home/ann/trees/t", "/home/ann/.claude", "/home/ann/.claude/c"}
     assert [option for option in options if option[0] == "--dev-bind"] == [
         ("--dev-bind", "/dev/fuse", "/dev/fuse")
     ]
@@ -182,12 +176,7 @@ SECRETS = {
     "SESSIONRUN_JOB": "s/t/1/1/work",
     "LCXX": "1",
 }
-PASSING = {
-    **{name: f"of {name}" for name in VARIABLES},
-    "LC_ALL": "C",
-    "LC_TIME": "C",
-    "SESSIONRUN_DEPTH": "1",
-}
+PASSING = {**{name: f"of {name}" for name in VARIABLES}, "LC_ALL": "C", "LC_TIME": "C", "SESSIONRUN_DEPTH": "1"}
 
 
 def test_only_variables_of_the_list_come_in() -> None:
@@ -292,23 +281,11 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        ".config/rclone/rclone.conf",
-        ".config/containers/auth.json",
-        ".pg_service.conf",
-        ".terraformrc",
-        ".curlrc",
-        ".local/share/uv/credentials/c",
-        ".sqlite_history",
-        ".lesshst",
-        ".viminfo",
-        ".config/opera/x",
-        ".oci/config",
+        *(".oci/config", ".pg_service.conf", ".terraformrc", ".curlrc", ".sqlite_history", ".lesshst", ".viminfo"),
+        *(".config/rclone/rclone.conf", ".config/containers/auth.json", ".config/glab-cli/config.yml"),
+        *(".config/sops/age/keys.txt", ".config/sessionrun/cluster/key.pem", ".local/share/uv/credentials/c"),
+        *(".cache/huggingface/token", ".config/opera/x", ".var/app/org.mozilla.firefox/x"),
         "snap/firefox/common/.mozilla/firefox/p/logins.json",
-        ".var/app/org.mozilla.firefox/x",
-        ".config/glab-cli/config.yml",
-        ".cache/huggingface/token",
-        ".config/sops/age/keys.txt",
-        ".config/sessionrun/cluster/key.pem",
     ],
 )
 def test_the_usual_places_of_keys_log_ins_profiles_and_histories_have_masks(own_place: Path, name: str) -> None:

@@ -131,16 +131,8 @@ def test_a_build_can_change_nothing_but_its_entry(own: Walled, policy: str) -> N
     """Neither what was built before, nor the checkout, the repository, the session or the user's caches."""
     own.run(make_plan(own, {"id": "first", "prompt": "demo"}, policy=policy))
     (entry,) = find_entries(own).values()
-    places = [
-        own.top,
-        own.top / ".git",
-        own.home,
-        own.home / ".cache",
-        entry,
-        entry / ENV,
-        entry.parent,
-        own.results,
-    ]
+    places = [own.top, own.top / ".git", own.home, own.home / ".cache", entry, entry / ENV, entry.parent]
+    places.append(own.results)
     hook = f"""
 for place in {[str(place) for place in places]!r}:
     try:

@@ -155,8 +155,8 @@ def test_which_variables_name_a_server() -> None:
         *("AIDER_OPENAI_API_BASE", "DEEPSEEK_API_BASE", "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_BASE_URL"),
     )
     others = (
-        "SHOP_BASE_URL",
         "BASE_URL",
+        "SHOP_BASE_URL",
         "OPENAI_BASE_URL_OLD",
         "OPENAI_HOST",
         "DOCKER_HOST",

@@ -32,12 +32,8 @@ class Rule(NamedTuple):
     ports: tuple[int, ...] = ()
     private: bool = False
 
-    def covers(self, host: str, port: int) -> bool:
-        """Whether a host that was asked for is one of this entry; `host` is normal (see `normalize`)."""
-        return (not self.ports or port in self.ports) and self.names(host)
-
     def names(self, host: str) -> bool:
-        """The same for any port."""
+        """Whether a host that was asked for is one of this entry, at any port; it is normal (see `normalize`)."""
         if self.host.startswith("*."):
             return host.endswith(self.host[1:]) and parse_address(host) is None
         return host == self.host
@@ -84,10 +80,10 @@ def split_authority(text: str, usual: int | None = None) -> tuple[str, int] | No
 
 def find_refusal(rules: Iterable[Rule], host: str, port: int) -> str | None:
     """Why a host is not let through, by its name; None: it is."""
-    rules = tuple(rules)
-    if any(rule.covers(host, port) for rule in rules):
+    named = [rule for rule in rules if rule.names(host)]
+    if any(not rule.ports or port in rule.ports for rule in named):
         return None
-    if any(rule.names(host) for rule in rules):
+    if named:
         return f"port {port} of {host} is not in the list of this task's network"
     return f"{host} is not in the list of this task's network"
 

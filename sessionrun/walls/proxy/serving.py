@@ -23,16 +23,8 @@ from typing import Any, Final, NoReturn
 
 from sessionrun.store.files import replace_file
 from sessionrun.store.processes import die_with_parent
-from sessionrun.walls.proxy.request import (
-    END,
-    MAX_HEAD,
-    BadRequest,
-    ProxyRequest,
-    Rule,
-    find_refusal,
-    parse_head,
-)
-from sessionrun.walls.proxy.upstream import CHUNK, OUTER, Denied, Unreachable, connect, relay, take_environment
+from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, Rule, find_refusal, parse_head
+from sessionrun.walls.proxy.upstream import CHUNK, OUTER, Denied, Unreachable, connect, relay
 
 PAUSE_S: Final = 0.5
 """How long after a write a repetition alone is not written."""
@@ -102,7 +94,8 @@ class Proxy:
         self._listener, self._rules, self._denials = listener, rules, denials
         self._lock = threading.Lock()
         self._room = threading.Semaphore(MOST_AT_ONCE)
-        self._environ = take_environment()
+        kept = {name: value for name, value in os.environ.items() if name.startswith(OUTER)}
+        self._environ = {name.removeprefix(OUTER): value for name, value in kept.items()}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def run(self, pid: int) -> int:

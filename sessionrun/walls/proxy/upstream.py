@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import os
 import re
 import select
 import socket
@@ -196,11 +195,6 @@ def keep_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that name the user's proxy, by names that are not those of the proxy inside."""
     names = _spell("http_proxy", "https_proxy", "all_proxy", "no_proxy")
     return {f"{OUTER}{name}": environ[name] for name in names if name in environ}
-
-
-def take_environment() -> dict[str, str]:
-    """The variables that name the user's proxy, as `keep_environment` has kept them."""
-    return {name.removeprefix(OUTER): value for name, value in os.environ.items() if name.startswith(OUTER)}
 
 
 CHUNK: Final = 1 << 16

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import orjson
 import pytest
-from conftest import Command
+from conftest import Command, slow
 from simulated import Fate
 from test_supervisor import make_session, replay, run
-from test_workspace_limits import project, slow
+from test_workspace_limits import project
 from test_workspaces import Project
 
 from sessionrun.engine.state import State

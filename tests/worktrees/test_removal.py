@@ -27,6 +27,25 @@ STRAYS = "setsid sh -c 'echo $$ >away; exec sleep 600' & exec env -i sleep 600"
 """A task of two processes: one in a group of its own, with its job's marker, and one in its group, without."""
 
 
+def interrupt(sessionrun: Command, prompt: str = "sleep 600") -> tuple[str, int]:
+    """A session whose processes but the task were killed, and the pid of its task."""
+    session_id = sessionrun.start({"prompts": [prompt]})
+    view = sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    sessionrun.kill_chain(session_id)
+    return session_id, int(view["tasks"][0]["pid"])
+
+
+def read_stray(sessionrun: Command) -> int:
+    """The pid of the process of `STRAYS` that left the group."""
+    away = sessionrun.cwd / "away"
+    return int(eventually(lambda: away.exists() and away.read_text()))
+
+
+def reseal(record: dict[str, Any]) -> bytes:
+    """The bytes of status.json or summary, as their writer would have made them."""
+    return seal({key: value for key, value in record.items() if key != SEAL_KEY})
+
+
 def finish(sessionrun: Command, plan: object = None) -> str:
     return sessionrun.finished(plan or {"prompts": ["true"]})
 

@@ -279,7 +279,7 @@ class Person(threading.Thread):
     def _commit(self) -> bool:
         if not self._staged or not self._git("commit", "-q", "-m", "mine"):
             return False
-        head = (self._yard.top / ".git/HEAD").read_text().strip().removeprefix("ref: refs/heads/")
+        head = self._yard.git("symbolic-ref", "--short", "HEAD")
         self.kept |= dict.fromkeys(self._staged, head)
         self._staged = []
         return True

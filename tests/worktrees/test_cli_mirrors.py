@@ -128,7 +128,7 @@ def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place
     again = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": "./one"}]})
     assert outcomes(again) == {"b": ("succeeded", None)}
     assert not mark.exists()
-    assert (place.root / "one" / ".git" / "refs" / "heads" / "main-task-a").exists()
+    assert place.git("rev-parse", "--verify", "refs/heads/main-task-a", cwd=place.root / "one")
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from conftest import eventually
 from filelock import FileLock
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import git as git_of
-from stages import make_repository_of
+from stages import make_repository_of, refs_are_files
 from test_excerpt import Upstream, git, upstream
 
 from sessionrun.git.clone import make_excerpt
@@ -120,6 +120,7 @@ def test_a_file_in_the_place_of_an_environment_stays(ready: Shop) -> None:
     assert env.read_text() == "KEY=1"
 
 
+@refs_are_files
 @pytest.mark.slow
 def test_a_task_that_spoils_git_settings_changes_no_digest(shop: Shop) -> None:
     """The tags before the commit decide, as git shows them with the settings of the launch."""

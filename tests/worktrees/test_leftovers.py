@@ -260,6 +260,7 @@ def test_a_stray_git_directory_at_the_launch_is_no_repository(sessionrun: Comman
     assert by_id(view)["t"]["branch"] == "main-task-t"
 
 
+@refs_are_files
 @pytest.mark.slow
 def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project: Project) -> None:
     project.run("pack-refs", "--all")

@@ -252,9 +252,10 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
     return list(told.values())
 
 
-def _list_uses(
-    task: TaskSpec,
-) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[tuple[str, str], ...]]]:
+_Variables = tuple[tuple[str, str], ...]
+
+
+def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, _Variables]]:
     """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
     env = tuple(task.env.items())
     yield task.agent, task.cwd, task.args, task.model, env

@@ -234,10 +234,10 @@ def check_machine(spec: SessionSpec) -> list[str]:
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:
     """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
-    told: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
         agent = spec.agents[name]
-        about = find_known(agent) if name not in told and os.path.isabs(agent.argv[0]) else None
+        about = find_known(agent) if name not in problems and os.path.isabs(agent.argv[0]) else None
         if about is None:
             continue
         environ = {**os.environ, **agent.env, **dict(env)}
@@ -246,15 +246,16 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
             from sessionrun.agents.probing import Question, ask
 
             asked = ask({name: Question((agent.argv[0], *about.status), environ)}, timeout_s=STATUS_TIMEOUT_S)
-            answer = "no" if any(said.exit_code == 1 for said in asked.values()) else answer
+            answer = "no" if any(ended.exit_code == 1 for ended in asked.values()) else answer
         if answer == "no":
-            told[name] = f"agent {name!r} is not signed in: {about.sign_in}"
-    return list(told.values())
+            problems[name] = f"agent {name!r} is not signed in: {about.sign_in}"
+    return list(problems.values())
 
 
-def _list_uses(
-    task: TaskSpec,
-) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[tuple[str, str], ...]]]:
+_Variables = tuple[tuple[str, str], ...]
+
+
+def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, _Variables]]:
     """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
     env = tuple(task.env.items())
     yield task.agent, task.cwd, task.args, task.model, env

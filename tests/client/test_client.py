@@ -8,18 +8,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import eventually, kill_sessions
+from simulation import make_session
 
 from sessionrun import api
 from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor.report import diagnose
 from sessionrun.client.explain import explain
+from sessionrun.client.planning.inputs import read_source
 from sessionrun.client.planning.joining import settle_addition
 from sessionrun.client.reading.view import load_summary_view
+from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.queue.open import open_queue
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -128,6 +132,23 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     for ask in (api.load_view, load_summary_view, explain, api.wait, api.cancel, resume):
         with pytest.raises(api.SessionNotFound, match=session.session_id):
             ask(session)
+
+
+def test_added_tasks_run_where_they_were_asked_for() -> None:
+    tasks = [TaskSpec("a", ("true",), agent="one"), TaskSpec("b", ("true",), agent="one", cwd="/own")]
+    agents = {"one": AgentSpec("one", ("true",))}
+    planned, into = (replace(make_session(tasks), cwd=cwd, agents=agents) for cwd in ("/there", "/here"))
+    into = replace(into, tasks=())
+    assert [task.cwd for task in settle_addition(planned, into).tasks] == ["/there", "/own"]
+
+
+def test_paths_in_job_files_begin_at_their_project_or_here(own_place: Path) -> None:
+    (own_place / "deep" / "files").mkdir(parents=True)
+    (own_place / "deep" / "files" / "a.md").touch()
+    for made, project in (("notes.txt", own_place), ("worksplit.toml", own_place / "deep")):
+        (own_place / "deep" / made).touch()
+        folder = read_source("deep/files").folder
+        assert folder is not None and folder.project == str(project)
 
 
 def test_a_backend_of_the_queue_that_there_is_not(own_place: Path) -> None:

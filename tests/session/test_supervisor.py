@@ -96,7 +96,7 @@ def run(
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    jobs, clock = jobs or JobMaker(session, spec), simulate_clock(executor)
+    jobs, clock = jobs or JobMaker(session, lambda: spec), simulate_clock(executor)
     Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor

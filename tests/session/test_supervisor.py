@@ -238,6 +238,16 @@ def test_a_prompt_that_cannot_be_written_is_a_hold(own_place: Path) -> None:
     assert len(executor.started) == 1
 
 
+def test_a_link_in_the_place_of_a_prompt_is_replaced_and_not_followed(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    victim = own_place / "victim"
+    victim.write_text("precious")
+    session.prompt_path("a").symlink_to(victim)
+    state, _ = run(session, spec, lambda job: Fate(duration_s=1))
+    assert (state.tasks["a"].outcome, victim.read_text()) == ("succeeded", "precious")
+    assert session.prompt_path("a").read_text() == "true" and not session.prompt_path("a").is_symlink()
+
+
 def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
     """What runs may end; without the directory nothing else can begin, and nobody could cancel it."""
     session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",)), slots=1)

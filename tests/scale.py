@@ -273,7 +273,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[dict[str, floa
     clock = Clock(lambda: 1_800_000_000.0 + world.now, lambda: world.now)
     executor = DaskExecutor(session, spec, stand_in, 1, {}, (), print, connect=connect, clock=lambda: world.now)
     begun, cpu = time.monotonic(), time.process_time()
-    Supervisor(session, state, journal, Partners(executor), JobMaker(session, spec), clock).run()
+    Supervisor(session, state, journal, Partners(executor), JobMaker(session, lambda: spec), clock).run()
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)

@@ -175,8 +175,7 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
         if task.round_deadline is None and task.spec.round_timeout_s is not None:
             task.round_deadline = entry.mono + task.spec.round_timeout_s
     job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
-    if job.deadline is not None:
-        state.queue.set_timer(job.deadline, task.num, task.spec.id)
+    state.queue.set_timer(job.deadline, task)
     _watch_output(state, task, job, entry.mono)
 
 
@@ -184,7 +183,7 @@ def _watch_output(state: State, task: TaskState, job: RunningJob, now: float) ->
     """The output of a WORK job is looked at again when the time has passed in which it may stay as it is."""
     if job.key.phase == "work" and task.spec.idle_timeout_s is not None:
         job.idle_at = now + task.spec.idle_timeout_s
-        state.queue.set_timer(job.idle_at, task.num, task.spec.id)
+        state.queue.set_timer(job.idle_at, task)
 
 
 def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
@@ -195,8 +194,7 @@ def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
     _watch_output(state, task, job, entry.mono)
     if event.key.phase in WORKSPACE_PHASES:
         job.deadline = turn_deadline(state.spec.limits, entry.mono, event.size)
-        if job.deadline is not None:
-            state.queue.set_timer(job.deadline, task.num, task.spec.id)
+        state.queue.set_timer(job.deadline, task)
 
 
 def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
@@ -213,14 +211,15 @@ def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> N
     state.running_jobs -= 1
     if event.key.phase not in AS_PHASE:
         _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
-    elif isinstance(event, JobFinished):
-        _finish(state, entry, event, task, job)
     else:
-        _lose(state, entry, event, task, job)
+        end = (
+            _finish(state, event, task, job) if isinstance(event, JobFinished) else _lose(state, event, task, job)
+        )
+        _job_over(state, entry, task, job, end, event)
     ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
-def _finish(state: State, entry: Entry, event: JobFinished, task: TaskState, job: RunningJob) -> None:
+def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) -> JobEnd:
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None
@@ -234,17 +233,15 @@ def _finish(state: State, entry: Entry, event: JobFinished, task: TaskState, job
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.proof, task.audit = event.proof, event.audit or ()
-    end = JobEnd(event.verdict, event.reason_class, event.reason, event.resets_at)
-    _job_over(state, entry, task, job, end, count_try(state, job, event))
+    return JobEnd(event.verdict, event.reason_class, event.reason, event.resets_at)
 
 
-def _lose(state: State, entry: Entry, event: JobLost, task: TaskState, job: RunningJob) -> None:
+def _lose(state: State, event: JobLost, task: TaskState, job: RunningJob) -> JobEnd:
     void = event.verdict == "void"
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    end = JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
-    _job_over(state, entry, task, job, end, count_try(state, job, event))
+    return JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
 
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
@@ -336,7 +333,9 @@ _APPLY: Final[Mapping[type, Act]] = {
 }
 
 
-def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobEnd, tries: int) -> None:
+def _job_over(
+    state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobEnd, event: JobFinished | JobLost
+) -> None:
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
     phase = job.key.phase
@@ -363,7 +362,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             _take_turn(state, task)
             return
     if target == "again":
-        task.tries += tries
+        task.tries += count_try(state, job, event)
         if task.tries < MAX_TRIES and job.stopping is None:
             task.start += 1
             offer(state, task)

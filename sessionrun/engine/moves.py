@@ -115,7 +115,7 @@ def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None 
     if task.job is not None and (now or task.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
     elif task.decided is None:
-        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")  # or for the reason above
+        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")  # or its `cancel_reason`
 
 
 def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, now: bool = False) -> None:

@@ -93,9 +93,10 @@ class ReadyQueue:
             _, rank, num, task = heappop(self._delayed)
             self.push(rank, num, task)
 
-    def set_timer(self, deadline: float, num: int, task: str) -> None:
-        """A running job of this task is to end by `deadline` (monotonic)."""
-        heappush(self._timers, (deadline, num, task))
+    def set_timer(self, deadline: float | None, task: TaskState) -> None:
+        """A running job of this task is to end by `deadline` (monotonic), if there is one."""
+        if deadline is not None:
+            heappush(self._timers, (deadline, task.num, task.spec.id))
 
     def first_timer(self) -> tuple[float, str] | None:
         """The earliest deadline and its task; it may be stale."""

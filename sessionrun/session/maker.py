@@ -41,16 +41,9 @@ _Judge: TypeAlias = Callable[[Site, TaskState, Exit, Problem | None], Judged]
 class JobMaker:
     """Makes and judges the jobs of one session."""
 
-    def __init__(
-        self,
-        session: SessionDir,
-        spec: SessionSpec | Callable[[], SessionSpec],
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """`spec` is what was asked for, or what tells it while more may be asked for."""
-        self.site = Site(session, spec if callable(spec) else lambda: spec)
-        self._clock = clock
+    def __init__(self, session: SessionDir, read_spec: Callable[[], SessionSpec]) -> None:
+        """`read_spec` tells what was asked for, while more may be asked for."""
+        self.site = Site(session, read_spec)
 
     def build(self, key: JobKey, whole: State) -> Job:
         """The process for a key; writes its prompt and makes its folder.
@@ -93,7 +86,7 @@ class JobMaker:
         judged = Judged(around) if around else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:
-            limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
+            limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, time.time())
         verdict: Verdict = "passed" if judged.problem is None else "lost" if judged.can_repeat else "failed"
         if verdict == "passed" and lingered:
             when = f"after {state.spec.linger_s:g} s" if stopping == "linger" else "when its time was up"

@@ -131,9 +131,9 @@ class SilenceWatch:
 
     fds: tuple[int, ...] = ()
 
-    def __init__(self, site: Site, contact_path: Path, silent_s: float = SILENT_S) -> None:
+    def __init__(self, site: Site, contact_path: Path) -> None:
         """`contact_path` is there while a node or the head of the cluster has no contact."""
-        self._site, self._contact_path, self._silent_s = site, contact_path, silent_s
+        self._site, self._contact_path = site, contact_path
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
         self.look_at: float | None = None
 
@@ -143,7 +143,7 @@ class SilenceWatch:
             self.look_at = None
         if not state.running_jobs or (self.look_at is not None and mono < self.look_at):
             return
-        self.look_at = mono + min(LISTEN_S, self._silent_s / 2)
+        self.look_at = mono + LISTEN_S
         before, self._seen = self._seen, {}
         if self._contact_path.exists():
             return
@@ -155,13 +155,13 @@ class SilenceWatch:
             size = measure_output(self._site, job.key)
             was, since, due = before.get(job.key, (-1, mono, 0.0))
             if size != was:
-                since, due = mono, mono + min(self._silent_s, lingers)
+                since, due = mono, mono + min(SILENT_S, lingers)
             elif mono >= due:
                 silent = mono - since
                 due = since + (lingers if silent < lingers < 2 * silent else 2 * silent)
                 if silent >= lingers and is_final(self._site, task, job.key):
                     yield TimerFired(job.key, "linger")
-                elif silent >= self._silent_s and note_limit(self._site, task, job.key):
+                elif silent >= SILENT_S and note_limit(self._site, task, job.key):
                     yield TimerFired(job.key, "silent_limit")
             self.look_at = min(self.look_at, max(due, mono + SOON_S))
             self._seen[job.key] = (size, since, due)

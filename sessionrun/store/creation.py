@@ -16,7 +16,14 @@ import orjson
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.store import seal
-from sessionrun.store.files import make_directory, name_beside, no_umask, replace_file, sync_directory
+from sessionrun.store.files import (
+    make_directory,
+    name_beside,
+    no_umask,
+    open_regular,
+    replace_file,
+    sync_directory,
+)
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -154,7 +161,11 @@ def _make_results_dir(path: Path, made: list[Path]) -> None:
 
 
 def _hide(path: Path) -> None:
-    replace_file(path / IGNORE_FILE, _IGNORE_ALL, durable=False, mode=0o644)
+    fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)  # two threads may do so at once
+    try:
+        os.write(fd, _IGNORE_ALL)
+    finally:
+        os.close(fd)
 
 
 def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:

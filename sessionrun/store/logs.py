@@ -63,22 +63,6 @@ KILLED: Final = "k"
 class LedgerJob:
     """What the ledger says of one job; `boot_id` and `pid_ns` are those of the keeper that claimed it."""
 
-    __slots__ = (
-        "acked",
-        "boot_id",
-        "errno",
-        "gone",
-        "grace_s",
-        "left",
-        "lost",
-        "over",
-        "pid",
-        "pid_ns",
-        "started",
-        "tried",
-        "wait_status",
-    )
-
     def __init__(self, boot_id: str, pid_ns: str) -> None:
         self.boot_id = boot_id
         self.pid_ns = pid_ns

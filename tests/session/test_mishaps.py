@@ -86,7 +86,7 @@ def test_a_job_whose_answer_cannot_be_used_has_failed(phase: Phase, kind: str, o
     answer = session.make_job_path(key) / ANSWER
     answer.write_bytes(orjson.dumps(PLACE))
     DAMAGES[kind](answer)
-    (verdict,) = JobMaker(session, spec).judge(TaskState(task, 1, place=place), Exit(key, 0))
+    (verdict,) = JobMaker(session, lambda: spec).judge(TaskState(task, 1, place=place), Exit(key, 0))
     assert isinstance(verdict, JobFinished)
     assert (verdict.verdict, verdict.reason_class) == ("failed", says.partition(":")[0])
     assert verdict.reason is not None and verdict.reason.startswith(says)
@@ -122,7 +122,7 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
         (session.path / "jobs" / "b").touch()
     fate = Fate(wait_status=0 if where else 256)
     comes_to_an_end = partial(next, iter([None] * 1000))
-    jobs = Faulty(session, spec)
+    jobs = Faulty(session, lambda: spec)
     jobs.fault = (where, "b", error)
     state, _ = run(
         session, spec, lambda job: fate if job.key.task == "b" else Fate(), on_wait=comes_to_an_end, jobs=jobs

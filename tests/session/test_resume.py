@@ -404,5 +404,5 @@ def test_what_is_judged(own_place: Path, output: str, lost: JobLost, case: str, 
     said = cut(sample.read_bytes()) if case == "cut" else sample.read_bytes()
     if case != "gone":
         session.raw_path("a").write_bytes(said)
-    judged = JobMaker(session, spec).judge_unseen(TaskState(spec.tasks[0], 1), lost)
+    judged = JobMaker(session, lambda: spec).judge_unseen(TaskState(spec.tasks[0], 1), lost)
     assert (judged and judged.verdict) == verdict

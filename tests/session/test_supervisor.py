@@ -96,7 +96,7 @@ def run(
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    jobs, clock = jobs or JobMaker(session, spec), simulate_clock(executor)
+    jobs, clock = jobs or JobMaker(session, lambda: spec), simulate_clock(executor)
     Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor
@@ -236,6 +236,16 @@ def test_a_prompt_that_cannot_be_written_is_a_hold(own_place: Path) -> None:
     state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=repair)
     assert state.tasks["a"].outcome == "succeeded"
     assert len(executor.started) == 1
+
+
+def test_a_link_in_the_place_of_a_prompt_is_replaced_and_not_followed(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    victim = own_place / "victim"
+    victim.write_text("precious")
+    session.prompt_path("a").symlink_to(victim)
+    state, _ = run(session, spec, lambda job: Fate(duration_s=1))
+    assert (state.tasks["a"].outcome, victim.read_text()) == ("succeeded", "precious")
+    assert session.prompt_path("a").read_text() == "true" and not session.prompt_path("a").is_symlink()
 
 
 def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:

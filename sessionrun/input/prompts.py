@@ -148,9 +148,9 @@ def _read_tasks(
 ) -> Iterator[TaskSpec]:
     """The tasks, each on what all stand on: settled defaults, the levels behind them, where paths begin."""
     seen: dict[str, int] = {}
-    for index, said in enumerate(outline.tasks):
+    for index, written in enumerate(outline.tasks):
         spot = outline.spot(index)
-        entry = {"prompt": said} if isinstance(said, str) else said
+        entry = {"prompt": written} if isinstance(written, str) else written
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be text or an object, not {describe(entry)}"))
         own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)

@@ -306,10 +306,10 @@ class QueueFeeder:
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
-                said = str(error) if isinstance(error, SessionrunError) else repr(error)
+                why = str(error) if isinstance(error, SessionrunError) else repr(error)
                 if isinstance(error, OSError):
-                    said = f"{error.filename}: {error.strerror}"
-                why = f"the queue cannot be read or changed: {' '.join(said.split())}"
+                    why = f"{error.filename}: {error.strerror}"
+                why = f"the queue cannot be read or changed: {' '.join(why.split())}"
                 self._fails = True
             if why != self._trouble:
                 self._trouble = why

@@ -188,6 +188,7 @@ def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None
     done = project("dispatch", "--agent", "worker", "--once", "--sync", "-q")
     assert done.returncode == 75, done.stderr
     task = project.tasks()["task-1"]
+    assert project("queue", "reopen", "--gone").stdout == "No worker is gone.\n"
     assert (task.status, task.claim is None) == ("claimed", False), "it must not be done again"
     (project.cwd / "README").write_text("first\n")
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]

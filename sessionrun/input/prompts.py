@@ -50,8 +50,9 @@ WORKERS: Final = 4
 
 MENDS: Final = 3
 """How often a conflict is mended by a task before a person is asked."""
+
 DEFAULTS: Final[Mapping[str, Any]] = {"retries": 2, "timeout_s": 1800.0, "expect_change": True}
-"""Of its tasks: one that could not be done closes nothing."""
+"""What tasks have that say nothing themselves: one that could not be done closes nothing."""
 
 _OF_TASKS: Final = {
     **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),

@@ -163,26 +163,30 @@ def _shown(number: float) -> str:
     return text if len(text) <= 40 else text[:40] + "..."
 
 
-@takes(TEXT)
-def as_line(value: Any) -> str:
-    """Text on one line without control characters: a title, a name, a directory, a model."""
+@takes({"type": "string"})
+def as_text(value: Any) -> str:
+    """Text, whatever it holds."""
     if not isinstance(value, str):
         raise Misfit(f"must be text, not {describe(value)}")
-    if not value.strip():
-        raise Misfit("must not be empty")
-    if re.search(_CONTROL, value):
-        raise Misfit(_ONE_LINE)
     return value
 
 
 @takes(TEXT)
 def as_prompt(value: Any) -> str:
     """A prompt: any text but white space alone."""
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    if not value or value.isspace():
+    text = as_text(value)
+    if not text.strip():
         raise Misfit("must not be empty")
-    return value
+    return text
+
+
+@takes(TEXT)
+def as_line(value: Any) -> str:
+    """Text on one line without control characters: a title, a name, a directory, a model."""
+    text = as_prompt(value)
+    if re.search(_CONTROL, text):
+        raise Misfit(_ONE_LINE)
+    return text
 
 
 as_sole_prompt: Final = as_prompt.then(lambda prompt: (prompt,))
@@ -197,12 +201,11 @@ def as_id(value: Any) -> str | None:
     """A task id; a whole number is taken as its digits; "" and 0 ask for a generated one (None)."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value) if value else ""
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    problem = describe_id_problem(value) if value else None
+    text = as_text(value)
+    problem = describe_id_problem(text) if text else None
     if problem:
-        raise Misfit(f"{quote(value)} {problem}")
-    return value or None
+        raise Misfit(f"{quote(text)} {problem}")
+    return text or None
 
 
 @takes(_ID)
@@ -225,11 +228,9 @@ def as_alternative(value: Any) -> Alternative:
 
 @takes({"type": "string"})
 def _as_argument(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    if "\0" in value:
+    if "\0" in (text := as_text(value)):
         raise Misfit("must not hold a NUL character")
-    return value
+    return text
 
 
 as_command: Final = as_prompt.then(_as_argument)

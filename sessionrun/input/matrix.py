@@ -120,12 +120,8 @@ SETUP: Final = "if [ -f package.json ]; then npm install && npm run build; fi"
 """Whether there is one is asked where it counts: in the worktree, at the commit that it begins at."""
 
 
-_LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
-    "qwen": ("--openai-logging", "--openai-logging-dir={task_dir}/logs"),
-}
-"""What an agent is told so that it logs its requests to its provider."""
-
-_AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
+_LOGGING: Final = ("--openai-logging", "--openai-logging-dir={task_dir}/logs")
+"""What qwen is told so that it logs its requests to its provider."""
 
 
 _EXTRA_NAMES: Final = (
@@ -258,10 +254,10 @@ def _make_tasks(
         row, agent, model = rows[cell["task"]], cell["agent"], cell["model"]
         # which cell a run is of; by these it is found again when the same file is run once more
         labels = {"task": row.id, "name": row.name, "model": model, "agent": agent, "sample": str(cell["sample"])}
-        args = _LOGGING.get(agent, ())
+        args = _LOGGING if agent == AGENT else ()
         if auth_type := models[model]:
             labels["auth_type"] = auth_type
-            args = (*((_AUTH[agent] + auth_type,) if agent in _AUTH else ()), *args)
+            args = (f"--auth-type={auth_type}", *args) if agent == AGENT else args
         name = f"run-{run_id}"
         fields = settle_task(row.own, base, ())
         kind: WorkspaceKind = "mirror" if fields["upstream"] is not None else "worktree"

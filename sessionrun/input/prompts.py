@@ -50,8 +50,9 @@ WORKERS: Final = 4
 
 MENDS: Final = 3
 """How often a conflict is mended by a task before a person is asked."""
+
 DEFAULTS: Final[Mapping[str, Any]] = {"retries": 2, "timeout_s": 1800.0, "expect_change": True}
-"""Of its tasks: one that could not be done closes nothing."""
+"""What tasks have that say nothing themselves: one that could not be done closes nothing."""
 
 _OF_TASKS: Final = {
     **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),
@@ -148,9 +149,9 @@ def _read_tasks(
 ) -> Iterator[TaskSpec]:
     """The tasks, each on what all stand on: settled defaults, the levels behind them, where paths begin."""
     seen: dict[str, int] = {}
-    for index, said in enumerate(outline.tasks):
+    for index, written in enumerate(outline.tasks):
         spot = outline.spot(index)
-        entry = {"prompt": said} if isinstance(said, str) else said
+        entry = {"prompt": written} if isinstance(written, str) else written
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be text or an object, not {describe(entry)}"))
         own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)

@@ -16,7 +16,6 @@ from sessionrun.house import describe_lack
 from sessionrun.input import effects
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import (
-    TEXT,
     Kind,
     Misfit,
     as_commands,
@@ -28,6 +27,7 @@ from sessionrun.input.kinds import (
     as_moment,
     as_prompts,
     as_record,
+    as_text,
     as_whole,
     as_word,
     takes,
@@ -53,14 +53,6 @@ def _read_json(value: Any) -> Any:
         return orjson.loads(value) if isinstance(value, str) else value
     except orjson.JSONDecodeError:
         return value
-
-
-@takes(TEXT)
-def as_name(value: Any) -> str:
-    """A name: text, which may be of several lines."""
-    if not isinstance(value, str):
-        raise Misfit("must be text")
-    return value
 
 
 def _kind_of(name: str, fields: Mapping[str, Field]) -> Kind[Any]:
@@ -107,14 +99,14 @@ _ROWS: Final[tuple[Setting, ...]] = (
            option="--resume", idle=effects.of_account),
     Setting("envelope", as_flag, "Wrap prompts: transaction id before, answer marker after.", topic="tasks",
             idle=effects.of_scripts("which are run as they were written")),
-    Setting("name", as_name, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
+    Setting("name", as_text, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
             also=("--run-name",), first="Then"),
     Setting("labels", as_labels, "A label of the session; repeat it.", "KEY=VALUE", "tasks", option="--label",
             many="pairs"),
 
     _task("worktree", "Each task on a branch of its own.", topic="worktrees", first="Where",
           idle=effects.of_worktree, kind=as_flag, business="worktrees"),
-    Setting("base", as_name, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
+    Setting("base", as_text, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
             business="worktrees"),
     Setting("worktree_dir", as_line,
             "Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]", "DIR",
@@ -160,7 +152,7 @@ _ROWS: Final[tuple[Setting, ...]] = (
 
     Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing",
             option="--land/--no-land", first="Land", business="landing"),
-    Setting("land_into", as_name, "With --land: that branch.  [default: the one where the session begins]",
+    Setting("land_into", as_text, "With --land: that branch.  [default: the one where the session begins]",
             "BRANCH", "landing", business="landing"),
     Setting("gates", as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
             option="--gate", many="words", first="Land", business="landing"),

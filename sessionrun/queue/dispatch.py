@@ -1,6 +1,6 @@
 """What is done before a session starts that takes its tasks from a queue: look after that, fill an empty one.
 
-What is there is a line each; a problem stops it.
+What was found is a line each; what stops the session is an error.
 """
 
 from __future__ import annotations

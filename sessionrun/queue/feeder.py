@@ -102,10 +102,10 @@ class Visitor:
 
         Some queues change without a change of their files.  No file changes when a session dies that has claims.
         """
-        return read_signature(self._feed.place) != self._signature or any(self._is_time(snapshot))
+        return read_signature(self._feed.place) != self._signature or any(self._find_due(snapshot))
 
-    def _is_time(self, snapshot: Snapshot) -> tuple[bool, bool]:
-        """Whether to let the backend sync; and to reclaim, while there is a free slot for the tasks."""
+    def _find_due(self, snapshot: Snapshot) -> tuple[bool, bool]:
+        """Whether it is time for the backend to sync; and to reclaim, while there is a free slot for the tasks."""
         now, asked = self._clock(), self._asked
         syncs = self._feed.name != FILE and now >= self._synced_at + asked.sync_s
         reclaims = asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
@@ -118,7 +118,7 @@ class Visitor:
             InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
         """
         known = snapshot.list_known()
-        syncs, reclaims = self._is_time(snapshot)
+        syncs, reclaims = self._find_due(snapshot)
         if syncs:
             self._synced_at = self._clock()
             self._feed.sync()
@@ -306,10 +306,10 @@ class QueueFeeder:
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
-                said = str(error) if isinstance(error, SessionrunError) else repr(error)
+                why = str(error) if isinstance(error, SessionrunError) else repr(error)
                 if isinstance(error, OSError):
-                    said = f"{error.filename}: {error.strerror}"
-                why = f"the queue cannot be read or changed: {' '.join(said.split())}"
+                    why = f"{error.filename}: {error.strerror}"
+                why = f"the queue cannot be read or changed: {' '.join(why.split())}"
                 self._fails = True
             if why != self._trouble:
                 self._trouble = why

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,11 +18,11 @@ from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_or_warn, load_view
-from sessionrun.house import load
 from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
+from sessionrun.queue import file
 from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
@@ -30,8 +30,8 @@ from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
+from sessionrun.queue.task import QueuePlace, by_id, choose_group, choose_ready, find_place
 from sessionrun.queue.task import QueueTask as QueueTask
-from sessionrun.queue.task import by_id, choose_group, choose_ready, find_place
 from sessionrun.store.session import SessionDir
 
 
@@ -39,12 +39,18 @@ class Backend(NamedTuple):
     """What a backend keeps in the top of a repository, and what opens it; that finds None: it cannot be used."""
 
     keeps: str
-    find: str
+    find: Callable[[QueuePlace], Feed | None]
+
+
+def _find_beads(place: QueuePlace) -> Feed | None:
+    from sessionrun.queue import beads  # which starts programs: dear to import where there are none
+
+    return beads.find(place)
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {
-    "beads": Backend(".beads", "queue.beads:find"),
-    "file": Backend("task_queue.json", "queue.file:FileFeed"),
+    "beads": Backend(".beads", _find_beads),
+    file.NAME: Backend(file.PLACE, file.FileFeed),
 }
 """The last one is taken where no other is in use: it makes what it keeps."""
 
@@ -65,8 +71,8 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None, rea
     place = find_place(directory or Path.cwd())
     *others, last = BACKENDS
     kept = [name for name in others if (place.top / BACKENDS[name].keeps).exists()]
-    found = (load(BACKENDS[name].find)(place) for name in ((*kept, last) if backend is None else (backend,)))
-    feed: Feed | None = next(filter(None, found), None)
+    found = (BACKENDS[name].find(place) for name in ((*kept, last) if backend is None else (backend,)))
+    feed = next((feed for feed in found if feed is not None), None)
     if feed is None:
         raise InputError(f"{place.top}: there is no queue of {backend} here")
     if reads and place.lock.parent == place.top and not feed.place.exists():

@@ -123,9 +123,10 @@ def add_feed(draft: Draft) -> Draft:
         from sessionrun.queue.sync import SCRIPT
 
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
-    known = spec.repository
-    begins = None if known is None else Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}")
-    if spec.landing is not None or begins is not None:  # else the base is no branch: a commit, which does not move
+    known, moves = spec.repository, spec.landing is not None
+    if known is not None and not moves:  # else the base may be a commit
+        moves = Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None
+    if moves:
         template = replace(template, base="target")
     more = {name: value for name, value in values.items() if name not in ("backend", "takes_back")}
     if not values.get("takes_back", True):

@@ -10,7 +10,7 @@ A snapshot says how the session stands, and how many more tasks it may have.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final, Literal, NamedTuple
@@ -104,8 +104,15 @@ class Snapshots:
 
     def look(self, state: State) -> Snapshot | None:
         """Return how the session stands now; None: as on the snapshot before."""
+        movable = [*state.tasks]  # after a request all may stand otherwise
+        if len(state.requests) == self._requests:  # else those that were at no end, and new ones
+            movable = [
+                name for name, one in self._tasks.items() if one is not None and one.kind in ("going", "held")
+            ]
+            movable += islice(state.tasks, len(self._tasks), None)
+        self._requests = len(state.requests)
         changed = False
-        for name in self._list_movable(state):
+        for name in movable:
             one = find_standing(state, state.tasks[name])
             if name not in self._tasks or self._tasks[name] != one:
                 self._tasks[name], changed = one, True
@@ -118,16 +125,6 @@ class Snapshots:
         self._width = width
         self.number += 1
         return Snapshot(self.number, dict(self._tasks), *width)
-
-    def _list_movable(self, state: State) -> Iterable[str]:
-        """The tasks that may stand otherwise: those that were at no end, new ones, and after a request all."""
-        if len(state.requests) != self._requests:
-            self._requests = len(state.requests)
-            return [*state.tasks]
-        open_ones = [
-            name for name, one in self._tasks.items() if one is not None and one.kind in ("going", "held")
-        ]
-        return [*open_ones, *islice(state.tasks, len(self._tasks), None)]
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:

@@ -139,17 +139,6 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
 
 
 @pytest.mark.slow
-def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dispatcher) -> None:
-    (name,) = project.add("if [ -e one.txt ]; then echo more > more.txt; else echo one > one.txt; fi")
-    session_id = project.dispatch()
-    project.end(session_id)
-    done = project("continue", session_id, name, "Go on.", "--sync")
-    assert done.returncode == 0, done.stdout
-    assert (project.cwd / "more.txt").exists()
-    assert project.stand() == {name: "closed"}
-
-
-@pytest.mark.slow
 def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher) -> None:
     names = project.add(write("one"), GONE.format("../../go") + write("two"))
     dead = project.dispatch("--workers", "2")
@@ -199,6 +188,7 @@ def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None
     done = project("dispatch", "--agent", "worker", "--once", "--sync", "-q")
     assert done.returncode == 75, done.stderr
     task = project.tasks()["task-1"]
+    assert project("queue", "reopen", "--gone").stdout == "No worker is gone.\n"
     assert (task.status, task.claim is None) == ("claimed", False), "it must not be done again"
     (project.cwd / "README").write_text("first\n")
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]

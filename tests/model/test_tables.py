@@ -62,7 +62,7 @@ def find_places(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def test_the_code_emits_no_class_that_the_table_lacks() -> None:
-    found = {}
+    found: dict[str, str] = {}
     for module in modules().values():
         for node in module.nodes if module.path.parent.name != "input" else ():
             found.update((name, module.path.name) for place in find_places(node) for name in strings(place))

@@ -73,7 +73,7 @@ def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Part]]]:
     behind = [group["behind"] for group in record["groups"]]
     if any(behind):
         parts = [None if found is None else _tell_rate(found, -1.0) for found in behind]
-        yield "points behind the first, 95 % interval", parts
+        yield "points behind, 95 % interval", parts
     yield from list_figures(record)
 
 

@@ -105,7 +105,6 @@ SHARE: Final = 5.0
 LIVES_S: Final = 10.0
 """So often the list is made anew to see which sessions live: no file says that."""
 
-
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NUM: Final = re.compile(r"[0-9]{1,9}")
 

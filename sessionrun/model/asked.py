@@ -18,7 +18,6 @@ POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 Network = Literal["allow", "proxy", "none"]
 NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
 
-
 LIMITS: Final = ("memory", "cpus")
 """Limits by control groups, which not every machine has."""
 
@@ -90,7 +89,6 @@ class FeedSpec:
 
 TROUBLE: Final = "feed"
 """The hold of this name says what is wrong with the queue; no task waits for it."""
-
 
 SLURM: Final = "slurm"
 """The address of the cluster whose jobs are Slurm's."""

@@ -14,7 +14,6 @@ Reset = Literal["keep", "hard"]
 AnswerKind = Literal["patch", "text"]
 """What the answer of an agent is without a brief: a diff that CHECK applies, or a text."""
 
-
 ReportUse = Literal["read", "ignore"]
 """Whether a test that failed by a runner's report fails the check, though its commands exit 0."""
 

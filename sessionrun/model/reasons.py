@@ -18,7 +18,6 @@ Effect = Literal["none", "limit", "backoff"]
 """What a class means for the other tasks of the same provider: nothing; they are held until the limit is over;
 they are held for a moment that doubles."""
 
-
 About = Literal["work", "outside", "judged", "session"]
 """What a class speaks of: the work of an agent; what its WORK met outside, which says nothing about the work; the
 work as others judged it, and no end of an agent; neither of them."""
@@ -114,7 +113,6 @@ REASONS: Final[Mapping[str, Reason]] = {
     "agent_error": Reason("work", "any other failure that the agent reports"),
     "unknown": Reason("work", "the agent failed and does not say why"),
 }
-
 
 WORKSPACE_REASONS: Final[Mapping[str, str]] = {
     "prepare": "workspace_failed",

@@ -29,10 +29,8 @@ WorkspaceKind = Literal["none", "worktree", "mirror"]
 IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 """Workspaces that are worktrees: of the session's repository, or of the mirror of the task's own."""
 
-
 WORKSPACE_TIMEOUT_S: Final = 600.0
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
-
 
 AND_THEN: Final = "\n(exit $?)\n"
 """Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""

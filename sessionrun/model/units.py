@@ -139,7 +139,6 @@ def _parse_span(text: str) -> tuple[float | None, bool]:
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-
 MAX_LOAD: Final = 10.0**6
 
 

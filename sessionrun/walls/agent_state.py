@@ -31,7 +31,7 @@ LOGINS: Final = "walls-logins"
 """In the folder of a job: a list of `Copied`."""
 
 MAX_LOGIN: Final = 1 << 20
-"""The largest file that is a log-in (bytes)."""
+"""The largest file that is a log-in, and the largest list of them (bytes)."""
 
 
 @frozen

@@ -152,6 +152,7 @@ def _build(wish: WallsWish) -> Walls:
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
     again = [path for path in programs if _is_below(path, folders)]  # what is hidden covers them
+    # files of the session to which variables of the job lead
     named = [path for path in wish.env.values() if path.startswith(f"{wish.session}/") and os.path.isfile(path)]
     return replace(
         built,

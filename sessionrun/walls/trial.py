@@ -76,16 +76,13 @@ def find_open_keys() -> str | None:
     kinds = inner.CALLS.get(os.uname().machine)
     if sys.platform != "linux" or find_bwrap() is None:
         return None
+    open_keys = "the kernel's keys of the caller are open inside"
     if kinds is None:
-        return (
-            f"the kernel's keys of the caller are open inside: not known how to close them on {os.uname().machine}"
-        )
+        return f"{open_keys}: not known how to close them on {os.uname().machine}"
     asks = f"import ctypes; raise SystemExit(ctypes.CDLL(None).syscall({kinds[0][1] + 2}, 0, -3, 0) > 0)"
     with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
         is_open = _try(build_trial("project", folder, program=(find_python()[0], "-I", "-S", "-c", asks)))
-    return (
-        "the kernel's keys of the caller are open inside: its system calls cannot be filtered" if is_open else None
-    )
+    return f"{open_keys}: its system calls cannot be filtered" if is_open else None
 
 
 def build_trial(

@@ -87,7 +87,6 @@ class WallsWish:
 INSIDE: Final = "inside.json"
 """In the folder of a job that goes on inside: a `WallsWish`."""
 
-
 REPORT: Final = "walls-report"
 """In the folder of a walled job: what `inner` reports."""
 

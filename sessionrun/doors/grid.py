@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sessionrun.client.reading.comparison import compare_tasks, conclude, find_place, list_figures, name_arms
-from sessionrun.doors.markup import Markup, Part, table, tag
+from sessionrun.client.reading.comparison import (
+    compare_tasks,
+    conclude,
+    count_wins,
+    find_place,
+    list_figures,
+    name_arms,
+)
+from sessionrun.doors.markup import Markup, Part, cells, table, tag
 from sessionrun.model.wording import tell_span, tell_word
 from sessionrun.model.words import SIGNS
 
 Task = Mapping[str, Any]
+Group = Mapping[str, Any]
 
 
 def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tuple[list[Part], str]:
-    """A row for each task and a column for each arm, the best first; below them figures of each arm; how many.
+    """A row for each task and a column for each arm, the best first; below them the paired differences; how many.
 
     A run is at `base` and the number of its task.
     """
     record = compare_tasks(view, tasks, "model")
-    groups: Sequence[Mapping[str, Any]] = record["groups"]
+    groups: Sequence[Group] = record["groups"]
     arms = name_arms(tasks)
     runs: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
@@ -41,8 +49,11 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
     counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
     note = ", ".join(f"{number} {word}{'s' if number != 1 else ''}" for number, word in counts)
     concluded = " ".join(conclude(record))
-    conclusion = tag("p", tag("strong", concluded)) if concluded else None
-    return [conclusion, grid], f"{note}; the best arm first; intervals count tasks, not runs"
+    return [
+        tag("p", tag("strong", concluded)) if concluded else None,
+        grid,
+        *_compare(groups),
+    ], f"{note}; the best arm first"
 
 
 def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
@@ -67,18 +78,12 @@ def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
 
 
 def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Part]]]:
-    """What is known of each arm in sum: how often it succeeds, how far it is behind the first, and figures."""
     rates = [group["pass_at"].get("1") for group in record["groups"]]
     yield "pass@1, 95 % interval", [None if rate is None else _tell_rate(rate, 0.0) for rate in rates]
-    behind = [group["behind"] for group in record["groups"]]
-    if any(behind):
-        parts = [None if found is None else _tell_rate(found, -1.0) for found in behind]
-        yield "points behind, 95 % interval", parts
     yield from list_figures(record)
 
 
 def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
-    """An estimate with its interval, drawn and in words; the drawing begins at `least`: 0, or -1 with signs."""
 
     def at(share: float) -> float:
         return 100 * (min(1.0, max(least, share)) - least) / (1 - least)
@@ -92,7 +97,36 @@ def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
         class_="interval",
         aria_hidden="true",
     )
-    sign, unit = ("+", "") if least < 0 else ("", "%")
-    about = f"{100 * rate['estimate']:{sign}.0f}{unit}".replace("-", "−")
+    sign = "" if least == 0 else "+"
     words = f"{100 * rate['low']:{sign}.0f} to {100 * rate['high']:{sign}.0f}".replace("-", "−")
-    return [tag("strong", about), drawn, tag("div", words, class_="dim")]
+    return [
+        tag("strong", f"{rate['estimate']:.0%}" if least == 0 else None),
+        drawn,
+        tag("div", words, class_="dim"),
+    ]
+
+
+def _compare(groups: Sequence[Group]) -> list[Part]:
+    """How many points each other arm is behind the first one, task by task."""
+    first, *others = groups or [{}]
+    measured = [group for group in others if group["behind"]]
+    if not measured:
+        return []
+    rows = [
+        cells(
+            [
+                f"{first['key']} − {group['key']}",
+                f"{100 * group['behind']['estimate']:+.0f} points".replace("-", "−"),
+                _tell_rate(group["behind"], -1.0),
+                ", ".join(f"{count} {word}" for word, count in count_wins(first, group).items()),
+                tell_word(group["behind"]["verdict"]),
+            ]
+        )
+        for group in measured
+    ]
+    heads = ("Arms", "Difference", "95 % interval, points", "Tasks", "The other arm is")
+    return [
+        tag("h3", f"Paired by task, against {first['key']}"),
+        table(heads, rows),
+        tag("p", "Intervals count tasks, not runs.", class_="dim"),
+    ]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.money import tell_cost
-from sessionrun.client.reading.steps import list_steps
+from sessionrun.client.reading.steps import Step, list_steps
 from sessionrun.doors.drawing import Bar
 from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
 from sessionrun.doors.markup import Markup, Part, join, tag
@@ -27,7 +27,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import SIGNS, WORDS
+from sessionrun.model.words import BAD, SIGNS, WORDS, tell_counts
 
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
@@ -256,13 +256,28 @@ def draw_bar(counts: Sequence[tuple[str, int]], total: int) -> Markup | None:
 # --- what needs a person ---
 
 
+_WHOM: Final[Mapping[str, Sequence[str]]] = {
+    "release": ("held",),
+    "merge": ("bounced",),
+    "retry": BAD,
+    "results": ("changed_nothing",),
+}
+"""The words of the tasks for which a command is that names none."""
+
+
+def _tell_step(step: Step, counts: Mapping[str, int]) -> str:
+    names = ", ".join(word for word in step.words if not word.startswith("-"))
+    whom = names or tell_counts({word: counts.get(word, 0) for word in _WHOM.get(step.verb, ())})
+    return ": ".join(filter(None, (whom, step.why or "read why below, then try again")))
+
+
 def tell_needed(matter: Matter) -> Markup | None:
     """What a person may do, each with its command; None: there are no tasks yet."""
     steps = list_steps(matter.view, [shown.task for shown in matter.tasks])
     lines = [
         tag(
             "p",
-            tag("span", step.why or "read why below, then try again"),
+            tag("span", _tell_step(step, matter.view["counts"])),
             tag("code", " ".join(["sessionrun", step.verb, matter.name, *step.words])),
         )
         for step in steps

@@ -55,8 +55,20 @@ def ask(
     """One request; with `enough` the asker leaves once the body is that."""
     path, _, query = path.partition("?")
     given = {"host": host, **(headers or {})}
-    named = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
-    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": named}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode("utf-8", "surrogateescape"),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
     told: list[dict[str, Any]] = []
     bodies: list[bytes] = []
 
@@ -81,8 +93,8 @@ def ask(
 
     asyncio.run(run())
     start = next(message for message in told if message["type"] == "http.response.start")
-    answered = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], answered, b"".join(bodies).decode())
+    named = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], named, b"".join(bodies).decode())
 
 
 VALUE = hmac.new(TOKEN.encode(), b"cookie of port 8000", "sha256").hexdigest()

@@ -124,6 +124,12 @@ def conclude(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
 
 
+def count_wins(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, int]:
+    """On how many tasks of both the first group solves more than the other one, as much, and less."""
+    ahead, _ = _compare_by_task(first, group)
+    return {"won": sum(one > 0 for one in ahead), "even": ahead.count(0), "lost": sum(one < 0 for one in ahead)}
+
+
 def find_place(task: Mapping[str, Any], axis: str) -> str:
     """Where a task is on one of `AXES`."""
     return str(task["labels"].get(axis) or task[_OWN[axis]] or "default")

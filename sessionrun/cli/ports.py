@@ -10,7 +10,7 @@ import click
 from sessionrun.cli.options import flag, results_dir_option, session_argument, valued
 from sessionrun.cli.render import warn, write_bytes
 from sessionrun.client.installation import lack
-from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.lookup import LAST, find_results_dir, open_session
 from sessionrun.model.errors import InputError
 
 
@@ -51,6 +51,7 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
 
 @click.command("report")
 @session_argument
+@flag("--all everything", "Of all sessions: success, cost and time, day by day.")
 @valued(
     "-o --output",
     "FILE",
@@ -58,7 +59,7 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
     click.Path(dir_okay=False, path_type=Path),
 )
 @results_dir_option
-def report(session_id: str, output: Path | None, results_dir: Path | None) -> None:
+def report(session_id: str, everything: bool, output: Path | None, results_dir: Path | None) -> None:
     """Make a report of session ID, the newest if no ID is given: one HTML page, which needs no network.
 
     It shows what came out, what needs a person, why tasks failed, when they ran, what they need of each other and
@@ -66,10 +67,20 @@ def report(session_id: str, output: Path | None, results_dir: Path | None) -> No
     """
     if output is None and sys.stdout.isatty():
         raise InputError("report: name a file with -o, or send standard output to one")
+    if everything and session_id != LAST:
+        raise InputError("--all takes no session ID")
+    from sessionrun.client.reading.selection import find_listed, load_many
+    from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather, write_page
+    from sessionrun.doors.pages import make_overview_page
     from sessionrun.doors.report import make_page
 
-    page = make_page(gather(open_session(results_dir, session_id))).encode("utf-8", "backslashreplace")
+    if everything:
+        sessions = find_listed(find_results_dir(results_dir), everywhere=False)
+        text = make_overview_page(load_many(sessions, load_view))
+    else:
+        text = make_page(gather(open_session(results_dir, session_id)))
+    page = text.encode("utf-8", "backslashreplace")
     if output is None:
         write_bytes(page)
         return

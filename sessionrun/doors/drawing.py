@@ -29,6 +29,9 @@ MOST_ROWS: Final = 50
 """With more tasks it is shown what ran side by side, and not each task."""
 
 MOST_SLOTS: Final = 64
+BINS: Final = 100
+ENDS: Final = 26
+"""How high the strip is that shows when tasks ended."""
 
 LEAST_GAP: Final = 0.15
 """Bars of the same kind that are closer (per cent of the width) are one."""
@@ -178,7 +181,7 @@ def _choose_kind(task: Task) -> str:
 
 
 def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]:
-    """What ran side by side, in few rows."""
+    """What ran side by side, in few rows; above them how many tasks ended when, the bad ones on top."""
     slots: list[list[Bar]] = []
     for bar in sorted(whole):
         free = next((slot for slot in slots if slot[-1].end <= bar.begin), None)
@@ -191,7 +194,24 @@ def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]
     rows = [_draw_row(f"slot {number}", slot, began, span) for number, slot in enumerate(slots[:MOST_SLOTS], 1)]
     rest = len(slots) - MOST_SLOTS
     more = [tag("p", f"and {rest} more slots", class_="dim")] if rest > 0 else []
-    return [*rows, *more]
+    return [_draw_ends(whole, began, span), *rows, *more]
+
+
+def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
+    counts = [[0, 0] for _ in range(BINS)]
+    for bar in bars:
+        if bar.kind not in ("succeeded", "bounced", "failed"):
+            continue
+        counts[min(BINS - 1, int(BINS * (bar.end - began) / span))][bar.kind == "failed"] += 1
+    most = max(1, *(good + bad for good, bad in counts))
+    parts: list[Markup] = []
+    for place, (good, bad) in enumerate(counts):
+        low, high = ENDS * good / most, ENDS * bad / most
+        for kind, top, height in (("succeeded", ENDS - low, low), ("failed", ENDS - low - high, high)):
+            if height:
+                at = {"x": f"{100 * place / BINS:g}%", "width": f"{80 / BINS:g}%"}
+                parts.append(tag("rect", y=f"{top:.1f}", height=f"{height:.1f}", class_=kind, **at))
+    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row ends")
 
 
 # --- needs ---

@@ -25,6 +25,7 @@ from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
+from sessionrun.doors.pages import make_overview_page, sort_tasks
 from sessionrun.doors.report import make_page
 from sessionrun.model.events import (
     Entry,
@@ -234,16 +235,18 @@ def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
     assert int(tops["high"]) < int(tops["low"]), "each stands in the middle of what it needs"
 
 
-@pytest.mark.parametrize(("count", "rows"), [(50, 50 + 1), (51, 2 + 1)])
+@pytest.mark.parametrize(("count", "rows"), [(50, 50 + 1), (51, 3 + 1)])
 def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) -> None:
-    """Two at a time, each for a second: two slots."""
+    """Two at a time, each for a second: two slots, above them how many ended when."""
     tasks = [
         ({**make_task(num), "word": "succeeded"}, [Bar(float(num // 2), num // 2 + 1.0, "work", "")])
         for num in range(count)
     ]
     names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
     drawn, note = draw_timeline(tasks, [], names, NOW)
-    assert "".join(map(str, drawn)).count('class="row"') == rows and note.endswith("from the first start")
+    assert len(re.findall('class="row(?: ends)?"', "".join(map(str, drawn)))) == rows and note.endswith(
+        "from the first start"
+    )
 
 
 @pytest.mark.parametrize(("count", "most"), [(300, 300_000), (2000, 700_000)])
@@ -277,6 +280,8 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     for where, code in (("none/page.html", 2), (".", 2)):
         done = sessionrun("report", session_id, "-o", where)
         assert done.returncode == code and done.stderr.count("\n") == 1, done.stderr
+    done = sessionrun("report", session_id, "--all", "-o", "page.html")
+    assert done.returncode == 2 and "--all takes no session ID" in done.stderr
 
 
 # --- as a browser shows it ---
@@ -381,7 +386,7 @@ def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
     assert browser.evaluate("violations") == [] and set(browser.asked) == {page.as_uri()}
 
 
-# --- bars and holds ---
+# --- holds, and all sessions ---
 
 
 def test_holds_are_in_the_timeline() -> None:
@@ -412,6 +417,43 @@ def test_holds_are_in_the_timeline() -> None:
     assert SEEN in "".join(Reader(page).texts)
 
 
+def test_the_page_over_all_sessions(sessionrun: Command) -> None:
+    sessionrun.finished({"prompts": ["true", "true", "exit 3"]})
+    sessionrun.finished({"prompts": ["true"]})
+    done = sessionrun("report", "--all", "-o", "page.html")
+    page = (sessionrun.cwd / "page.html").read_text()
+    assert done.returncode == 0 and "75% (30% to 95%)" in page and "Cost, day by day" not in page
+    assert page.count("2 succeeded") == 1 and "Sessions that need somebody" in page  # the first one alone
+    empty = make_overview_page([])
+    assert "No task has ended yet" in empty and "<table" not in empty
+
+
+def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
+    ends: list[tuple[str, bool, float | None]] = [
+        (f"2026-11-{number:02}T12:00:00Z", number % 4 > 0, 0.5) for number in range(1, 29)
+    ]
+    ends += [(f"2026-12-{number:02}T12:00:00Z", False, None) for number in range(1, 9)]
+    tasks = []
+    for num, (at, good, cost) in enumerate(ends):
+        usage = asdict(Usage(cost_usd=cost, cost_source="agent", unpriced_jobs=int(cost is None)))
+        ended = {"ended_at": at, "duration_s": 3.0, "usage": usage, "outcome": "succeeded" if good else "failed"}
+        tasks.append({**make_task(num, agent=ODD, model=ODD), **ended})
+    view = make_view(tasks, name=ODD)
+    ((_, known),) = sort_tasks([view]).items()
+    assert sum(map(len, known.values())) == 36
+    page = make_overview_page([view])
+    reader = Reader(page)
+    assert {name for name, _ in reader.elements} <= ELEMENTS
+    assert not [key for _, named in reader.elements for key in named if key.startswith("on")]
+    assert "".join(reader.texts).count(SEEN) >= 4 and "&gt;= $14.00" in page and "58%" in page
+    labels = [str(named["aria-label"]) for name, named in reader.elements if name == "svg"]
+    assert [label.rpartition(": ")[2] for label in labels] == [
+        "success on 30 days",
+        "cost on 22 days",
+        "time on 30 days",
+    ]
+
+
 @pytest.mark.parametrize(
     ("phase", "verdict", "word", "kind"),
     [
@@ -440,6 +482,8 @@ def test_slots_have_the_looks_of_how_their_tasks_ended() -> None:
     tasks = [make_task(num, **states.get(word, {"outcome": word})) for num, word in enumerate(words * 11)]
     pairs = [(task, [Bar(NOW - 2, NOW, "work", "")]) for task in tasks]
     drawn = "".join(map(str, draw_timeline(pairs, [], {}, NOW)[0]))
+    (strip,) = re.findall(r'<div class="row ends">.*?</div>', drawn)
+    assert set(re.findall(r'class="(\w+)"', strip)) == {"succeeded", "failed"}
     slots = Counter(re.findall(r'class="(\w+)"', drawn.partition("slot 1<")[2].partition("legend")[0]))
     assert [slots[kind] for kind in ("work", "dash", "failed", "succeeded", "bounced")] == [11] * 5
     assert "cancelled</span>" in drawn and "agent at work</span>" in drawn

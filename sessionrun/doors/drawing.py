@@ -221,6 +221,7 @@ GAP: Final = (56, 14)
 MOST_BOXES: Final = 60
 """Of more tasks only those are drawn that failed, with what is before and behind them."""
 
+SWEEPS: Final = 12
 WAYS: Final = "green: done and handed on; red, dashed: what failed, and what did not run because of it"
 
 _TINT: Final = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "red"), "bounced": "look", "held": "look"}
@@ -233,6 +234,7 @@ def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup 
         return None, ""
     needs = {name: [need for need in task["needs"] if need in chosen] for name, task in chosen.items()}
     layers, ways = _lay_out(needs)
+    layers, crossings = _untangle(layers, ways)
     tallest = max(map(len, layers))
     place = {
         name: (depth * (BOX[0] + GAP[0]), (row + (tallest - len(layer)) / 2) * (BOX[1] + GAP[1]) + 4)
@@ -245,7 +247,7 @@ def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup 
     edges = sum(map(len, needs.values()))
     rest = len(tasks) - len(chosen)
     note = f"{len(chosen)} tasks, {edges} needs" + (f"; {rest} others are not drawn" if rest else "")
-    label = f"What each task needs: {note}"
+    label = f"What each task needs: {note}; {crossings} crossings"
     size = {"viewBox": f"0 0 {width} {height:g}", "width": width}
     return tag("svg", tag("title", label), *parts, class_="graph", role="img", aria_label=label, **size), note
 
@@ -261,10 +263,7 @@ def _choose_boxes(tasks: Sequence[Task]) -> dict[str, Task]:
 
 
 def _lay_out(needs: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """The names by depth, and each need as a way through all depths between; its places there have names, too.
-
-    So that few ways cross, a name stands in the middle of those before it.
-    """
+    """The names by depth, and each need as a way through all depths between; its places there have names, too."""
     depths = measure_depths(needs)
     layers: list[list[str]] = [[] for _ in range(max(depths.values()) + 1)]
     for name, depth in depths.items():
@@ -276,13 +275,42 @@ def _lay_out(needs: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[
             for depth, dummy in enumerate(between, depths[need] + 1):
                 layers[depth].append(dummy)
             ways.append([need, *between, name])
-    before: dict[str, list[str]] = {}
-    for left, right in (edge for way in ways for edge in pairwise(way)):
-        before.setdefault(right, []).append(left)
-    for above, layer in pairwise(layers):
-        rows = {name: row for row, name in enumerate(above)}
-        layer.sort(key=lambda name: sum(rows[other] for other in before[name]) / len(before[name]))
     return layers, ways
+
+
+def _untangle(layers: list[list[str]], ways: Sequence[Sequence[str]]) -> tuple[list[list[str]], int]:
+    """The layers in an order with few crossings: each name goes to the middle of its neighbours, to and fro."""
+    edges = [edge for way in ways for edge in pairwise(way)]
+    before: dict[str, list[str]] = {}
+    behind: dict[str, list[str]] = {}
+    for left, right in edges:
+        before.setdefault(right, []).append(left)
+        behind.setdefault(left, []).append(right)
+    best, fewest = [list(layer) for layer in layers], _count_crossings(layers, edges)
+    for sweep in range(SWEEPS):
+        near = behind if sweep % 2 else before
+        rows = {name: row for layer in layers for row, name in enumerate(layer)}
+        for layer in reversed(layers) if sweep % 2 else layers:
+            middle = {
+                name: sum(rows[other] for other in near[name]) / len(near[name]) if name in near else rows[name]
+                for name in layer
+            }
+            layer.sort(key=lambda name: middle[name])
+            rows.update((name, row) for row, name in enumerate(layer))
+        if (crossings := _count_crossings(layers, edges)) < fewest:
+            best, fewest = [list(layer) for layer in layers], crossings
+    return best, fewest
+
+
+def _count_crossings(layers: Sequence[Sequence[str]], edges: Sequence[tuple[str, str]]) -> int:
+    row = {name: place for layer in layers for place, name in enumerate(layer)}
+    depth = {name: place for place, layer in enumerate(layers) for name in layer}
+    count = 0
+    for place, (left, right) in enumerate(edges):
+        for other_left, other_right in edges[place + 1 :]:
+            if depth[left] == depth[other_left]:
+                count += (row[left] - row[other_left]) * (row[right] - row[other_right]) < 0
+    return count
 
 
 def _draw_way(way: Sequence[str], place: Mapping[str, tuple[float, float]], chosen: Mapping[str, Task]) -> Markup:

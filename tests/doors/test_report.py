@@ -229,13 +229,10 @@ def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
     long_way = [path for path in re.findall(r' d="([^"]+)"', drawn) if path.count("c") == 2]
     assert len(long_way) == 1 and "h168" in long_way[0]  # past the depth of b and d, beside their boxes
     assert draw_needs(tasks[:1], SIGNS) == (None, "")
-<<<<<<< HEAD
     needs = {"a": [], "b": [], "c": [], "d": [], "low": ["c"], "high": ["a", "b", "d"]}
     drawn, _ = draw_needs([{**make_task(1, needs=wanted), "id": name} for name, wanted in needs.items()], SIGNS)
     tops = dict(re.findall(r'<title>(low|high): [^<]*</title><rect x="224" y="([0-9]+)"', str(drawn)))
     assert int(tops["high"]) < int(tops["low"]), "each stands in the middle of what it needs"
-=======
->>>>>>> parent of c7374b6f (Needs are drawn in one sweep; the table of tasks in two functions)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(50, 50 + 1), (51, 3 + 1)])

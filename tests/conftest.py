@@ -38,9 +38,6 @@ LAST_PAUSE_S = 0.05
 LEAVING_S = 0.5
 """So long the processes of a session that has ended may leave by themselves; then they are killed."""
 
-RESTED_S = 0.6
-"""Who has not run for so long rests."""
-
 _COMPILED: Final = pytest.StashKey[bool]()
 
 _NUMBERS: Final = itertools.count()
@@ -267,16 +264,13 @@ def temporary(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
         patch.setattr(tempfile, "tempdir", None)
         yield
     assert pytestconfig.getoption("--agents") or os.listdir(place) == []
-    eventually(lambda: not _find_left(tmp_path_factory.getbasetemp()))
+    below = f"{tmp_path_factory.getbasetemp()}/"
 
+    def has_left() -> bool:
+        found = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+        return not any(word.startswith(below) for words in found for word in words)
 
-def _find_left(place: Path) -> list[str]:
-    """Processes of sessions below a directory, by their command lines."""
-    left = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            left += [word for word in process.cmdline() if word.startswith(f"{place}/")]
-    return left
+    eventually(has_left)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -577,7 +571,7 @@ def rests(*pids: int) -> Callable[[], bool]:
         now = time.monotonic()
         if switches != seen[-1][0]:
             seen.append((switches, now))
-        return now - seen[-1][1] > RESTED_S
+        return now - seen[-1][1] > 0.6
 
     return has_rested
 

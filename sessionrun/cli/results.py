@@ -90,9 +90,7 @@ def command(
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
     if limits:
-        record = describe_digest(
-            session, view, chosen, min(limits), lambda digest: encode(versioned(digest)) + b"\n"
-        )
+        record = describe_digest(session, view, chosen, min(limits), lambda made: encode(versioned(made)) + b"\n")
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
         record = make_record(session, head, view, chosen, tail=tail)

@@ -183,7 +183,7 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
     """At most `BRIEF_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
     first, *more = head_lines(view, now)
-    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]
+    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]  # the others may be long and many
     groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
     for count in range(min(8, len(groups)), -1, -1):
         left = groups[count:]

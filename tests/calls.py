@@ -101,15 +101,6 @@ class Calls:
         limits = [int(rule.split(":")[2].rstrip("+")) for rule in self.rules]
         return [count >= limit for count, limit in zip(self.counts(), limits, strict=True)]
 
-    def stay_quiet(self) -> None:
-        """Do nothing until `begin`."""
-        self._counts.write_bytes(_COUNT.pack(-(2**40)) * (_MOST + 1))
-
-    def begin(self) -> None:
-        """Count from the first call on."""
-        with self._counts.open("r+b") as stream:
-            stream.write(bytes(_MOST * _COUNT.size))
-
 
 def run_program(
     code: str, *words: str, environ: Mapping[str, str] = MappingProxyType({})

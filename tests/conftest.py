@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,9 +37,6 @@ LAST_PAUSE_S = 0.05
 
 LEAVING_S = 0.5
 """So long the processes of a session that has ended may leave by themselves; then they are killed."""
-
-RESTED_S = 0.6
-"""Who has not run for so long rests."""
 
 _COMPILED: Final = pytest.StashKey[bool]()
 
@@ -267,16 +264,13 @@ def temporary(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
         patch.setattr(tempfile, "tempdir", None)
         yield
     assert pytestconfig.getoption("--agents") or os.listdir(place) == []
-    eventually(lambda: not _find_left(tmp_path_factory.getbasetemp()))
+    below = f"{tmp_path_factory.getbasetemp()}/"
 
+    def has_left() -> bool:
+        found = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+        return not any(word.startswith(below) for words in found for word in words)
 
-def _find_left(place: Path) -> list[str]:
-    """Processes of sessions below a directory, by their command lines."""
-    left = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            left += [word for word in process.cmdline() if word.startswith(f"{place}/")]
-    return left
+    eventually(has_left)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -322,13 +316,6 @@ class Command:
         With `real` it is started as users start it: with an interpreter of its own, and pipes that are read to
         their ends.
         """
-        done = self._call(words, stdin, env, real=real)
-        output_schemas.check_output(words, done.stdout)
-        return done
-
-    def _call(
-        self, words: Sequence[str], stdin: str | bytes | None, env: Mapping[str, str] | None, *, real: bool
-    ) -> subprocess.CompletedProcess[str]:
         content = stdin.encode() if isinstance(stdin, str) else stdin
         environ = {**os.environ, **(env or {})}
         argv = [*self.argv, *words]
@@ -338,11 +325,14 @@ class Command:
                 out, error = called.communicate(timeout=120)
             finally:
                 called.kill()
-            return subprocess.CompletedProcess(argv, called.wait(), out, error)
-        source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
-        done = subprocess.run(argv, cwd=self.cwd, env=environ, capture_output=True, timeout=120, **source)
-        out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
-        return subprocess.CompletedProcess(argv, done.returncode, out, error)
+            code = called.wait()
+        else:
+            source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
+            done = subprocess.run(argv, cwd=self.cwd, env=environ, capture_output=True, timeout=120, **source)
+            out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
+            code = done.returncode
+        output_schemas.check_output(words, out)
+        return subprocess.CompletedProcess(argv, code, out, error)
 
     def popen(self, *words: str, real: bool = False, **options: Any) -> Any:
         """Run it beside the test; what is returned is `Popen`, or as much of it as is needed."""
@@ -417,10 +407,7 @@ class Command:
 
     def status(self, session_id: str) -> dict[str, Any]:
         """What `status --json` says."""
-        done = self("status", session_id, "--json")
-        assert done.returncode == 0, done.stderr
-        status = json.loads(done.stdout)
-        assert isinstance(status, dict)
+        status: dict[str, Any] = self.load("status", session_id)
         return status
 
     def until(
@@ -584,7 +571,7 @@ def rests(*pids: int) -> Callable[[], bool]:
         now = time.monotonic()
         if switches != seen[-1][0]:
             seen.append((switches, now))
-        return now - seen[-1][1] > RESTED_S
+        return now - seen[-1][1] > 0.6
 
     return has_rested
 

@@ -56,8 +56,6 @@ _MEANT_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
 }
 """Options of other programs, without their dashes, and what there is in their place."""
 
-_BARE: Final = re.compile(r"[a-zA-Z][a-zA-Z-]*")
-
 
 def expand_alias(words: Sequence[str]) -> list[str]:
     """The words with an alias in the place of the verb written out."""
@@ -75,7 +73,7 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
         InputError: it does.
     """
     word = "".join(words[(place := find_first(words)) : place + 1])
-    if word in KNOWN or not _BARE.fullmatch(word) or os.path.lexists(word):
+    if word in KNOWN or not re.fullmatch("[a-zA-Z][a-zA-Z-]*", word) or os.path.lexists(word):
         return
     if any(option.partition("=")[0] in FLAG_VERBS for option in words):
         return

@@ -68,12 +68,7 @@ KNOWN: Final[Mapping[str, Verb]] = {
 VERBS: Final = {verb: row.line for verb, row in KNOWN.items() if not describe_lack(row.business)}
 """Those that are there, with a line for the list of them."""
 
-FLAG_VERBS: Final = {
-    "--status": "status",
-    "--results": "results",
-    "--list": "list",
-    "--overview": "list --totals",
-}
+FLAG_VERBS: Final = {"--status": "status", "--results": "results", "--list": "list", "--overview": "list --totals"}
 BY_FLAG: Final = "flag"
 """What verbs find as the object of their context if they were asked for by such a flag."""
 

@@ -121,11 +121,8 @@ def stop(address: str, force: bool, yes: bool) -> Answer:
     lines = [*table_lines(("Node", "State", "Id"), rows), _HEADS[stopped["head"]]]
     is_gone = any(one["state"] == "gone" for one in stopped["nodes"])
     aside = ["a node that is gone was not told: end `cluster node` on its machine"] if is_gone else []
-    aside += [
-        f"session {session_id} goes on, and waits for a cluster at this address: "
-        f"sessionrun cancel {session_id} ends it"
-        for session_id in stopped["sessions"]
-    ]
+    waits = "goes on, and waits for a cluster at this address; to end it: sessionrun cancel"
+    aside += [f"session {session_id} {waits} {session_id}" for session_id in stopped["sessions"]]
     return Answer(stopped, lines, int(stopped["head"] == "up"), aside)
 
 

@@ -9,12 +9,6 @@ from sessionrun.cli.render import escape_line, lay_out, sign
 from sessionrun.client.reading.comparison import conclude, list_figures
 from sessionrun.model.wording import clip, columns
 
-MOST_ROWS: Final = 20
-"""Of more rows only those are shown that differ between arms."""
-
-MOST_SIGNS: Final = 6
-"""A cell with more runs has no sign for each."""
-
 NAME_COLUMNS: Final = 28
 
 _ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
@@ -33,7 +27,7 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
     rows = _find_rows(record)
     kept = rows
-    if len(rows) > MOST_ROWS and not show_all:
+    if len(rows) > 20 and not show_all:  # then only those that differ between arms
         words = {name: {word for cell in cells.values() for word in cell["words"]} for name, cells in rows.items()}
         kept = {name: cells for name, cells in rows.items() if len(words[name]) > 1}
     cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
@@ -47,12 +41,9 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
         ]
         while columns((lines := lay_out(turned, range(1, len(turned[0]))))[0]) > width and len(turned[0]) > 2:
             turned = [row[:-1] for row in turned]
-    more = len(rows) - len(kept)
-    return [
-        *lines,
-        *([f"and {more} on which all are alike: --all shows each"] if more else []),
-        *map(escape_line, conclude(record)),
-    ]
+    if len(rows) > len(kept):
+        lines.append(f"and {len(rows) - len(kept)} on which all are alike: --all shows each")
+    return [*lines, *map(escape_line, conclude(record))]
 
 
 def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
@@ -67,10 +58,10 @@ def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
 
 
 def _tell_cell(cell: Shown | None) -> str:
-    """How many runs of a cell succeeded, and a sign for each run: together these are all runs."""
+    """How many runs of a cell succeeded, and of few a sign for each run: together these are all runs."""
     if cell is None:
         return "-"
-    signs = [sign(word) for word in cell["words"]] if cell["runs"] <= MOST_SIGNS else []
+    signs = [sign(word) for word in cell["words"]] if cell["runs"] <= 6 else []
     between = " " if any(len(each) > 1 for each in signs) else ""
     return f"{cell['succeeded']}/{cell['runs']} {between.join(signs)}".rstrip()
 

@@ -80,7 +80,12 @@ def command(
         raise InputError("--all takes no session ID")
     wanted = Wanted(labels, states or ())
     chooses = everything or since is not None or not wanted.is_empty
-    views = _load(results_dir, session_ids or (() if chooses else (LAST,)), wanted)
+    if session_ids or not chooses:
+        named = find_sessions(results_dir, session_ids or (LAST,), wanted)
+        views: list[Shown] = [load_view(session) for session in named]
+    else:  # the oldest first
+        sessions = iterate_sessions(find_results_dir(results_dir).absolute())
+        views = [*filter(wanted.takes, load_many(sessions, load_view)[::-1])]
     whole = [
         Spent(view, task, *used) for view in views for task in view["tasks"] for used in usages_by_agent(task)
     ]
@@ -97,14 +102,6 @@ def command(
     unpriced = tell_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
     aside = [f"sessionrun: warning: {escape_line(unpriced)}"] if unpriced else []
     return Answer(_record(views, spent, by, groups), lines, aside=aside)
-
-
-def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted) -> list[Shown]:
-    """The sessions that are named, in this order, or all of the results directory, the oldest first."""
-    if session_ids:
-        return [load_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
-    sessions = iterate_sessions(find_results_dir(results_dir).absolute())
-    return [*filter(wanted.takes, load_many(sessions, load_view)[::-1])]
 
 
 def _record(

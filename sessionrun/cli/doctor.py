@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
@@ -11,9 +11,6 @@ from sessionrun.cli.options import Answer, answering, flag
 from sessionrun.cli.render import escape_line, table_lines
 from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import InputError
-
-if TYPE_CHECKING:
-    from sessionrun.client.installed import Examined
 
 EXIT_FOUND: Final = 1
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
@@ -54,12 +51,23 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
 
 def _report_agents() -> Answer:
     """What `doctor agents` finds: all is well if an agent other than `shell` could start."""
+    from dataclasses import asdict
+
     from sessionrun.client.installed import examine_agents, list_not_passed_on
 
     agents, dropped = examine_agents(), list_not_passed_on()
     machine = {business.name: load(business.machine)() for business in HOUSE if business.machine}
+    signed_in = {"yes": True, "no": False}  # null where that cannot be known, or is not needed
     record = {
-        "agents": [_describe(agent) for agent in agents],
+        "agents": [
+            {
+                **asdict(agent),
+                "signed_in": signed_in.get(agent.signed_in),
+                "needs_sign_in": agent.signed_in != "not needed",
+                "startable": agent.startable,
+            }
+            for agent in agents
+        ],
         "not_passed_on": dropped,
         **{name: facts for name, (facts, _) in machine.items()},
     }
@@ -76,12 +84,3 @@ def _report_agents() -> Answer:
     lines += [escape_line(f"{name}: {line}") for name, (_, line) in machine.items()]
     is_good = any(agent.startable for agent in agents if agent.signed_in != "not needed")
     return Answer(record, lines, 0 if is_good else EXIT_FOUND)
-
-
-def _describe(agent: Examined) -> dict[str, Any]:
-    """One agent for programs: `signed_in` is null where that cannot be told, or is not needed."""
-    from dataclasses import asdict
-
-    signed_in = {"yes": True, "no": False}.get(agent.signed_in)
-    needs = agent.signed_in != "not needed"
-    return {**asdict(agent), "signed_in": signed_in, "needs_sign_in": needs, "startable": agent.startable}

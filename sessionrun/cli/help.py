@@ -174,9 +174,7 @@ def manual(page: str | None) -> None:
     files = (file for one in distributions(name="sessionrun") for file in one.files or ())
     found = [Path(str(file.locate())).resolve() for file in files if file.name == name]
     if not found:
-        raise InputError(
-            f"{name}: this installation has no such page; there are those of all verbs, input and files"
-        )
+        raise InputError(f"{name}: is not installed; there are pages of verbs, of input and of files")
     try:
         os.execvp("man", ["man", str(found[0])])
     except OSError:

@@ -157,18 +157,14 @@ def valued(
 
 json_option = flag("--json as_json", "Print JSON; errors too.")
 
-results_dir_option = valued(
-    "--results-dir",
-    "DIR",
-    "Where sessions are kept.  [default: ./results]",
-    click.Path(file_okay=False, path_type=Path),
-)
+_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+results_dir_option = valued("--results-dir", "DIR", "Where sessions are kept.  [default: ./results]", _FOLDER)
 
 cache_dir_option = valued(
     "--cache-dir",
     "DIR",
     "Where mirrors and environments are kept.  [default: the user's cache directory]",
-    click.Path(file_okay=False, path_type=Path),
+    _FOLDER,
 )
 
 sync_option = flag("--sync", "Follow the session to its end, then print the results.")

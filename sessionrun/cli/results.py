@@ -37,8 +37,6 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
-FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
-
 
 @session_verb("results", "form", "raw", "max_bytes", "max_tokens")
 @valued("--tail", Count(), "Only the last N lines of each task.")
@@ -50,7 +48,7 @@ FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMAT_NAMES),
+    type=click.Choice(["text", "json", "ndjson", "markdown", "junit"]),
     default="text",
     help="The same for other programs.",
 )
@@ -92,9 +90,7 @@ def command(
     if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
     if limits:
-        record = describe_digest(
-            session, view, chosen, min(limits), lambda digest: encode(versioned(digest)) + b"\n"
-        )
+        record = describe_digest(session, view, chosen, min(limits), lambda made: encode(versioned(made)) + b"\n")
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
         record = make_record(session, head, view, chosen, tail=tail)
@@ -232,9 +228,6 @@ def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> Non
         click.echo()
 
 
-FOLDS: Final = (None, 8, 3, 1)
-"""Of one reason so many different last lines are told, as far as there is room."""
-
 LEAST_BODY: Final = 160
 """So much is told below each reason and of each answer, if there is so much (bytes)."""
 
@@ -259,7 +252,7 @@ def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: 
     failures = group_failures(session, filter(has_failed, chosen), tasks, now)
     answers = [_tell_answer(session, task, tasks, now) for task in chosen if not has_failed(task)]
     blocks: list[_Block] = []
-    for most in FOLDS:
+    for most in (None, 8, 3, 1):  # of one reason so many different last lines, as far as there is room
         blocks = [*(_tell_failure(view, failure) for failure in fold_failures(failures, most)), *answers]
         least = sum(measure_lines(block.frame) + min(block.need, LEAST_BODY) for block in blocks)
         if room is None or least <= room - measure_lines(head):

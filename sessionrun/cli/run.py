@@ -64,15 +64,8 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     choices = row.kind.schema.get("enum")
     kind = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
     kind = Moment() if row.name == "starts_at" else kind
-    return click.option(
-        *spellings,
-        row.name,
-        type=kind,
-        multiple=bool(row.many),
-        metavar=row.metavar,
-        hidden=hidden,
-        help=row.help,
-    )
+    more: dict[str, Any] = {"multiple": bool(row.many), "metavar": row.metavar, "hidden": hidden}
+    return click.option(*spellings, row.name, type=kind, help=row.help, **more)
 
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -43,18 +43,10 @@ from sessionrun.store.session import SessionDir
 MOST_ROWS: Final = 20
 """With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""
 
-WIDE: Final = 120
-"""From so many columns on rows have agents and costs."""
-
-MOST_ALIKE: Final = 5
-"""More rows than this with one reason, one behind the other, are one group."""
-
-MOST_STEPS: Final = 3
 INDENT: Final = " " * 4
 IDS_WIDTH: Final = 76
 MOST_FAR: Final = 200
 
-BRIEF_REASONS: Final = 8
 
 _BAR: Final = (
     ("succeeded", "\u2588#", ("succeeded", "landed")),
@@ -191,9 +183,9 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
     """At most `BRIEF_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
     first, *more = head_lines(view, now)
-    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]
+    head = [first, *more[:1], *(cut_bytes(line, 120) for line in more[1:6])]  # the others may be long and many
     groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
-    for count in range(min(BRIEF_REASONS, len(groups)), -1, -1):
+    for count in range(min(8, len(groups)), -1, -1):
         left = groups[count:]
         rest = [f"and {len(left)} other reasons, {sum(len(group.tasks) for group in left)} tasks"] if left else []
         shown: list[str] = []
@@ -230,7 +222,7 @@ def task_lines(view: View, tasks: Sequence[Task], now: float, width: int, *, eve
     for (word, reason), alike in groupby(tasks, key=lambda task: (task["word"], tell_reason(task, by_id, now))):
         members = list(alike)
         own = list(islice(rows, len(members)))
-        if reason and len(members) > MOST_ALIKE and not every:
+        if reason and len(members) > 5 and not every:  # so many with one reason, one behind the other
             lines += group_lines(Group(word, reason, members), width)
             continue
         for row, task in zip(own, members, strict=True):
@@ -254,7 +246,7 @@ def row_lines(
 
     With `tell_last`, which gives the text at the end of the line, rows are without colours.
     """
-    more = [_tell_cost] if width >= WIDE else []
+    more = [_tell_cost] if width >= 120 else []
     more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
     if tell_last is None:
         more.append(lambda task: tell_doing(task) if task["status"] == "running" else tell_changes(task))
@@ -329,7 +321,7 @@ def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: 
     name = name_for_command(view)
     steps = list_steps(view, tasks, find_unlanded(session, view, tasks))
     lines = []
-    for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:MOST_STEPS]:
+    for step in [step for step in steps if step.verb in VERBS and step.verb != verb][:3]:
         why = f"    # {escape_line(step.why)}" if step.why else ""
         lines.append(f"  {' '.join(['sessionrun', step.verb, name, *step.words])}{why}")
     return ["", "Next:", *lines] if lines else []

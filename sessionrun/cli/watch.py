@@ -22,6 +22,7 @@ import click
 
 from sessionrun.cli.board import ALL_KEYS, ARROWS, Choice, Line, choose_tasks, draw, find_place
 from sessionrun.cli.options import results_dir_option, session_argument
+from sessionrun.cli.render import escape
 from sessionrun.client.lookup import name_for_command, open_session
 from sessionrun.client.reading.outputs import OutputReader, open_outputs
 from sessionrun.client.reading.telling import tell
@@ -253,8 +254,6 @@ class Watcher:
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", "2000"] if verb == "logs" else []
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
-        from sessionrun.cli.render import escape
-
         text = (done.stdout + done.stderr).decode("utf-8", "backslashreplace")
         click.echo_via_pager(escape(text) or "nothing\n")
 

@@ -12,11 +12,9 @@ import sys
 from typing import Any, Final
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 from shown import check_golden, mask
 from terminal import Terminal
-
-from sessionrun.store.session import SessionDir
 
 MIXED = {"prompts": [{"id": "good", "prompt": "echo fine"}, {"id": "bad", "prompt": "exit 7"}]}
 
@@ -131,28 +129,14 @@ def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: st
     assert sessionrun.wait(session_id)["tasks"][0]["reason_class"] == reason_class
 
 
-def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
-    failed = {"type": "turn.failed", "error": {"message": "You've hit your usage limit. Try again in 2 hours."}}
-    (sessionrun.cwd / "stream").write_text(json.dumps(failed))
-    (sessionrun.cwd / "sessionrun.toml").write_text(
-        "[agents.limited]\noutput = 'codex'\nargv = ['sh', '-c', 'cat stream; exit 1']\n"
-        "[agents.plain]\nargv = ['sh', '-c', 'echo HTTP 429: too many requests >&2; exit 1']\n"
-    )
+def test_words_say_why_an_agent_failed_and_not_why_a_script_did(sessionrun: Command) -> None:
     script = "echo HTTP 429: too many requests >&2; exit 1"
-    tasks = [{"id": name, "agent": name, "prompt": "x"} for name in ("limited", "plain")]
-    session_id = sessionrun.start({"prompts": [*tasks, {"id": "script", "prompt": script}]})
-    sessionrun.until(session_id, lambda view: view["state"] == "held" and view["held_until"])
-    assert sessionrun("wait", session_id, "--timeout", "0.1").returncode == 124, "it starts by itself in time"
-    reasons = {task["id"]: task["reason"].split(": ")[:2] for task in sessionrun.status(session_id)["tasks"]}
-    assert reasons["limited"] == ["held", "usage_limit"]
-    assert reasons["plain"] == ["held", "rate_limited"]
-    assert reasons["script"][0] == "exit_code"
-    sessionrun("cancel", session_id)
-    journal = (sessionrun.directory(session_id) / "journal").read_text().splitlines()
-    records = [json.loads(line[9:]) for line in journal if '"JobFinished"' in line]
-    ends = {record["key"].partition("/")[0]: record.get("resets_at", 0) - record["at"] for record in records}
-    assert 7100 < ends["limited"] <= 7200
-    assert ends["plain"] < 0, "no time was told"
+    (sessionrun.cwd / "sessionrun.toml").write_text(f"[agents.plain]\nargv = ['sh', '-c', '{script}']\n")
+    plan = [{"id": "plain", "agent": "plain", "prompt": "x"}, {"id": "script", "prompt": script}]
+    session_id = sessionrun.start({"prompts": plan})
+    view = sessionrun.until(session_id, lambda view: view["state"] == "held" and view["completed"] == 1)
+    plain, other = (task["reason"].split(": ") for task in view["tasks"])
+    assert (plain[:2], other[0]) == (["held", "rate_limited"], "exit_code")
 
 
 # --- bad input ---
@@ -267,29 +251,6 @@ def test_list_passes_over_what_it_cannot_read(sessionrun: Command) -> None:
     assert [view["session_id"] for view in json.loads(done.stdout)["sessions"]] == [session_id]
     assert done.stderr.startswith("sessionrun: warning: ")
     assert done.stderr.count("\n") == 1
-
-
-# --- polling while it runs ---
-
-
-@pytest.mark.slow
-def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
-    """A reader in a tight loop sees whole objects whose counters only rise."""
-    from sessionrun.client.reading.view import load_view
-
-    session_id = sessionrun.start({"prompts": ["sleep 0.02"] * 60, "max_parallel": 4})
-    session = SessionDir(sessionrun.directory(session_id))
-    seen: list[tuple[int, int]] = []
-
-    def look() -> bool:
-        view = load_view(session)
-        assert view["status"] in ("running", "completed"), view["status"]
-        seen.append((view["completed"], view["seq"]))
-        return view["ended_at"] is not None
-
-    eventually(look)
-    assert seen == sorted(seen)
-    assert len(set(seen)) > 2
 
 
 @pytest.mark.slow

@@ -188,12 +188,8 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
 }
 
 
-def show(view: dict[str, Any]) -> set[str]:
-    return {f"{task['id']}={task['word']}/{task['attempt']}" for task in view["tasks"]}
-
-
-def _shows(wanted: set[str], view: dict[str, Any]) -> bool:
-    return wanted <= show(view)
+def shows(wanted: set[str], view: dict[str, Any]) -> bool:
+    return wanted <= {f"{task['id']}={task['word']}/{task['attempt']}" for task in view["tasks"]}
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -225,7 +221,7 @@ def test_what_is_asked(sessionrun: Command, name: str) -> None:
             check(ask(sessionrun, next(refs), *words), asked, code, says, session_id)
         wanted = set(" ".join(then).split())
         if wanted:
-            sessionrun.until(session_id, partial(_shows, wanted))
+            sessionrun.until(session_id, partial(shows, wanted))
     assert list((folder / "requests").iterdir()) == []
     if state != "killed":
         (sessionrun.cwd / "go").touch()

@@ -28,11 +28,7 @@ LOOKS = ("--status ID", "--results ID", "--list", "--overview", "list", "status"
 
 
 @pytest.mark.parametrize(
-    ("name", "env"),
-    [
-        ("blocks", {}),
-        *(("blocks-c", env) for env in ({"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"})),
-    ],
+    ("name", "env"), [("blocks", {}), ("blocks-c", {"LC_ALL": "C"}), ("blocks-c", {"PYTHONIOENCODING": "ascii"})]
 )
 def test_what_is_printed_before_a_session_and_while_it_is_under_way(
     sessionrun: Command, name: str, env: dict[str, str]

@@ -32,7 +32,7 @@ from sessionrun.cluster.messages import (
     Permit,
     ReplyState,
     Session,
-    phase_of,
+    key_of,
     session_of,
 )
 
@@ -366,7 +366,7 @@ class Permits:
             node.leaves_by, node.quiet_since = now + LONGEST_S, now
             self._note_change()
         for permit in list(node.permits.values()):
-            if phase_of(permit.job) == "release":
+            if key_of(permit.job).phase == "release":
                 continue
             if permit.state == "offered" and not permit.waits:
                 self._die(permit, NEVER_DELIVERED)

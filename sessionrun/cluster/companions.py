@@ -144,8 +144,10 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
         asked = git.attempt("config", "--get", f"branch.{repository.base_branch}.remote").stdout.decode().strip()
         name = next((each for each in (asked, name, *names) if each in names), "")
         url = git.line("remote", "get-url", name) if name else ""
+    if not url:
+        return None
     there = dict[str, None]()
-    for commit in commits if url else ():
+    for commit in commits:
         lines = git.line("rev-list", "--boundary", commit, "--not", f"--remotes={name}").splitlines()
         # where the remote lacks a part, the last commits of the history that it has
         there |= dict.fromkeys([line[1:] for line in lines if line.startswith("-")] if lines else [commit])

@@ -74,12 +74,6 @@ def key_of(job: str) -> JobKey:
     return parse_job_key(job.partition("/")[2])
 
 
-def phase_of(job: str) -> str:
-    """The phase of a job, as its key names it; '' if the name has none."""
-    parts = job.rsplit("/", 2)
-    return parts[1] if len(parts) == 3 else ""
-
-
 QUIET_S: Final = 2.0
 """A node goes when no session has wanted anything of it for so long: after the end of a job a RELEASE may come."""
 
@@ -125,7 +119,7 @@ class Node:
         """As many as the node has slots for, whichever sessions they are of; the others wait."""
         free = max(0, self.about["slots"] - len(self.list_permits("delivered")))
         offers = self.list_permits("offered")
-        return [p for p in offers if self.leaves_by is None or phase_of(p.job) == "release"][:free]
+        return [p for p in offers if self.leaves_by is None or key_of(p.job).phase == "release"][:free]
 
     def list_stops(self) -> list[Permit]:
         return [permit for permit in self.list_permits("delivered") if permit.stop]
@@ -187,7 +181,7 @@ class Permit:
     @property
     def is_wanted(self) -> bool:
         """Whether something of the job is still to be done on its node."""
-        is_release = phase_of(self.job) == "release"
+        is_release = key_of(self.job).phase == "release"
         return self.state in ("delivered", "ended") or (self.state == "offered" and is_release)
 
 

@@ -112,9 +112,8 @@ class LinkProcess:
             self._hear_keeper()
             self._end_full()
             if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
-                self._keeper.send(
-                    "Q"
-                )  # it ends, and the root with it; ends that no session has stay in their folders
+                # keeper and root end with this process; ends that no session has stay in their folders
+                self._keeper.send("Q")
                 self._keeper.flush()
                 sys.exit(0)
         beside.result()

@@ -32,7 +32,7 @@ from sessionrun.cluster.messages import (
     Permit,
     ReplyState,
     Session,
-    phase_of,
+    key_of,
     session_of,
 )
 
@@ -84,7 +84,8 @@ class Permits:
             elif permit.state == "delivered" and not permit.adopted:
                 permit.state = "offered"  # of the answer that held it none counts any more
             elif permit.state == "delivered" and tick["epoch"] == self.epoch:
-                self._die(permit, NOT_THERE)  # until then an answer of an older epoch may still count
+                # before the node has had an answer of this epoch, one of an older epoch may still count
+                self._die(permit, NOT_THERE)
         node.held, node.ends = list(tick["held"]), list(ends)
         self._take_chunks(now, node, tick["out"])
         return True
@@ -327,10 +328,12 @@ class Permits:
             if not node.silent and now > node.until - self.timers.lease + self.timers.silence:
                 node.silent = True
                 self._note_change()
-            if now > node.until and node.lives:
+            if now <= node.until:
+                continue
+            if node.lives:
                 node.lives = False
                 self._note_change()
-            for permit in list(node.permits.values()) if now > node.until else ():
+            for permit in list(node.permits.values()):
                 if permit.state == "offered" and not permit.waits:
                     self._die(permit, NEVER_DELIVERED)
                 elif permit.state == "delivered" and now > node.until + self.timers.margin:
@@ -366,7 +369,7 @@ class Permits:
             node.leaves_by, node.quiet_since = now + LONGEST_S, now
             self._note_change()
         for permit in list(node.permits.values()):
-            if phase_of(permit.job) == "release":
+            if key_of(permit.job).phase == "release":
                 continue
             if permit.state == "offered" and not permit.waits:
                 self._die(permit, NEVER_DELIVERED)

@@ -120,7 +120,10 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         path = Path(seats.path_of(number))
         wanted = Claim("", str(path), base, request.owner, seat=number)
         if not os.path.lexists(path):
-            if _forget_lost(request, path):
+            lost = find_lost_admins(request.repository, path)
+            if all(load_free(admin) is not None for admin in lost):
+                if lost:  # git still lists a free one whose directory was deleted
+                    unregister(request.repository, path, request.owner)
                 return _take(fence, request, folder, wanted, None)
         elif (admin := _find_free(fence, path, folder)) is not None:
             return _take(fence, request, folder, wanted, admin)
@@ -137,16 +140,6 @@ def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
         return admin if is_unchanged(fence, path, admin, free, folder) else None
     except (SessionrunError, OSError):
         return None  # what cannot be read may be a user's
-
-
-def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether a seat can be made there: git may still list a free one whose directory was deleted."""
-    lost = find_lost_admins(request.repository, path)
-    if any(load_free(admin) is None for admin in lost):
-        return False
-    if lost:
-        unregister(request.repository, path, request.owner)
-    return True
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:

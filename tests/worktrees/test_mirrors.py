@@ -18,7 +18,7 @@ from stages import begin_repository, git
 from sessionrun.git import mirrors
 from sessionrun.git.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror, use_mirror
 from sessionrun.model.errors import RepositoryFailed, SessionrunError
-from sessionrun.model.places import Start, Upstream, check_ref, name_readably, parse_repo
+from sessionrun.model.places import Start, Upstream, check_ref, parse_repo
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import hold_entry, lock_path
 
@@ -133,21 +133,6 @@ def test_a_name_that_is_no_ref_is_refused(ref: str) -> None:
     with pytest.raises(ValueError, match=r"^must "):
         check_ref(ref)
     assert check_ref("feature/x.1") == "feature/x.1"
-
-
-def test_mirrors_of_different_repositories_have_different_names(place: Place) -> None:
-    repos = [
-        "https://a/pytest",
-        "https://b/pytest",
-        "https://a/pytes",
-        "/srv/x",
-        "/srv/x.git",
-        "/srv/y/x",
-        "https://a/x-y",
-    ]
-    names = {locate_mirror(place.root, repo).name for repo in [*repos, "https://a/x/y"]}
-    assert len(names) == len(repos) + 1
-    assert all("pytest" in name_readably(repo) for repo in repos[:2])
 
 
 def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> None:

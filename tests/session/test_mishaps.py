@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from simulated import Fate
 from test_supervisor import make_session, replay, run
-from test_workspace_limits import project, slow
+from test_workspace_limits import project
 from test_workspaces import Project
 
 from sessionrun.engine.state import State
@@ -28,7 +28,7 @@ from sessionrun.session.maker import JobMaker
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
 
-__all__ = ["project", "slow"]
+__all__ = ["project"]
 
 COMMIT = "0" * 40
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT)

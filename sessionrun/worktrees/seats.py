@@ -80,12 +80,8 @@ def load_free(admin: Path) -> Free | None:
 
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
     """The free seats of a repository: top, administrative directory, and mark."""
-    found = []
-    for top, admin in list_worktrees(repository.common_dir):
-        free = load_free(admin) if str(top.parent) == seats.directory else None
-        if free is not None:
-            found.append((top, admin, free))
-    return found
+    there = [pair for pair in list_worktrees(repository.common_dir) if str(pair[0].parent) == seats.directory]
+    return [(top, admin, free) for top, admin in there if (free := load_free(admin)) is not None]
 
 
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:

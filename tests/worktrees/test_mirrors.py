@@ -136,6 +136,11 @@ def test_a_name_that_is_no_ref_is_refused(ref: str) -> None:
     assert check_ref("feature/x.1") == "feature/x.1"
 
 
+def test_mirrors_of_different_repositories_have_different_names(place: Place) -> None:
+    repos = ["https://a/x", "https://b/x", "/srv/x", "/srv/x.git", "/srv/y/x", "https://a/x-y", "https://a/x/y"]
+    assert len({locate_mirror(place.root, repo).name for repo in repos}) == len(repos)
+
+
 def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> None:
     first = place.run("rev-parse", "HEAD")
     place.run("tag", "-a", "-m", "one", "v1")

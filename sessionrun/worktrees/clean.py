@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +103,7 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
         if trash.exists():  # the removal was broken off when its job was killed: its work had been parked
             finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
-            yield finding if dry_run else _remove(finding, remove_tree)
+            yield finding if dry_run else _remove(finding)
         if worktree is not None and not worktree.removed:
             return
         if not dry_run:
@@ -178,9 +178,9 @@ def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *,
     return replace(finding, why=why)
 
 
-def _remove(finding: Leftover, remove: Callable[[Path], None]) -> Leftover:
+def _remove(finding: Leftover) -> Leftover:
     try:
-        remove(Path(finding.name))
+        remove_tree(Path(finding.name))
     except OSError as error:
         return replace(finding, removed=False, why=str(error))
     return finding
@@ -254,7 +254,7 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
         if why is None and not dry_run:
             trash = unregister(fence.repository, top, f"{free.session_id}/")
     if why is None and not dry_run:
-        gone = _remove(Leftover("trash", str(trash), True, "", *about), remove_tree)
+        gone = _remove(Leftover("trash", str(trash), True, "", *about))
         if not gone.removed:
             return gone
     words = why or "no task has it, and its work is on branches"

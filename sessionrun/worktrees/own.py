@@ -42,13 +42,7 @@ from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
 from sessionrun.walls.programs import find_folders, make_walls
-from sessionrun.worktrees.registration import (
-    bring_settings,
-    find_lost_admins,
-    load_owner,
-    need_admin,
-    trash_path,
-)
+from sessionrun.worktrees.registration import bring_settings, find_lost_admins, load_owner, need_admin, trash_path
 from sessionrun.worktrees.request import WorkspaceRequest
 
 HOME: Final = "home.json"
@@ -283,13 +277,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         stdin=OURS,
     )
     clear_ways(built)
-    git = Git(
-        path or own,
-        common=common,
-        git_dir=own,
-        limit_s=request.export_limit_s,
-        walls=built.wrap,
-    )
+    git = Git(path or own, common=common, git_dir=own, limit_s=request.export_limit_s, walls=built.wrap)
     return Own(fence, request, git, outer, walls)
 
 

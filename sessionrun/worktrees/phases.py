@@ -160,7 +160,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
         request = replace(request, needs=find_handed(state, whole.tasks), earlier=find_earlier(state))
         if state.spec.base == "target" and site.spec.repository is not None:  # at its end, wherever that is by now
-            usual = f"refs/heads/{site.spec.repository.base_branch}"  # a user lands there
+            usual = f"refs/heads/{site.spec.repository.base_branch}"  # where a user lands if no session does
             request = replace(request, target=landing.target if landing is not None else usual)
         if state.spec.prove is not None and state.spec.prove.hidden is not None:
             request = replace(request, tests=state.spec.prove.hidden.patch)

@@ -80,12 +80,8 @@ def load_free(admin: Path) -> Free | None:
 
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
     """The free seats of a repository: top, administrative directory, and mark."""
-    found = []
-    for top, admin in list_worktrees(repository.common_dir):
-        free = load_free(admin) if str(top.parent) == seats.directory else None
-        if free is not None:
-            found.append((top, admin, free))
-    return found
+    there = [pair for pair in list_worktrees(repository.common_dir) if str(pair[0].parent) == seats.directory]
+    return [(top, admin, free) for top, admin in there if (free := load_free(admin)) is not None]
 
 
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
@@ -120,7 +116,10 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         path = Path(seats.path_of(number))
         wanted = Claim("", str(path), base, request.owner, seat=number)
         if not os.path.lexists(path):
-            if _forget_lost(request, path):
+            lost = find_lost_admins(request.repository, path)
+            if all(load_free(admin) is not None for admin in lost):
+                if lost:  # git still lists a free one whose directory was deleted
+                    unregister(request.repository, path, request.owner)
                 return _take(fence, request, folder, wanted, None)
         elif (admin := _find_free(fence, path, folder)) is not None:
             return _take(fence, request, folder, wanted, admin)
@@ -137,16 +136,6 @@ def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
         return admin if is_unchanged(fence, path, admin, free, folder) else None
     except (SessionrunError, OSError):
         return None  # what cannot be read may be a user's
-
-
-def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether a seat can be made there: git may still list a free one whose directory was deleted."""
-    lost = find_lost_admins(request.repository, path)
-    if any(load_free(admin) is None for admin in lost):
-        return False
-    if lost:
-        unregister(request.repository, path, request.owner)
-    return True
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:

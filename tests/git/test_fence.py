@@ -153,14 +153,13 @@ def test_settings_of_the_launch_hold(project: Project) -> None:
     (project.top / "one.up").write_text("word\n")
     commit_all(project.top, "filtered")
     assert project.show("main", "one.up") == b"WORD\n"
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     assert (path / "one.up").read_text() == "word\n" and (path / "a.txt").read_bytes() == b"a\r\n"
     (path / "two.up").write_text("new\n")
     (path / "b.txt").write_bytes(b"b\r\n")
     project.run("config", "--unset", "filter.up.clean")
     (project.top / ".git/info/attributes").unlink()
-    released = release(replace(request, place=place), project.folder())
+    released = release(request, project.folder())
     assert released.kept is None and released.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
     assert project.show("main-task-t", "two.up") == b"NEW\n" and project.show("main-task-t", "b.txt") == b"b\n"
 
@@ -223,11 +222,10 @@ def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: P
 
 def test_a_sparse_checkout_stays_one(project: Project) -> None:
     project.run("sparse-checkout", "set", "--no-cone", "/a.txt")
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     assert sorted(one.name for one in path.iterdir()) == [".git", "a.txt"]
     (path / "a.txt").write_text("new\n")
-    released = release(replace(request, place=place), project.folder())
+    released = release(request, project.folder())
     assert released.kept is None and project.files("main-task-t") == project.files("main")
 
 

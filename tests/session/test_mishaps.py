@@ -28,7 +28,7 @@ from sessionrun.session.maker import JobMaker
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
 
-__all__ = ["project", "slow"]
+__all__ = ["project"]
 
 COMMIT = "0" * 40
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT)

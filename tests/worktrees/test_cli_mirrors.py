@@ -16,6 +16,8 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from stages import git, make_repository_of
 
+from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.git.mirrors import locate_mirror
 from sessionrun.store.trees import lock_path
 
@@ -131,25 +133,21 @@ def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place
     assert place.git("rev-parse", "--verify", "refs/heads/main-task-a", cwd=place.root / "one")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variable", [None, "SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
 def test_the_cache_is_named_and_required_by_the_configuration_or_a_variable(
     place: Place, monkeypatch: pytest.MonkeyPatch, variable: str | None
 ) -> None:
-    plan = {"prompts": TWO["prompts"][:1]}
     if variable is None:
         monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
         (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
-        place.cache = place.root / "mine"
     else:
         monkeypatch.setenv(variable, "1")
-    assert outcomes(place.run(plan)) == {"a": ("failed", "repository_failed")}
-    assert not place.mirror("one").exists()
-    assert outcomes(place.run(plan, "--no-require-cache")) == {"a": ("succeeded", None)}
-    commit = place.commit(place.root / "one", "not fetched")
-    task = place.run(plan)["tasks"][0]
-    assert (task["outcome"], task["ref_commit"] == commit) == ("succeeded", False)
-    assert str(place.mirror("one")) in place.command("clean", "--cache", "--dry-run").stdout
+    monkeypatch.chdir(place.root)
+    for given, required in (({}, True), ({"require_cache": False}, False)):
+        planned = plan_input({"prompts": TWO["prompts"][:1]}, {"agent": "shell", **given})
+        assert isinstance(planned, Planned) and planned.spec.mirrors is not None
+        cache_dir = str(place.root / ("cache" if variable else "mine"))
+        assert (planned.spec.mirrors.cache_dir, planned.spec.mirrors.require_cache) == (cache_dir, required)
 
 
 @pytest.mark.slow

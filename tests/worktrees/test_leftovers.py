@@ -194,22 +194,8 @@ def test_claims_are_read_in_the_order_of_their_attempts(project: Project) -> Non
 # --- worktrees that are none any more ---
 
 
-@pytest.mark.slow
-def test_the_remark_on_a_broken_link_says_how_to_mend_it(sessionrun: Command, project: Project) -> None:
-    plan = [{"id": "t", "prompt": "mv .git ../old; git init -q; echo > new"}]
-    view = finish(sessionrun, project, plan)
-    task = by_id(view)["t"]
-    tree = Path(task["worktree"])
-    assert task["outcome"] == "succeeded" and task["worktree_kept"].startswith("release_failed: ")
-    assert "run git worktree repair in the repository" in task["worktree_kept"]
-    shutil.rmtree(tree / ".git")
-    git(project.top, "worktree", "repair")
-    assert sessionrun("clean", "--worktrees").returncode == 0
-    assert "new" in project.files("main-task-t") and not tree.exists()
-
-
 def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
-    """Each would be parked as what the other began with."""
+    """Each would be parked as what the other began with; the reason says how to mend it."""
     both = [project.prepare(name) for name in ("one", "two")]
     links = [Path(place.worktree or "") / ".git" for _, place in both]
     contents = [link.read_text() for link in links]
@@ -217,13 +203,19 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
         (link.parent / "new").write_text(place.branch or "")
         link.write_text(content)
     for request, place in both:
-        with pytest.raises(SessionrunError, match="is not a worktree of"):
+        with pytest.raises(SessionrunError, match=r"git worktree repair in the repository.*is not a worktree of"):
             release(replace(request, place=place), project.folder())
         claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
         claimed = Claimed.of(request, claim, project.folder(), worked=True)
         (finding,) = clean_claimed(claimed, dry_run=False)
         assert not finding.removed and "is not a worktree of" in finding.why
     assert all((link.parent / "new").exists() for link in links)
+    for link in links:
+        link.unlink()
+    git(project.top, "worktree", "repair")
+    for (request, place), name in zip(both, ("one", "two"), strict=True):
+        assert release(replace(request, place=place), project.folder()).kept is None
+        assert project.show(f"main-task-{name}", "new").decode() == f"main-task-{name}"
 
 
 # --- jobs that are killed ---

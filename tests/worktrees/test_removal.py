@@ -27,6 +27,16 @@ STRAYS = "setsid sh -c 'echo $$ >away; exec sleep 600' & exec env -i sleep 600"
 """A task of two processes: one in a group of its own, with its job's marker, and one in its group, without."""
 
 
+def read_stray(sessionrun: Command) -> int:
+    """The pid of the process of `STRAYS` that left the group."""
+    away = sessionrun.cwd / "away"
+    return int(eventually(lambda: away.exists() and away.read_text()))
+
+
+def finish(sessionrun: Command, plan: object = None) -> str:
+    return sessionrun.finished(plan or {"prompts": ["true"]})
+
+
 def interrupt(sessionrun: Command, prompt: str = "sleep 600") -> tuple[str, int]:
     """A session whose processes but the task were killed, and the pid of its task."""
     session_id = sessionrun.start({"prompts": [prompt]})
@@ -35,27 +45,17 @@ def interrupt(sessionrun: Command, prompt: str = "sleep 600") -> tuple[str, int]
     return session_id, int(view["tasks"][0]["pid"])
 
 
-def read_stray(sessionrun: Command) -> int:
-    """The pid of the process of `STRAYS` that left the group."""
-    away = sessionrun.cwd / "away"
-    return int(eventually(lambda: away.exists() and away.read_text()))
-
-
 def reseal(record: dict[str, Any]) -> bytes:
     """The bytes of status.json or summary, as their writer would have made them."""
     return seal({key: value for key, value in record.items() if key != SEAL_KEY})
-
-
-def finish(sessionrun: Command, plan: object = None) -> str:
-    return sessionrun.finished(plan or {"prompts": ["true"]})
 
 
 def make_older(sessionrun: Command, session_id: str, ended_at: str) -> None:
     """Move a session's end into the past, for all readers."""
     for name in ("status.json", "summary"):
         path = sessionrun.directory(session_id) / name
-        record = {**json.loads(path.read_bytes()), "ended_at": ended_at}
-        path.write_bytes(seal({key: value for key, value in record.items() if key != SEAL_KEY}))
+        record = json.loads(path.read_bytes())
+        path.write_bytes(reseal({**record, "ended_at": ended_at}))
 
 
 def left(sessionrun: Command) -> set[str]:
@@ -145,10 +145,8 @@ def test_an_ended_session_of_which_a_process_lives_stays(sessionrun: Command, na
 
 def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) -> None:
     """A process without the marker is known by the ledger, one that left its group by its marker."""
-    session_id, note = sessionrun.start({"prompts": [STRAYS]}), sessionrun.cwd / "away"
-    pid = sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])["tasks"][0]["pid"]
-    sessionrun.kill_chain(session_id)
-    away = int(eventually(lambda: note.exists() and note.read_text()))
+    session_id, pid = interrupt(sessionrun, STRAYS)
+    away = read_stray(sessionrun)
     assert sessionrun("clean", "--older-than", "0").stdout == "Nothing to clean.\n"
     why = sessionrun.load("clean", session_id)["findings"][0]["why"]
     assert why == "it is interrupted; --state interrupted removes it too"

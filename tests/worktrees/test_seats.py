@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -388,36 +387,3 @@ def test_clean_takes_away_what_no_session_needs(cli: Cli) -> None:
     cli("clean", "--worktrees")
     assert not (cli.cwd / "worktrees").exists()
     assert cli.git("worktree", "list").count("\n") == 0
-
-
-@pytest.mark.slow
-def test_two_sessions_at_once_and_one_that_was_killed(cli: Cli) -> None:
-    """After kill -9 of everything the session goes on in the same seats; another one has others meanwhile."""
-    waits = f"echo begun > begun; while ! [ -e {cli.cwd.parent}/go ]; do sleep 0.05; done"
-    plan = {"worktrees": "inside", "prompts": [{"id": name, "prompt": waits} for name in "ab"]}
-    file = cli.cwd / "plan-y.json"
-    file.write_text(json.dumps(plan))
-    ids = [cli("-q", "--agent", "shell", "--worktree", str(file)).stdout.strip() for _ in range(2)]
-    eventually(lambda: all((cli.cwd / f"worktrees/w{num}/begun").exists() for num in (1, 2, 3, 4)))
-    for session_id in ids:
-        cli.until(
-            session_id, lambda view: all(task["phase"] == "running" and task["pid"] for task in view["tasks"])
-        )
-    assert sorted(seats_of(cli, ids[0]) + seats_of(cli, ids[1])) == [1, 2, 3, 4]
-    before = seats_of(cli, ids[0])
-    pids = [task["pid"] for task in cli.load("status", ids[0])["tasks"]]
-    cli.kill_chain(ids[0])
-    for pid in pids:
-        os.killpg(pid, signal.SIGKILL)
-    (cli.cwd.parent / "go").touch()
-    cli("resume", ids[0])
-    for session_id in ids:
-        cli.wait(session_id)
-    assert {task["outcome"] for task in cli.load("status", ids[0])["tasks"]} <= {"lost", "interrupted"}
-    assert seats_of(cli, ids[0]) == before
-    assert cli.git("show", "main-task-a:begun") == "begun"
-    cli("retry", ids[0])
-    cli.wait(ids[0])
-    assert {task["outcome"] for task in cli.load("status", ids[0])["tasks"]} == {"succeeded"}
-    names = sorted(path.name for path in (cli.cwd / "worktrees").iterdir())
-    assert names == [".gitignore", "w1", "w2", "w3", "w4"]

@@ -75,13 +75,16 @@ class Project:
         request = replace(request, **changes)  # type: ignore[arg-type]
         return request, prepare(request, self.folder())
 
+    def begin_work(self, task: str = "t", **changes: object) -> tuple[WorkspaceRequest, Path]:
+        """The request for what comes after PREPARE, and where the task works."""
+        request, place = self.prepare(task, **changes)
+        return replace(request, place=place), Path(place.worktree or "")
+
     def cycle(self, work: Work, task: str = "t", **changes: object) -> tuple[Place, Path]:
         """PREPARE, some work in the worktree, RELEASE; the place after it and where the worktree was."""
-        request, place = self.prepare(task, **changes)
-        assert place.worktree is not None
-        path = Path(place.worktree)
+        request, path = self.begin_work(task, **changes)
         work(path)
-        return release(replace(request, place=place), self.folder()), path
+        return release(request, self.folder()), path
 
     def shell(self, script: str, cwd: Path) -> None:
         environ = {**os.environ, **IDENTITY}
@@ -170,11 +173,10 @@ def test_an_old_git_is_refused_by_its_version(project: Project, monkeypatch: pyt
 
 
 def test_what_setup_did_to_the_settings_is_mended(project: Project) -> None:
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     project.shell(f"git config extensions.worktreeConfig true; git config core.worktree {project.top}", path)
     assert project.run("rev-parse", "--show-toplevel", cwd=path) == str(project.top)
-    end_setup(replace(request, place=place), project.folder())
+    end_setup(request, project.folder())
     assert project.run("rev-parse", "--show-toplevel", cwd=path) == str(path)
 
 
@@ -273,30 +275,28 @@ def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> No
 
 
 def test_commits_off_the_branch_outlive_the_worktrees_directory(project: Project) -> None:
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     project.shell("git checkout -q --detach; git commit --allow-empty -q -m off", path)
     commit = project.run("rev-parse", "HEAD", cwd=path)
     shutil.rmtree(path)
     for _ in range(2):  # also where it was killed before it could answer
-        released = release(replace(request, place=place), project.folder())
+        released = release(request, project.folder())
         assert (released.commit, released.rescue) == (commit, "main-task-t-rescue")
     assert project.run("rev-parse", "main-task-t-rescue") == commit
 
 
 @pytest.mark.slow
 def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(project: Project) -> None:
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     project.run("checkout", "-q", "--detach", cwd=path)
     (path / "new").write_text("n")
-    first = release(replace(request, place=place), project.folder())
+    first = release(request, project.folder())
     second = int(time.time())
     eventually(lambda: int(time.time()) > second + 1)  # commits of one second are the same commit
-    again = release(replace(request, place=place), project.folder())
+    again = release(request, project.folder())
     assert again == first and first.rescue == "main-task-t-rescue"
     (path / "new").write_text("changed")
-    assert release(replace(request, place=place), project.folder()).rescue == "main-task-t-rescue-2"
+    assert release(request, project.folder()).rescue == "main-task-t-rescue-2"
 
 
 def test_environments_go_with_the_worktree_and_so_does_what_a_killed_proof_left(project: Project) -> None:
@@ -322,12 +322,11 @@ def test_a_worktree_whose_environment_cannot_be_deleted_is_kept(
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     stays = Seats(str(project.top / "worktrees")) if seats else None
-    request, place = project.prepare(seats=stays)
-    path = Path(place.worktree or "")
+    request, path = project.begin_work(seats=stays)
     (path / "new").write_text("n")
     Path(find_environment(path)).mkdir()
     monkeypatch.setattr("sessionrun.worktrees.release.drop_environment", refuse)
-    released = release(replace(request, place=place), project.folder())
+    released = release(request, project.folder())
     assert released.commit is not None and project.show(released.commit, "new") == b"n"
     assert released.worktree == str(path) and path.exists()
     assert "its environment cannot be deleted: [Errno 1]" in str(released.kept)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ from test_workspaces import Project, make_repository, put_first
 
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import SessionrunError
+from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import load_claim
 
 SLOW_S = 180.0
 MIB = 1024 * 1024
@@ -333,12 +334,11 @@ def test_nothing_is_overlooked(project: Project, name: str) -> None:
 
 
 def test_what_cannot_be_read_stays(project: Project) -> None:
-    request, place = project.prepare()
-    path = Path(place.worktree or "")
+    request, path = project.begin_work()
     project.shell(f"echo garbage > $(git rev-parse --git-path index)\n{WORK}", path)
     left = lying(path)
     with pytest.raises(SessionrunError) as caught:
-        release(replace(request, place=place), project.folder())
+        release(request, project.folder())
     assert "\n" not in str(caught.value)
     assert lying(path) == left and {"a.txt", "n"} <= set(left)
 
@@ -523,25 +523,16 @@ def test_a_task_whose_worktree_cannot_be_made_never_runs_and_leaves_nothing(
     check_clean(project, before)
 
 
-@pytest.mark.slow
-def test_clean_where_the_results_directory_is_relative(
-    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SESSIONRUN_RESULTS_DIR")
-    plan = [{"id": "t", "prompt": "git switch -qc other; echo work > work.txt"}]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    monkeypatch.chdir(project.top)
-    sessionrun.cwd, sessionrun.results = project.top, project.top / "results"
-    (task,) = wait(sessionrun, session_id)["tasks"]
-    assert task["worktree_kept"] == "HEAD is on other, not on main-task-t"
-    project.run("-C", task["worktree"], "add", ".")
-    project.run("-C", task["worktree"], "commit", "-qm", "work")
-    project.run("-C", task["worktree"], "switch", "-q", "main-task-t")
-    planned = sessionrun("clean", "--worktrees", "--dry-run").stdout
-    assert f"would remove worktree {task['worktree']}: " in planned
-    assert f"removed worktree {task['worktree']}: " in sessionrun("clean", "--worktrees").stdout
-    assert not Path(task["worktree"]).exists()
-    assert project.run("show", "other:work.txt") == "work"
+def test_clean_where_the_results_directory_is_relative(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, path = project.begin_work()
+    folder = Path(f"jobs-{project._jobs}", "a1-1-prepare")
+    (path / "work.txt").write_text("work")
+    monkeypatch.chdir(project.root)
+    claim = load_claim(folder)
+    assert claim is not None
+    found = list(clean_claimed(Claimed.of(request, claim, folder, worked=True), dry_run=False))
+    assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", False)]
+    assert project.run("show", "main-task-t:work.txt") == "work"
 
 
 # --- what a task finds ---
@@ -583,23 +574,21 @@ def test_what_a_task_finds_in_its_worktree(sessionrun: Command, project: Project
 # --- clean, while names come back ---
 
 
-@pytest.mark.slow
-def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Command, project: Project) -> None:
+def test_clean_leaves_the_worktrees_of_a_living_session_alone(project: Project) -> None:
     """Merged, deleted and run again: the claims of the first session name what the second lives in."""
-    plan = [{"id": "t", "prompt": "echo new > new; while [ -e ../go-on ]; do sleep 0.05; done"}]
-    finish(sessionrun, project, plan)
+    request, path = project.begin_work()
+    first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
+    (path / "new").write_text("new\n")
+    release(request, project.folder())
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
-    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; exec sleep 600"
-    session_id = start(sessionrun, project, plan, "--worktree")
-    eventually((project.root / "ready").exists)
-    (path,) = worktrees(project)
-    assert path.name == "main-task-t"
-    removed = [finding for finding in sessionrun.load("clean", "--worktrees")["findings"] if finding["removed"]]
-    assert removed == [] and (path / "more").exists()
-    assert sessionrun("cancel", "last").returncode == 0
-    wait(sessionrun, session_id)
-    assert project.show("main-task-t", "more") == b"more\n"
+    assert project.begin_work(session_id="s2")[1] == path
+    (path / "more").write_text("more\n")
+    claim = load_claim(first)
+    assert claim is not None
+    for worked in (False, True):
+        found = list(clean_claimed(Claimed.of(request, claim, first, worked=worked), dry_run=False))
+        assert not any(finding.removed for finding in found) and (path / "more").exists()
 
 
 # --- a disk that is nearly full ---

@@ -21,12 +21,6 @@ from sessionrun.model.landings import Mend, WorkBounced, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import TaskSpec, title_of
 
-MENDED: Final = ("conflict", "gate_red")
-"""Why work is bounced that a task can mend."""
-
-_STEM: Final = 100
-"""Characters of the owner's id in that of a mend: ids have 128 at most."""
-
 PROMPT: Final = """\
 The work of another agent does not land on the branch {target}: {reason}
 
@@ -134,7 +128,7 @@ def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> 
     land, asked = land_of(state), state.spec.landing
     made, can_mend = land.mends.get(owner.spec.id, 0), state.spec.agents[owner.agent].prompt_kind == "text"
     is_left = asked is not None and made < asked.mends and not state.cancelled
-    if is_left and can_mend and bounced.reason_class in MENDED:
+    if is_left and can_mend and bounced.reason_class in ("conflict", "gate_red"):
         leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
         land.to_mend[owner.spec.id] = source
         return
@@ -147,7 +141,7 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     assert entry is not None and landing is not None
     # where file names have no case, an id that differs in nothing else is the same one
     taken, number = {name.casefold() for name in state.tasks}, 1
-    while (name := f"{spec.id[:_STEM]}-mend-{number}").casefold() in taken:
+    while (name := f"{spec.id[:100]}-mend-{number}").casefold() in taken:  # ids have 128 characters at most
         number += 1
     branch = owner.place.branch if owner.place is not None else None
     why = (entry.reason_class or "", entry.reason or "")

@@ -158,7 +158,7 @@ def test_what_is_killed_is_followed_by_another_landing(project: Project, all_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("now", [("--now",), pytest.param((), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("now", [("--now",), ()], ids=str)
 def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) -> None:
     session_id = begin(project, tasks=1)
     before = project.git("rev-parse", "main")

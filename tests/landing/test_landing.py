@@ -413,11 +413,6 @@ def test_a_task_without_the_label_is_a_group_of_its_own() -> None:
 # --- on real git ---
 
 
-def choose(yard: Yard, *gates: str, groups: dict[str, list[str]], dry_run: bool = False) -> Report:
-    request = yard.request(*gates, groups=tuple(map(tuple, groups.values())))
-    return forecast(request) if dry_run else land(request)
-
-
 def reasons(report: Report) -> dict[str, tuple[str, str]]:
     return {fate.task: (fate.status, fate.reason) for fate in report.fates}
 
@@ -426,36 +421,29 @@ def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(y
     first = yard.add("x1", {"x.txt": "1"}, wanted=False)
     yard.add("x2", {"x.txt": "2"})
     yard.git("update-ref", MAIN, first.tip)
-    chosen = choose(yard, groups={"x": ["x2", "x1"]})
-    assert reasons(chosen) == {"x2": ("none", "x1 landed")}
+    assert reasons(yard.land(groups=(("x2", "x1"),))) == {"x2": ("none", "x1 landed")}
 
 
 def test_a_hold_ends_the_choice(yard: Yard) -> None:
     yard.git("update-ref", MAIN, yard.commit({"a.txt": "BAD"}))
     yard.add("x1", {"x.txt": "1"})
     yard.add("x2", {"x.txt": "2"})
-    chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
+    chosen = yard.land(CHECK, groups=(("x1", "x2"),))
     assert chosen.hold is not None and chosen.hold.reason_class == "target_red"
     told = reasons(chosen)
     assert (told["x1"][0], told["x2"]) == ("held", ("none", "x1 was chosen, and is held"))
 
 
-def add_crossing(yard: Yard) -> dict[str, list[str]]:
-    """The best attempts at `x` and `y` conflict; the second best at `y` conflicts with `main`."""
-    yard.add("x1", {"shared.txt": "x1\n"})
-    yard.add("x2", {"x.txt": "x2\n"})
-    yard.add("y1", {"shared.txt": "y1\n"})
-    yard.add("y2", {"b.txt": "y2\n"})
-    yard.git("update-ref", MAIN, yard.commit({"b.txt": "moved\n"}))
-    return {"x": ["x1", "x2"], "y": ["y1", "y2"]}
-
-
 @pytest.mark.slow
 def test_of_the_best_that_conflict_the_next_best_is_tried(yard: Yard) -> None:
-    groups = add_crossing(yard)
-    for dry_run, word in ((True, "ready"), (False, "landed")):
-        told = reasons(choose(yard, CHECK, groups=groups, dry_run=dry_run))
-        assert told["x1"][0] == word and told["x2"] == ("none", f"x1 {'would land' if dry_run else 'landed'}")
+    """The best attempts at `x` and `y` conflict; the second best at `y` conflicts with `main`."""
+    for name, file in {"x1": "shared.txt", "x2": "x.txt", "y1": "shared.txt", "y2": "b.txt"}.items():
+        yard.add(name, {file: f"{name}\n"})
+    yard.git("update-ref", MAIN, yard.commit({"b.txt": "moved\n"}))
+    request = yard.request(CHECK, groups=(("x1", "x2"), ("y1", "y2")))
+    for how, words in ((forecast, ("ready", "x1 would land")), (land, ("landed", "x1 landed"))):
+        told = reasons(how(request))
+        assert (told["x1"][0], told["x2"]) == (words[0], ("none", words[1]))
         assert (told["y1"][0], told["y2"][0]) == ("bounced", "bounced"), "x1 was first, and y2 clashes with main"
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from conftest import Command
@@ -191,17 +191,6 @@ def test_a_red_gate_is_mended_and_not_by_undoing_the_work(yard: Yard, mend: str)
     assert yard.git("ls-tree", "--name-only", "main").split() == [".gitignore", "f"]
 
 
-@pytest.mark.slow
-def test_an_agent_that_takes_scripts_gets_no_mend(yard: Yard) -> None:
-    plan = {
-        "prompts": [{"id": "a", "prompt": "echo a >f"}, {"id": "b", "prompt": "echo b >f"}],
-        "land": {"mends": 2},
-    }
-    tasks = yard.run(plan, "true", "--agent", "shell")
-    assert sorted(tasks) == ["a", "b"]
-    assert sorted(task["landing"]["status"] for task in tasks.values()) == ["bounced", "landed"]
-
-
 # --- the engine ---
 
 
@@ -212,12 +201,15 @@ class World(Scripted):
     the key of each job that has ended.
     """
 
-    def __init__(self, mends: int, *names: str, max_failures: int | None = None) -> None:
+    def __init__(
+        self, mends: int, *names: str, max_failures: int | None = None, takes: Literal["text", "script"] = "text"
+    ) -> None:
         tasks = [
             TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree")) for name in names or ("t",)
         ]
         landing = Landing("refs/heads/main", mends=mends)
-        super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=AGENTS))
+        agents = {"three": replace(AGENTS["three"], prompt_kind=takes)}
+        super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=agents))
         self.after: Callable[[JobKey], None] = lambda key: None
 
     def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
@@ -273,6 +265,12 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+
+
+def test_an_agent_that_takes_scripts_gets_no_mend() -> None:
+    world = World(2, takes="script")
+    world.run(lambda key: True, lambda name: False)
+    assert world.landings() == {"t": "bounced"}
 
 
 def test_a_mend_that_fails_stops_nothing_else() -> None:

@@ -113,7 +113,6 @@ class _Reader:
         raise ValueError("it has a document type")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
         if not self._begun and tag not in ("testsuites", "testsuite"):
             raise ValueError("no test runner writes this")
         self._begun = True
@@ -124,7 +123,6 @@ class _Reader:
             self._text.clear()
 
     def end(self, tag: str) -> None:
-        """An element ends."""
         if tag in self._parts:
             self._parts[tag]["text"] = "".join(self._text)
             if tag == "testcase":

@@ -54,7 +54,6 @@ class Tree:
 
     @property
     def top(self) -> Path:
-        """Its directory."""
         return Path(self.checkout.top)
 
     def path(self, name: str) -> Path:

@@ -307,7 +307,8 @@ def test_a_person_who_switches_beside_landings_takes_none_back(
     person, killed, until = Person(yard.top, random.Random(seed + 1)), 0, time.monotonic() + SECONDS
     person.start()
     try:
-        while time.monotonic() < until:
+        # on a slow machine it takes longer until something was killed
+        while time.monotonic() < until or not (killed and person.switches and person.kept):
             number = len(yard.entries)
             yard.add(f"t{number}", {f"t{number}.txt": "landed\n"})
             killed += land_or_kill(yard, chance)
@@ -323,4 +324,3 @@ def test_a_person_who_switches_beside_landings_takes_none_back(
     assert [task for task in tasks if f"{task}.txt" not in files["main"]] == [], "taken back"
     assert {name: branch for name, branch in person.kept.items() if name not in files[branch]} == {}, "lost"
     assert yard.examine(tasks) == []
-    assert killed and person.switches and person.kept

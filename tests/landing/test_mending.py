@@ -109,16 +109,14 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     shown = api.load_view(session)["tasks"]
     retried = choose_retried(shown, shown, named=False, failed=False, lost=False)
     assert retried.every == [owner["id"]], "mends are not tried again beside it"
-    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"])
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr
-    refused = yard.command("continue", yard.view["session_id"], mends[0]["id"], "more")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"mends the work of '{owner['id']}': continue that one" in refused.stderr
-    assert (
-        owner["landing"]["reason"] == "2 mends did not land it: mend_refused: marks of the conflict are left in f"
-    )
-    assert yard.view["outcome"] == "failed"
+    for words, why in {
+        ("retry",): f"-mend-1' mends '{owner['id']}': name that one",
+        ("continue", "more"): f"mends the work of '{owner['id']}': continue that one",
+    }.items():
+        refused = yard.command(words[0], yard.view["session_id"], mends[0]["id"], *words[1:])
+        assert (refused.returncode, refused.stdout, why in refused.stderr) == (2, "", True)
+    told = "2 mends did not land it: mend_refused: marks of the conflict are left in f"
+    assert (owner["landing"]["reason"], yard.view["outcome"]) == (told, "failed")
     assert yard.git("show", "main:f") in ("a", "b")
 
 
@@ -204,9 +202,8 @@ class World(Scripted):
     def __init__(
         self, mends: int, *names: str, max_failures: int | None = None, takes: Literal["text", "script"] = "text"
     ) -> None:
-        tasks = [
-            TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree")) for name in names or ("t",)
-        ]
+        task = TaskSpec("t", ("do it",), agent="three", workspace=Workspace("worktree"))
+        tasks = [replace(task, id=name) for name in names or ("t",)]
         landing = Landing("refs/heads/main", mends=mends)
         agents = {"three": replace(AGENTS["three"], prompt_kind=takes)}
         super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=agents))
@@ -234,12 +231,8 @@ class World(Scripted):
             self.record(JobFinished(key, "passed"))
             return
         good = key.phase != "work" or work(key)
-        place = Place(
-            f"b-{key.task}",
-            None if key.phase == "release" else "/w",
-            "base",
-            commit=f"tip-{key.task}-{key.attempt}",
-        )
+        top = None if key.phase == "release" else "/w"
+        place = Place(f"b-{key.task}", top, "base", commit=f"tip-{key.task}-{key.attempt}")
         self.record(JobFinished(key, "passed" if good else "failed", place=place))
 
     def landings(self) -> dict[str, str | None]:

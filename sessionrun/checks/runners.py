@@ -27,7 +27,6 @@ from sessionrun.model.reports import RanTests
 from sessionrun.store.files import read_regular
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-MAX_MESSAGE: Final = 400
 
 Word: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 
@@ -113,6 +112,7 @@ class _Reader:
         raise ValueError("it has a document type")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """An element begins."""
         if not self._begun and tag not in ("testsuites", "testsuite"):
             raise ValueError("no test runner writes this")
         self._begun = True
@@ -123,6 +123,7 @@ class _Reader:
             self._text.clear()
 
     def end(self, tag: str) -> None:
+        """An element ends."""
         if tag in self._parts:
             self._parts[tag]["text"] = "".join(self._text)
             if tag == "testcase":
@@ -140,7 +141,7 @@ def _read_case(ends: Mapping[str, Mapping[str, str]]) -> Case:
     text = " ".join(ends[tag].get("message", "").split())
     last = [line for line in ends[tag].get("text", "").splitlines() if line.startswith("E ")]
     text = text if len(text.split()) > 2 or not last else f"{text}: {last[-1][1:].strip()}"
-    return Case(*name, _WORST[tag], message=text[:MAX_MESSAGE])
+    return Case(*name, _WORST[tag], message=text[:400])
 
 
 def match_ids(ids: Iterable[str], cases: Sequence[Case]) -> dict[str, Word]:

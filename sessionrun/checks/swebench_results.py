@@ -33,7 +33,6 @@ from sessionrun.store.session import SessionDir
 
 _SUMMARY: Final = "summary.json"
 _PREDICTIONS: Final = "predictions.json"
-_SUFFIX: Final = ".json"
 
 _SUMMED_UP: Final = ("instance_id", "success", "duration", "iterations", "reason_class", "infrastructure")
 """What the summary says of each instance."""
@@ -68,9 +67,11 @@ class InstanceResults(OwnedFile):
         self._ended: dict[str, dict[str, Any]] = {}
 
     def find_fault(self, document: Any) -> str | None:
+        """See `ExportFile`."""
         return None if isinstance(document, dict) else "is no object"
 
     def has_ended(self, document: Any) -> bool:
+        """See `OwnedFile`."""
         return bool(document.get("ended_at"))
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
@@ -92,6 +93,7 @@ class InstanceResults(OwnedFile):
                 outside.replace_below(artifacts, ".gitignore", b"*\n", durable=False)
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+        """See `ExportFile`."""
         return self._summarise(shown, _load_others(folder, shown.spec))
 
     def find_outputs(self, session: SessionDir) -> str | None:
@@ -101,6 +103,7 @@ class InstanceResults(OwnedFile):
         return str(self._runs) if is_ours else None
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `ExportFile`."""
         lacks = f"{self._folder} does not show all results"
         yield lacks, partial(self._write_instances, shown, durable=durable)
         yield lacks, partial(self._write_run, shown, durable=durable)
@@ -117,7 +120,7 @@ class InstanceResults(OwnedFile):
                     self._ended.pop(name, None)
                 elif name not in self._ended or self._ended[name]["attempt"] != task["attempt"]:
                     document = _project_instance(shown.session, self.export, task, readable=name in unwalled)
-                    outside.replace_below(folder, f"{name}{_SUFFIX}", dump(document), durable=durable)
+                    outside.replace_below(folder, f"{name}.json", dump(document), durable=durable)
                     self._ended[name] = document
 
     def _write_run(self, shown: Shown, *, durable: bool) -> None:
@@ -255,7 +258,7 @@ def _load_documents(folder: int) -> dict[str, dict[str, Any]]:
     """The files of instances in a directory, by id and in the order of ids; other files are passed over."""
     documents = {}
     for name in sorted(os.listdir(folder)):
-        stem = name.removesuffix(_SUFFIX)
+        stem = name.removesuffix(".json")
         if stem == name or name in (_SUMMARY, _PREDICTIONS) or name.startswith("."):
             continue
         try:

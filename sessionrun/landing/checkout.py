@@ -54,6 +54,7 @@ class Tree:
 
     @property
     def top(self) -> Path:
+        """Its directory."""
         return Path(self.checkout.top)
 
     def path(self, name: str) -> Path:

@@ -127,6 +127,7 @@ class LandingLog:
         self._log.sync()
 
     def close(self) -> None:
+        """Give up the file."""
         self._log.close()
 
     def _note_fate(self, fate: Fate, target: str, tip: str, mend: str = "") -> None:

@@ -95,6 +95,7 @@ class Slot:
         return read_regular(self.record_path).endswith(b"\n")
 
     def clear_record(self) -> None:
+        """It is done."""
         self.record_path.unlink(missing_ok=True)
 
     def move_pin(self, git: Git, commits: Collection[str]) -> None:

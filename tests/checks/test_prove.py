@@ -30,8 +30,6 @@ __all__ = ["finished", "stage"]
 
 # --- the verdict ---
 
-NAMES = ("result", "old_tests", "kept_tests", "base", "new_tests")
-
 
 @pytest.mark.parametrize(
     ("passing", "verdict"),

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections import Counter
-from typing import Any
 
 import orjson
 import pytest
@@ -25,11 +24,6 @@ def landings_of(project: Project, session_id: str) -> dict[str, tuple[str, str |
     """By task, where its work stands, and the word for why."""
     landings = {task["id"]: task["landing"] for task in project.load("status", session_id)["tasks"]}
     return {name: one and (one["status"], one["reason_class"]) for name, one in landings.items()}
-
-
-def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
-    path = project.directory(session_id) / "journal"
-    return [orjson.loads(payload) for payload in read_log(path).payloads]
 
 
 def count_merges(project: Project) -> dict[str, int]:
@@ -58,7 +52,7 @@ def test_three_tasks_land_by_themselves(project: Project) -> None:
     assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
     commits = {task["landing"]["commit"] for task in status["tasks"]}
     assert commits <= set(project.git("rev-list", "--first-parent", "main").split("\n"))
-    events = events_of(project, session_id)
+    events = [orjson.loads(one) for one in read_log(project.directory(session_id) / "journal").payloads]
     assert [event["task"] for event in events if event["ev"] == "WorkLanded"] != []
     claimed = [event["key"] for event in events if event["ev"] == "JobClaimed" and "/land/" in event["key"]]
     assert [key.rpartition("/")[2] for key in claimed] == [str(n) for n in range(1, len(claimed) + 1)]

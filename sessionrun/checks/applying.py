@@ -29,7 +29,6 @@ from sessionrun.worktrees.site import Site
 REPLACED: Final = "before.patch"
 """Beside the record, if the patch applies only to what the work began with: the changes whose place it takes."""
 
-_MAX_SAID: Final = 2000
 _PREFIXES: Final = re.compile(r'^(?:--- "?a/|\+\+\+ "?b/|diff --git "?a/)', re.MULTILINE)
 _SPACES: Final = str.maketrans(
     {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", None)}
@@ -92,7 +91,7 @@ def _try(site: Site, index: Git, patch: str, below: str, record: Path) -> Applie
             if ground != written.tree:
                 write_patch(site.git, base, written.tree, record.with_name(REPLACED))
             return Applied(written.tree, after)
-    raise DoesNotApply(refusals[0][:_MAX_SAID])
+    raise DoesNotApply(refusals[0][:2000])
 
 
 def _list_tries(patch: str, below: str) -> Iterator[tuple[tuple[str, ...], bytes]]:

@@ -27,7 +27,6 @@ from sessionrun.model.reports import RanTests
 from sessionrun.store.files import read_regular
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-MAX_MESSAGE: Final = 400
 
 Word: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 
@@ -142,7 +141,7 @@ def _read_case(ends: Mapping[str, Mapping[str, str]]) -> Case:
     text = " ".join(ends[tag].get("message", "").split())
     last = [line for line in ends[tag].get("text", "").splitlines() if line.startswith("E ")]
     text = text if len(text.split()) > 2 or not last else f"{text}: {last[-1][1:].strip()}"
-    return Case(*name, _WORST[tag], message=text[:MAX_MESSAGE])
+    return Case(*name, _WORST[tag], message=text[:400])
 
 
 def match_ids(ids: Iterable[str], cases: Sequence[Case]) -> dict[str, Word]:

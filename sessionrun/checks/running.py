@@ -52,7 +52,6 @@ _HEAD_BYTES: Final = 8 * 1024
 """Of what stands before the output."""
 
 MAX_FAILURES: Final = 50
-MAX_NAME: Final = 200
 
 ALL_FILES: Final = "--continue-on-collection-errors"
 """Of pytest: that a file cannot be loaded keeps no other from being run."""
@@ -250,7 +249,7 @@ def word_failure(
     if counts is not None:
         lines += ["", word_counts(counts)]
         for test in failed[:MAX_FAILURES]:
-            name = "::".join(part for part in (test.place, test.name) if part)[:MAX_NAME]
+            name = "::".join(part for part in (test.place, test.name) if part)[:200]
             lines.append(_shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500))
         missing = counts.failed + counts.errors - len(failed[:MAX_FAILURES])
         lines += [f"[... {missing} more tests that did not pass]"] if missing > 0 else []

@@ -133,7 +133,6 @@ class _Settings:
         self.agent = agent or AGENT
         self.options = options
         self.rounds = own.get("rounds", ROUNDS)
-        self.history = own.get("history", HISTORY)
         self.template = own.get("prompt_template") or TEMPLATE
         if "{problem_statement}" not in self.template:
             why = "a prompt template must hold {problem_statement}: it is what the agent is to do"
@@ -163,7 +162,7 @@ class _Settings:
         ref = None if instance.base_commit == HEAD else instance.base_commit
         fields.update(
             workspace=Workspace("mirror", directory=instance.instance_id),
-            upstream=Upstream(repo, ref, history=self.history),
+            upstream=Upstream(repo, ref, history=options.given.get("history", HISTORY)),
             prove=Prove(hidden=hidden),
             rounds=self.rounds,
         )
@@ -195,13 +194,10 @@ def _export(
             "max_workers": parallel or None,
             "max_iterations": settings.rounds,
             "instances": {
-                instance.instance_id: {
-                    "repo": instance.repo,
-                    "base_commit": instance.base_commit,
-                    "problem_statement": instance.problem_statement,
+                one.instance_id: {
+                    name: getattr(one, name) for name in ("repo", "base_commit", "problem_statement")
                 }
-                for instance in chosen
+                for one in chosen
             },
-            "kept": [],
         },
     )

@@ -33,7 +33,6 @@ from sessionrun.store.session import SessionDir
 
 _SUMMARY: Final = "summary.json"
 _PREDICTIONS: Final = "predictions.json"
-_SUFFIX: Final = ".json"
 
 _SUMMED_UP: Final = ("instance_id", "success", "duration", "iterations", "reason_class", "infrastructure")
 """What the summary says of each instance."""
@@ -121,7 +120,7 @@ class InstanceResults(OwnedFile):
                     self._ended.pop(name, None)
                 elif name not in self._ended or self._ended[name]["attempt"] != task["attempt"]:
                     document = _project_instance(shown.session, self.export, task, readable=name in unwalled)
-                    outside.replace_below(folder, f"{name}{_SUFFIX}", dump(document), durable=durable)
+                    outside.replace_below(folder, f"{name}.json", dump(document), durable=durable)
                     self._ended[name] = document
 
     def _write_run(self, shown: Shown, *, durable: bool) -> None:
@@ -259,7 +258,7 @@ def _load_documents(folder: int) -> dict[str, dict[str, Any]]:
     """The files of instances in a directory, by id and in the order of ids; other files are passed over."""
     documents = {}
     for name in sorted(os.listdir(folder)):
-        stem = name.removesuffix(_SUFFIX)
+        stem = name.removesuffix(".json")
         if stem == name or name in (_SUMMARY, _PREDICTIONS) or name.startswith("."):
             continue
         try:

@@ -27,7 +27,6 @@ from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.outside import open_folder
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @frozen
@@ -160,7 +159,7 @@ def _write_new(change: _Change, top: Path) -> None:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Let a request to stop wait until all files are in their places."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     try:
         yield
     finally:

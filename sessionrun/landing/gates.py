@@ -103,7 +103,7 @@ class GateRoom:
             drop_environment(self.path)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
-        walls = self.walls
+        limit_s, walls = self.gates.timeout_s, self.walls
         outer = os.environ if walls is None else walls.env
         environ = {name: value for name, value in outer.items() if name not in CALLER_S_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
@@ -111,7 +111,6 @@ class GateRoom:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()
             # the gate of a landing that is killed must not go on in the room that the next landing uses
-            limit_s = self.gates.timeout_s
             ended = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls)
             if ended.why is not None:
                 how = f"{NOT_RUN}: {ended.no_program}:" if ended.no_program else f"{ended.why} of:"

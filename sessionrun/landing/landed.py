@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.units import format_time
@@ -22,10 +22,6 @@ from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.landing.history import End
-
-
-_TO_MS: Final = len("2026-01-01T00:00:00.000")
-"""As much of two times is compared."""
 
 
 def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -100,7 +96,7 @@ def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, An
     known = task.get("landing")  # what status.json says
     if known is not None:
         is_on_its_way = known["status"] in (*IN_LANDING, "waiting")
-        if is_on_its_way or logged["at"][:_TO_MS] <= (known["at"] or "")[:_TO_MS]:
+        if is_on_its_way or logged["at"][:23] <= (known["at"] or "")[:23]:  # to the millisecond
             return task  # it is newer than what the log says
     changed = task["word"] != "changed_nothing"
     word = choose_word(task["outcome"], landing=logged["status"], changed=changed)

@@ -21,12 +21,6 @@ from sessionrun.model.landings import Mend, WorkBounced, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import TaskSpec, title_of
 
-MENDED: Final = ("conflict", "gate_red")
-"""Why work is bounced that a task can mend."""
-
-_STEM: Final = 100
-"""Characters of the owner's id in that of a mend: ids have 128 at most."""
-
 PROMPT: Final = """\
 The work of another agent does not land on the branch {target}: {reason}
 
@@ -132,9 +126,10 @@ def note_landed(state: State, entry: Entry, event: WorkLanded) -> None:
 def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:
     """The work of `owner` is bounced: the next mend is owed, or it is so for good."""
     land, asked = land_of(state), state.spec.landing
-    made, can_mend = land.mends.get(owner.spec.id, 0), state.spec.agents[owner.agent].prompt_kind == "text"
-    is_left = asked is not None and made < asked.mends and not state.cancelled
-    if is_left and can_mend and bounced.reason_class in MENDED:
+    made = land.mends.get(owner.spec.id, 0)
+    may_go_on = asked is not None and made < asked.mends and not state.cancelled
+    can_mend = may_go_on and bounced.reason_class in ("conflict", "gate_red")
+    if can_mend and state.spec.agents[owner.agent].prompt_kind == "text":
         leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
         land.to_mend[owner.spec.id] = source
         return
@@ -147,7 +142,7 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     assert entry is not None and landing is not None
     # where file names have no case, an id that differs in nothing else is the same one
     taken, number = {name.casefold() for name in state.tasks}, 1
-    while (name := f"{spec.id[:_STEM]}-mend-{number}").casefold() in taken:
+    while (name := f"{spec.id[:100]}-mend-{number}").casefold() in taken:  # ids have 128 characters at most
         number += 1
     branch = owner.place.branch if owner.place is not None else None
     why = (entry.reason_class or "", entry.reason or "")
@@ -263,7 +258,7 @@ def sort_out(state: State, names: Iterable[str]) -> None:
         for name in left:
             for need in find_first(state.tasks[name], state.tasks, is_to_land):
                 landing = state.tasks[need].landing
-                if landing is not None and landing.status not in ("landed", "ready"):  # it lands before it
+                if landing is not None and landing.status not in ("landed", "ready"):
                     lacking[name] = need
                     break
         for name, need in lacking.items():

@@ -28,8 +28,8 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new."""
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
-    told = ("ready", "landed", "mending")  # the work that it takes, and that which it may find in the branch
-    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in told]
+    statuses = ("ready", "landed", "mending")  # the work that it takes, and that which it may find in the branch
+    works = [task for task in whole.tasks.values() if task.landing is not None and task.landing.status in statuses]
     works.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     request = make_request(
         site.session,

@@ -74,9 +74,8 @@ class Queue:
         entries = [entry for entry in self.entries if entry.task not in self._fates]
         for entry in self._find_tips(entries, old, room):
             commit = self._history.find_landed(entry.task, entry.tip)
-            self.decide(
-                Fate(entry.task, "landed", None, "then taken back" if commit in taken_back else "", commit)
-            )
+            remark = "then taken back" if commit in taken_back else ""
+            self.decide(Fate(entry.task, "landed", None, remark, commit))
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""

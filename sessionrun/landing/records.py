@@ -192,11 +192,6 @@ class Verdict:
         """Whether the last red run was none: the shell had no program to start."""
         return bool(self.red) and self.why.startswith(NOT_RUN)
 
-    @property
-    def is_flaky(self) -> bool:
-        """Whether the same files came out both green and red."""
-        return bool(self.green and self.red)
-
 
 def room_path(repository: Repository, target: str) -> Path:
     """Where the gates of a target run."""

@@ -102,7 +102,7 @@ def pause_landing(state: State, task: TaskState) -> None:
 def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
     """Try again to land what could not land, of these tasks; a session that has ended lives again for that."""
     wanted = ("held", "bounced") if bounced else ("held",)
-    named, chosen = list(names), []
+    named, chosen = dict.fromkeys(names), []
     owners = {name: task.spec.mend.task for name, task in state.tasks.items() if task.spec.mend is not None}
     for name in dict.fromkeys([*named, *(name for name, owner in owners.items() if owner in named)]):
         task, owner = state.tasks[name], owners.get(name)

@@ -43,9 +43,6 @@ from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
 
-_SAFE: Final = "lfs"
-"""Git LFS reads the files, and runs nothing of them."""
-
 
 def find_filtered(fence: Fence, work: Path, old: str, new: str) -> tuple[str, str] | None:
     """The driver of a filter that git runs at a checkout, and the file between two commits on which it does."""
@@ -53,13 +50,14 @@ def find_filtered(fence: Fence, work: Path, old: str, new: str) -> tuple[str, st
     drivers = {
         ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")
     }
-    if not drivers - {_SAFE}:
+    drivers.discard("lfs")  # Git LFS reads the files, and runs nothing of them
+    if not drivers:
         return None
     paths = "".join(f"{name}\0" for name in sorted(find_changed(fence.main(), old, new, "d")))
     with open_merge_room(fence, new, work) as room:
         fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
     found = zip(fields[::3], fields[2::3], strict=True)
-    return next(((driver, path) for path, driver in found if driver in drivers - {_SAFE}), None)
+    return next(((driver, path) for path, driver in found if driver in drivers), None)
 
 
 MOVES: Final = 50
@@ -255,8 +253,9 @@ class Turn:
         moved = move(self._slot, self._fence, record)
         if moved == "moved":
             self._log.note_moved(record)
-            flaky = self._gates is not None and self._verdict(chain.links[count - 1].tree).is_flaky
-            remark = "its gates are flaky: red, then green on the same files" if flaky else ""
+            verdict = Verdict() if self._gates is None else self._verdict(chain.links[count - 1].tree)
+            is_flaky = verdict.green and verdict.red
+            remark = "its gates are flaky: red, then green on the same files" if is_flaky else ""
             for task in record.entries:
                 self._queue.decide(Fate(task, "landed", reason=remark, commit=candidate))
             self._remarks += look_after(self._slot, self._fence, record, self._request.late_s)

@@ -14,7 +14,7 @@ from stages import commit_all, git, make_repository_of
 from sessionrun.checks.audit import find_notes
 from sessionrun.checks.crossing import NotApplicable, add_tests, take_source
 from sessionrun.checks.requests import KnownRequest
-from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit
+from sessionrun.checks.runners import Case, Word, list_test_files, match_ids, parse_junit
 from sessionrun.checks.running import load_red, run_first
 from sessionrun.checks.testing import keep_source, list_files
 from sessionrun.git.git import Git
@@ -54,11 +54,8 @@ def test_ids_of_all_kinds_name_their_tests() -> None:
 
 
 def test_an_id_that_was_cut_at_a_space_stands_for_all_that_begin_so() -> None:
-    cases = [
-        Case("t", "test_a[x y]", "passed"),
-        Case("t", "test_a[x z]", "failed"),
-        Case("t", "test_b[x y]", "passed"),
-    ]
+    ends: dict[str, Word] = {"test_a[x y]": "passed", "test_a[x z]": "failed", "test_b[x y]": "passed"}
+    cases = [Case("t", name, word) for name, word in ends.items()]
     ids = ("t.py::test_a[x", "t.py::test_b[x", "t.py::test_b[y", "t.py::test_b[x]", "t.py::test_b")
     assert match_ids(ids, cases) == {"t.py::test_a[x": "failed", "t.py::test_b[x": "passed"}
 
@@ -126,16 +123,11 @@ def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
     (top / "src" / "text.py").write_text("diff --git a/tests/x b/tests/x\n--- a/tests/x\n")
     (top / "src" / "a.py").rename(top / "src" / "b.py")
     git(top, "add", "-A")
-    patch = subprocess.run(
-        ["git", "diff", "--cached", "--binary", "-M"], cwd=top, check=True, capture_output=True
-    ).stdout
+    words = ["git", "diff", "--cached", "--binary", "-M"]
+    patch = subprocess.run(words, cwd=top, check=True, capture_output=True).stdout
     kept = keep_source(patch)
     assert list_files(kept) == ["blob", "empty", "src/a.py", "src/b.py", "src/text.py", "ümlaut\n.py"]
-    assert set(list_files(patch)) - set(list_files(kept)) == {
-        "tests/test_a.py",
-        "conftest.py",
-        "src/test_new.py",
-    }
+    assert set(list_files(patch)) - set(list_files(kept)) == {"tests/test_a.py", "conftest.py", "src/test_new.py"}
     git(top, "reset", "-q", "--hard")
     subprocess.run(["git", "apply", "--check", "-"], cwd=top, check=True, input=kept)
     assert keep_source(b"") == b""

@@ -30,8 +30,6 @@ __all__ = ["finished", "stage"]
 
 # --- the verdict ---
 
-NAMES = ("result", "old_tests", "kept_tests", "base", "new_tests")
-
 
 @pytest.mark.parametrize(
     ("passing", "verdict"),
@@ -108,16 +106,9 @@ def test_what_runners_print(output: str, runners: set[str]) -> None:
 def test_what_ran_on_the_base_has_to_run_with_the_work(
     base: dict[str, str], work: dict[str, str], missing: str | None
 ) -> None:
-    before, now = (
-        RanTests(base, frozenset(["pytest"] if base else [])),
-        RanTests(work, frozenset(["pytest"] if work else [])),
-    )
+    before, now = (RanTests(words, frozenset(["pytest"] if words else [])) for words in (base, work))
     assert find_missing(before, now) == missing
-    states = {
-        "result": Ran(True),
-        "old_tests": Ran(True, tests=now),
-        "base": Ran(False, tests=before),
-    }
+    states = {"result": Ran(True), "old_tests": Ran(True, tests=now), "base": Ran(False, tests=before)}
     report = find_verdict(lambda state, time: states[state], red=True, repeat=2)
     assert (report.verdict, report.problem) == (("unproved", missing) if missing else ("proved", None))
     careless = find_verdict(lambda state, time: states[state], red=True, repeat=2, reads_report=False)
@@ -227,9 +218,8 @@ def test_examples_are_tests_if_doctest_is_used() -> None:
 
 
 def test_keys_of_a_package() -> None:
-    assert json.loads(exchange("a/package.json", NODE % ("2", "true"), NODE % ("1", "vitest"))) == json.loads(
-        NODE % ("2", "vitest")
-    )
+    mixed = exchange("a/package.json", NODE % ("2", "true"), NODE % ("1", "vitest"))
+    assert json.loads(mixed) == json.loads(NODE % ("2", "vitest"))
     assert exchange("package.json", "{", NODE) == NODE
 
 
@@ -263,14 +253,8 @@ def test_what_a_check_runs_is_test_set_up(command: str, named: set[str]) -> None
 
 
 def test_what_the_work_brings_before_the_test_runner() -> None:
-    brought = {
-        "pytest.py",
-        "src/_pytest/x.py",
-        "app/pluggy/__init__.py",
-        ".npmrc",
-        "app/vite.config.ts",
-        "app/pytest.py",
-    }
+    brought = {"pytest.py", "app/pluggy/__init__.py", ".npmrc", "app/vite.config.ts", "app/pytest.py"}
+    brought |= {"src/_pytest/x.py"}
     found = find_set_up(Rules(directory="app"), {"src/_pytest/y.py", "calc.py"}, brought, str)
     assert found == brought - {"src/_pytest/x.py"}, "a project may be a test runner"
 

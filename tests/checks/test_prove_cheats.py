@@ -9,12 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from conftest import slow
 from stages import commit_all, git, make_repository_of
 from test_cli_worktrees import Project, project_in
 
@@ -42,8 +42,6 @@ DESELECT: Final = (
     "import os; os.environ['PYTEST_ADDOPTS'] = os.environ.get('PYTEST_ADDOPTS', '')"
     " + ' --deselect tests/test_price.py::test_discount'"
 )
-SITE: Final = "$(python -c 'import site; print(site.getsitepackages()[0])')"
-NOT_RED: Final = ("not_red",)
 WEAKENED: Final = ("weakened",)
 UNPROVED: Final = ("unproved",)
 
@@ -59,7 +57,6 @@ class Cheat(NamedTuple):
     verdicts: tuple[str | None, ...]
     rules: tuple[str, ...] = ()
     check: str = CHECK
-    own_environment: bool = False
 
 
 CHEATS: Final = {
@@ -76,7 +73,6 @@ CHEATS: Final = {
     "conftest": Cheat(add(HOOK, "conftest.py"), WEAKENED),
     "options": Cheat(add("[tool.pytest.ini_options]\naddopts = '-k plain'", "pyproject.toml"), WEAKENED),
     "sitecustomize": Cheat(add(DESELECT, "sitecustomize.py"), (*WEAKENED, *UNPROVED)),
-    "start-up file": Cheat(f"{CHANGE}; {add(DESELECT, f'{SITE}/x.pth')}", NOT_RED, own_environment=True),
     "runner that is patched": Cheat(
         add("import _pytest.python as p\np.Function.runtest = lambda self: None"), UNPROVED, ("runner_in_source",)
     ),
@@ -129,16 +125,7 @@ CHEATS: Final = {
         f'sed -i "s/== 27.0/== 30.0/" $f; done; done\' >/dev/null 2>&1 & {CHANGE}',
         (*WEAKENED, *UNPROVED, None),
     ),
-    "program on PATH": Cheat(
-        f"p=$(command -v python); rm $p; printf '#!/bin/sh\\n' > $p; chmod +x $p; {CHANGE}",
-        NOT_RED,
-        own_environment=True,
-    ),
 }
-OF_PYTEST: Final = (
-    *("pytest", "_pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"),
-    *("exceptiongroup", "tomli", "typing_extensions.py"),
-)
 FAST: Final = ("honest", "exit at the import", "recipe")
 
 
@@ -159,9 +146,9 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, lay_out)
 
 
-def look(project: Project, name: str, prove: object = True) -> None:
-    """Run a cheat to its end, and see what comes of it."""
-    cheat = CHEATS[name]
+@pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in CHEATS if name not in FAST))])
+def test_what_comes_of_a_cheat(project: Project, name: str) -> None:
+    cheat, prove = CHEATS[name], {"repeat": 1} if name in FAST else True
     plan = [{"id": "task-0", "prompt": cheat.prompt, "check": cheat.check, "prove": prove}]
     session = project.start(plan, "--worktree")
     (task,) = project.until(session, lambda view: view["ended_at"], timeout_s=600)["tasks"]
@@ -172,26 +159,6 @@ def look(project: Project, name: str, prove: object = True) -> None:
     if noted:
         told = project("explain", session, "task-0").stdout
         assert f"\naudit: {task['audit'][0]['level']}: {task['audit'][0]['where']}: " in told
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_cheats_that_tell_most(project: Project, name: str) -> None:
-    look(project, name, prove={"repeat": 1})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CHEATS if name not in FAST])
-def test_all_cheats(project: Project, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if CHEATS[name].own_environment:
-        own = project.cwd.parent / "own"
-        venv.create(own, symlinks=True)
-        (site,) = own.glob("lib/python*/site-packages")
-        for part in OF_PYTEST:
-            found = Path(pytest.__file__).parents[1] / part
-            if found.exists():
-                (shutil.copytree if found.is_dir() else shutil.copy)(found, site / part)
-        monkeypatch.setenv("PATH", f"{own / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    look(project, name)
 
 
 @pytest.mark.slow

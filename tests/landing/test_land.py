@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections import Counter
-from typing import Any
 
 import orjson
 import pytest
@@ -23,16 +22,8 @@ THREE = [{"id": name, "prompt": f"echo {name} > {name}.txt"} for name in ("one",
 
 def landings_of(project: Project, session_id: str) -> dict[str, tuple[str, str | None] | None]:
     """By task, where its work stands, and the word for why."""
-    tasks = project.load("status", session_id)["tasks"]
-    return {
-        task["id"]: task["landing"] and (task["landing"]["status"], task["landing"]["reason_class"])
-        for task in tasks
-    }
-
-
-def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
-    path = project.directory(session_id) / "journal"
-    return [orjson.loads(payload) for payload in read_log(path).payloads]
+    landings = {task["id"]: task["landing"] for task in project.load("status", session_id)["tasks"]}
+    return {name: one and (one["status"], one["reason_class"]) for name, one in landings.items()}
 
 
 def count_merges(project: Project) -> dict[str, int]:
@@ -61,7 +52,7 @@ def test_three_tasks_land_by_themselves(project: Project) -> None:
     assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
     commits = {task["landing"]["commit"] for task in status["tasks"]}
     assert commits <= set(project.git("rev-list", "--first-parent", "main").split("\n"))
-    events = events_of(project, session_id)
+    events = [orjson.loads(one) for one in read_log(project.directory(session_id) / "journal").payloads]
     assert [event["task"] for event in events if event["ev"] == "WorkLanded"] != []
     claimed = [event["key"] for event in events if event["ev"] == "JobClaimed" and "/land/" in event["key"]]
     assert [key.rpartition("/")[2] for key in claimed] == [str(n) for n in range(1, len(claimed) + 1)]
@@ -85,13 +76,9 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     )
     assert re.search(r"^. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
     assert " bounced: gate failed, " in told
-    waited = project("wait", session_id)
-    assert waited.returncode == 1
-    assert ": 7 of 7 ended: 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout
+    assert project("wait", session_id).returncode == 1
     assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in project("explain", session_id).stdout
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
-    clash = project.load("status", session_id)["tasks"][3]["landing"]
-    assert (clash["files"], clash["against"]) == (["one.txt"], ["one"])
     assert not (project.cwd / "bad.txt").exists() and not (project.cwd / "set.txt").exists()
     assert_clean(project)
 
@@ -117,28 +104,20 @@ def test_a_dirty_target_holds_until_it_is_mended(project: Project, verb: str) ->
     assert_clean(project)
 
 
-def begin(project: Project, *words: str, tasks: int = 3) -> str:
-    """A session whose gate waits for `open_gate`."""
+def begin(project: Project, tasks: int = 3) -> str:
+    """A session whose gate waits for the file `go`."""
     gate = f"touch {project.cwd.parent}/began; while ! [ -e {project.cwd.parent}/go ]; do sleep 0.05; done"
-    session_id = project.start(
-        {"land": {"gates": [gate]}, "prompts": THREE[:tasks], "max_parallel": 1}, "--worktree", *words
-    )
+    plan = {"land": {"gates": [gate]}, "prompts": THREE[:tasks], "max_parallel": 1}
+    session_id = project.start(plan, "--worktree")
     eventually(lambda: (project.cwd.parent / "began").exists())
     return session_id
-
-
-def open_gate(project: Project) -> None:
-    (project.cwd.parent / "go").touch()
 
 
 def find_land_pid(project: Project, session_id: str) -> int:
     """The process of the LAND that runs."""
     ledger = fold_ledger(read_log(project.directory(session_id) / "ledger").payloads)
-    found = [
-        job.pid for key, job in ledger.jobs.items() if "/land/" in key and job.pid and job.wait_status is None
-    ]
-    assert found
-    return found[-1] or 0
+    jobs = [job for key, job in ledger.jobs.items() if "/land/" in key and job.pid and job.wait_status is None]
+    return jobs[-1].pid or 0
 
 
 @pytest.mark.slow
@@ -149,7 +128,7 @@ def test_what_is_killed_is_followed_by_another_landing(project: Project, all_of_
         kill_sessions(project.results)
     else:
         os.kill(find_land_pid(project, session_id), signal.SIGKILL)
-    open_gate(project)
+    (project.cwd.parent / "go").touch()
     assert not all_of_them or project("resume", session_id).returncode == 0
     project.wait(session_id)
     assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
@@ -158,7 +137,7 @@ def test_what_is_killed_is_followed_by_another_landing(project: Project, all_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("now", [("--now",), pytest.param((), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("now", [("--now",), ()], ids=str)
 def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) -> None:
     session_id = begin(project, tasks=1)
     before = project.git("rev-parse", "main")
@@ -183,10 +162,8 @@ def test_a_held_session_lands_when_it_is_released(project: Project) -> None:
     project.until(session_id, lambda view: view["tasks"][0]["status"] == "completed")
     assert landings_of(project, session_id) == {"one": ("ready", None)}
     assert not (project.cwd / "one.txt").exists()
-    assert (
-        "its work is number 1 of 1 to land on main, held: on request"
-        in project("explain", session_id, "one").stdout
-    )
+    told = "its work is number 1 of 1 to land on main, held: on request"
+    assert told in project("explain", session_id, "one").stdout
     assert project("release", session_id).returncode == 0
     project.wait(session_id)
     assert landings_of(project, session_id) == {"one": ("landed", None)}

@@ -54,9 +54,8 @@ def test_a_batch_lands_as_one_merge_over_a_chain(yard: Yard) -> None:
 def test_one_task_lands_by_its_own_merge_and_is_reverted_by_itself(yard: Yard) -> None:
     yard.add("one", {"one.txt": "1"}, trailers=("Sessionrun-Task: one",))
     yard.land()
-    assert yard.git("log", "-1", "--format=%s|%(trailers:key=Sessionrun-Task,valueonly)", "main") == (
-        "Merge task one: do one|one"
-    )
+    told = yard.git("log", "-1", "--format=%s|%(trailers:key=Sessionrun-Task,valueonly)", "main")
+    assert told == "Merge task one: do one|one"
     yard.add("two", {"two.txt": "2"})
     yard.add("three", {"three.txt": "3"})
     yard.land()
@@ -144,11 +143,8 @@ def test_a_landing_waits_until_the_one_before_it_has_ended_and_says_so(yard: Yar
             landing = pool.submit(land, request, told.append)
             eventually(lambda: told)
             assert told == ["another landing on main is under way: waiting for its end"]
-            with (
-                pytest.raises(SessionrunError, match="was held for 0 s by another process"),
-                slot.hold(limit_s=0.0),
-            ):
-                pass
+            with pytest.raises(SessionrunError, match="was held for 0 s by another process"):
+                slot.hold(limit_s=0.0).__enter__()
         assert landing.result().fates[0].status == "landed"
     assert yard.land().fates[0].status == "landed"
 
@@ -180,10 +176,8 @@ def test_a_gate_sees_the_candidate_alone_and_cannot_touch_the_repository(yard: Y
     yard.add("one", {"one.txt": "1"})
     yard.add("two", {"two.txt": "2"})
     branch = "git update-ref refs/heads/main HEAD~1 2>/dev/null; git checkout -q -b mine; echo x > left; rm a.txt"
-    assert yard.statuses(yard.land(f"test ! -e left -a -e a.txt; {branch}", batch=1)) == {
-        "one": "landed",
-        "two": "landed",
-    }
+    report = yard.land(f"test ! -e left -a -e a.txt; {branch}", batch=1)
+    assert yard.statuses(report) == {"one": "landed", "two": "landed"}
     assert yard.git("for-each-ref", "refs/heads/mine") == ""
     assert yard.git("worktree", "list").count("\n") == 0
 
@@ -288,21 +282,12 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
     more = yard.commit({"more.txt": "1"}, entries[3].tip)
     yard.git("branch", "-qf", "main-task-ahead", more)
-    yard.entries = [
-        replace(entry, branch="" if entry.task == "none" else f"main-task-{entry.task}")
-        for entry in (*entries, needs)
-    ]
+    branches = {name: f"main-task-{name}" for name in ("landed", "lost", "amended", "ahead", "needs")}
+    yard.entries = [replace(entry, branch=branches.get(entry.task, "")) for entry in (*entries, needs)]
     yard.entries.append(gone)
     report = yard.land()
-    assert yard.statuses(report) == {
-        "landed": "landed",
-        "lost": "held",
-        "amended": "held",
-        "ahead": "landed",
-        "none": "landed",
-        "needs": "waiting",
-        "gone": "bounced",
-    }
+    ends = dict.fromkeys(("landed", "ahead", "none"), "landed") | dict.fromkeys(("lost", "amended"), "held")
+    assert yard.statuses(report) == {**ends, "needs": "waiting", "gone": "bounced"}
     assert report.fates[-1].reason_class == "work_gone"
     yard.entries.remove(gone)
     reasons = {fate.task: fate.reason for fate in report.fates}
@@ -310,12 +295,8 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     assert "sessionrun merge 5e551011 amended --take-branches" in reasons["amended"]
     assert {"more.txt", "none.txt"} <= set(yard.files()) and not {"lost.txt", "amended.txt"} & set(yard.files())
     yard.git("gc", "-q", "--prune=now")
-    assert yard.statuses(yard.land(take="branches")) | {"landed": ""} == {
-        **dict.fromkeys(("amended", "ahead", "none"), "landed"),
-        "landed": "",
-        "lost": "held",
-        "needs": "waiting",
-    }
+    taken = yard.statuses(yard.land(take="branches"))
+    assert [taken[name] for name in (*names, "needs")] == ["held", "landed", "landed", "landed", "waiting"]
     assert yard.read("amended.txt") == "2"
     report = yard.land(take="recorded")
     assert (report.fates[1].status, report.fates[-1].status) == ("landed", "landed") and "lost.txt" in yard.files()
@@ -350,10 +331,7 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     assert (report.fates[2].reason_class, report.fates[2].files) == ("setup_conflict", ("gone.txt",))
     assert yard.git("diff", "--name-only", base, "main").split("\n") == ["one.txt", "two.txt"]
     assert yard.git("log", "--format=%s", "--grep=^Setup", "main") == ""
-    assert yard.git("log", "--format=%s", "--grep=^Work", "main").split("\n") == [
-        "Work of task two",
-        "Work of task one",
-    ]
+    assert yard.git("log", "--format=%s", "--grep=^Work", "main") == "Work of task two\nWork of task one"
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
@@ -413,11 +391,6 @@ def test_a_task_without_the_label_is_a_group_of_its_own() -> None:
 # --- on real git ---
 
 
-def choose(yard: Yard, *gates: str, groups: dict[str, list[str]], dry_run: bool = False) -> Report:
-    request = yard.request(*gates, groups=tuple(map(tuple, groups.values())))
-    return forecast(request) if dry_run else land(request)
-
-
 def reasons(report: Report) -> dict[str, tuple[str, str]]:
     return {fate.task: (fate.status, fate.reason) for fate in report.fates}
 
@@ -426,36 +399,29 @@ def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(y
     first = yard.add("x1", {"x.txt": "1"}, wanted=False)
     yard.add("x2", {"x.txt": "2"})
     yard.git("update-ref", MAIN, first.tip)
-    chosen = choose(yard, groups={"x": ["x2", "x1"]})
-    assert reasons(chosen) == {"x2": ("none", "x1 landed")}
+    assert reasons(yard.land(groups=(("x2", "x1"),))) == {"x2": ("none", "x1 landed")}
 
 
 def test_a_hold_ends_the_choice(yard: Yard) -> None:
     yard.git("update-ref", MAIN, yard.commit({"a.txt": "BAD"}))
     yard.add("x1", {"x.txt": "1"})
     yard.add("x2", {"x.txt": "2"})
-    chosen = choose(yard, CHECK, groups={"x": ["x1", "x2"]})
+    chosen = yard.land(CHECK, groups=(("x1", "x2"),))
     assert chosen.hold is not None and chosen.hold.reason_class == "target_red"
     told = reasons(chosen)
     assert (told["x1"][0], told["x2"]) == ("held", ("none", "x1 was chosen, and is held"))
 
 
-def add_crossing(yard: Yard) -> dict[str, list[str]]:
-    """The best attempts at `x` and `y` conflict; the second best at `y` conflicts with `main`."""
-    yard.add("x1", {"shared.txt": "x1\n"})
-    yard.add("x2", {"x.txt": "x2\n"})
-    yard.add("y1", {"shared.txt": "y1\n"})
-    yard.add("y2", {"b.txt": "y2\n"})
-    yard.git("update-ref", MAIN, yard.commit({"b.txt": "moved\n"}))
-    return {"x": ["x1", "x2"], "y": ["y1", "y2"]}
-
-
 @pytest.mark.slow
 def test_of_the_best_that_conflict_the_next_best_is_tried(yard: Yard) -> None:
-    groups = add_crossing(yard)
-    for dry_run, word in ((True, "ready"), (False, "landed")):
-        told = reasons(choose(yard, CHECK, groups=groups, dry_run=dry_run))
-        assert told["x1"][0] == word and told["x2"] == ("none", f"x1 {'would land' if dry_run else 'landed'}")
+    """The best attempts at `x` and `y` conflict; the second best at `y` conflicts with `main`."""
+    for name, file in {"x1": "shared.txt", "x2": "x.txt", "y1": "shared.txt", "y2": "b.txt"}.items():
+        yard.add(name, {file: f"{name}\n"})
+    yard.git("update-ref", MAIN, yard.commit({"b.txt": "moved\n"}))
+    request = yard.request(CHECK, groups=(("x1", "x2"), ("y1", "y2")))
+    for how, words in ((forecast, ("ready", "x1 would land")), (land, ("landed", "x1 landed"))):
+        told = reasons(how(request))
+        assert (told["x1"][0], told["x2"]) == (words[0], ("none", words[1]))
         assert (told["y1"][0], told["y2"][0]) == ("bounced", "bounced"), "x1 was first, and y2 clashes with main"
 
 
@@ -471,10 +437,7 @@ def test_a_forecast_says_what_would_land_and_what_is_in_the_way(yard: Yard) -> N
     yard.add("user", {"d/c.txt": "user\n"}, need.tip, needs=("need",))
     yard.add("both", {"both.txt": "b\n"}, yard.entries[1].tip, needs=("two",))
     report = forecast(yard.request(CHECK, batch=2))
-    assert yard.statuses(report) == {
-        **dict.fromkeys(("one", "alone", "need", "user"), "ready"),
-        **dict.fromkeys(("two", "three"), "bounced"),
-        "both": "waiting",
-    }
+    ends = dict.fromkeys(("one", "alone", "need", "user"), "ready") | dict.fromkeys(("two", "three"), "bounced")
+    assert yard.statuses(report) == {**ends, "both": "waiting"}
     told = {fate.task: (fate.files, fate.against) for fate in report.fates}
     assert (told["two"], told["three"]) == ((("a.txt",), ("one",)), (("new.txt",), ("one",)))

@@ -110,13 +110,10 @@ OURS = (".git/objects/", ".git/sessionrun-land", ".git/refs/sessionrun", ".git/r
 
 
 def snapshot(yard: Yard) -> dict[str, bytes]:
+    names = [str(path.relative_to(yard.top)) for path in yard.top.rglob("*") if path.is_file()]
+    left = {name: (yard.top / name).read_bytes() for name in names if not name.startswith(OURS)}
     refs = yard.git("for-each-ref", "--exclude=refs/sessionrun") if has_table(yard) else ""
-    left = {"": refs.encode()}
-    for path in sorted(yard.top.rglob("*")):
-        name = str(path.relative_to(yard.top))
-        if path.is_file() and not name.startswith(OURS):
-            left[name] = path.read_bytes()
-    return left
+    return {**left, "refs": refs.encode()}
 
 
 @pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in HOLDS if name not in FAST))])
@@ -154,10 +151,8 @@ def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
     assert yard.statuses(yard.land("git -C '" + str(yard.top) + "' switch -q main")) == {"one": "landed"}
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "landed\n"
     yard.add("two", {"a.txt": "again\n"}, "main")
-    assert yard.statuses(yard.land("git -C '" + str(yard.top) + "' switch -q other")) == {
-        "one": "landed",
-        "two": "landed",
-    }
+    report = yard.land("git -C '" + str(yard.top) + "' switch -q other")
+    assert yard.statuses(report) == {"one": "landed", "two": "landed"}
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "a\n"
 
 
@@ -281,6 +276,16 @@ def test_what_a_person_has_taken_back_stays_so(yard: Yard, killed: str | None) -
         yard.git("revert", "--no-edit", "-m", "1", "main")
     yard.land()
     assert status(yard) == "" and yard.examine() == []
+
+
+def test_what_a_person_has_staged_since_is_their_wish(yard: Yard) -> None:
+    """The index is as a switch that ended late leaves it, but it is younger than HEAD."""
+    yard.add("one", {"one.txt": "1\n"})
+    yard.land()
+    (yard.top / ".git/HEAD").touch()
+    yard.git("rm", "-q", "one.txt")
+    yard.land()
+    assert status(yard) == "D  one.txt"
 
 
 def test_what_a_landing_on_one_target_began_is_not_that_of_another(yard: Yard) -> None:

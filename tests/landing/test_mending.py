@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from conftest import Command
@@ -109,16 +109,14 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     shown = api.load_view(session)["tasks"]
     retried = choose_retried(shown, shown, named=False, failed=False, lost=False)
     assert retried.every == [owner["id"]], "mends are not tried again beside it"
-    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"])
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr
-    refused = yard.command("continue", yard.view["session_id"], mends[0]["id"], "more")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"mends the work of '{owner['id']}': continue that one" in refused.stderr
-    assert (
-        owner["landing"]["reason"] == "2 mends did not land it: mend_refused: marks of the conflict are left in f"
-    )
-    assert yard.view["outcome"] == "failed"
+    for words, why in {
+        ("retry",): f"-mend-1' mends '{owner['id']}': name that one",
+        ("continue", "more"): f"mends the work of '{owner['id']}': continue that one",
+    }.items():
+        refused = yard.command(words[0], yard.view["session_id"], mends[0]["id"], *words[1:])
+        assert (refused.returncode, refused.stdout, why in refused.stderr) == (2, "", True)
+    told = "2 mends did not land it: mend_refused: marks of the conflict are left in f"
+    assert (owner["landing"]["reason"], yard.view["outcome"]) == (told, "failed")
     assert yard.git("show", "main:f") in ("a", "b")
 
 
@@ -191,17 +189,6 @@ def test_a_red_gate_is_mended_and_not_by_undoing_the_work(yard: Yard, mend: str)
     assert yard.git("ls-tree", "--name-only", "main").split() == [".gitignore", "f"]
 
 
-@pytest.mark.slow
-def test_an_agent_that_takes_scripts_gets_no_mend(yard: Yard) -> None:
-    plan = {
-        "prompts": [{"id": "a", "prompt": "echo a >f"}, {"id": "b", "prompt": "echo b >f"}],
-        "land": {"mends": 2},
-    }
-    tasks = yard.run(plan, "true", "--agent", "shell")
-    assert sorted(tasks) == ["a", "b"]
-    assert sorted(task["landing"]["status"] for task in tasks.values()) == ["bounced", "landed"]
-
-
 # --- the engine ---
 
 
@@ -212,12 +199,14 @@ class World(Scripted):
     the key of each job that has ended.
     """
 
-    def __init__(self, mends: int, *names: str, max_failures: int | None = None) -> None:
-        tasks = [
-            TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree")) for name in names or ("t",)
-        ]
+    def __init__(
+        self, mends: int, *names: str, max_failures: int | None = None, takes: Literal["text", "script"] = "text"
+    ) -> None:
+        task = TaskSpec("t", ("do it",), agent="three", workspace=Workspace("worktree"))
+        tasks = [replace(task, id=name) for name in names or ("t",)]
         landing = Landing("refs/heads/main", mends=mends)
-        super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=AGENTS))
+        agents = {"three": replace(AGENTS["three"], prompt_kind=takes)}
+        super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=agents))
         self.after: Callable[[JobKey], None] = lambda key: None
 
     def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
@@ -242,12 +231,8 @@ class World(Scripted):
             self.record(JobFinished(key, "passed"))
             return
         good = key.phase != "work" or work(key)
-        place = Place(
-            f"b-{key.task}",
-            None if key.phase == "release" else "/w",
-            "base",
-            commit=f"tip-{key.task}-{key.attempt}",
-        )
+        top = None if key.phase == "release" else "/w"
+        place = Place(f"b-{key.task}", top, "base", commit=f"tip-{key.task}-{key.attempt}")
         self.record(JobFinished(key, "passed" if good else "failed", place=place))
 
     def landings(self) -> dict[str, str | None]:
@@ -273,6 +258,12 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+
+
+def test_an_agent_that_takes_scripts_gets_no_mend() -> None:
+    world = World(2, takes="script")
+    world.run(lambda key: True, lambda name: False)
+    assert world.landings() == {"t": "bounced"}
 
 
 def test_a_mend_that_fails_stops_nothing_else() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from conftest import Command, slow
+from conftest import Command
 from simulated import Fate
 from test_supervisor import make_session, replay, run
 from test_workspace_limits import project

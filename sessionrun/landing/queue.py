@@ -69,13 +69,13 @@ class Queue:
         left = {entry.tip for entry in needed if entry.tip in self._present}
         return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
 
-    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Collection[str] = ()) -> None:
+    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
         for entry in self._find_tips(entries, old, room):
             commit = self._history.find_landed(entry.task, entry.tip)
-            remark = "then taken back" if commit in taken_back else ""
-            self.decide(Fate(entry.task, "landed", None, remark, commit))
+            by = (taken_back or {}).get(commit or "")
+            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""

@@ -69,6 +69,9 @@ BATCH: Final = 8
 RED_RUNS: Final = 2
 """An entry is bounced when its gates were red so often, and never green."""
 
+MOST_NAMED: Final = 50
+"""By so many files of a landing it is found what took it back."""
+
 _HOW_TO_RUN: Final = (
     "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
     'install it, or give its folder to worktrees with "links"'
@@ -126,8 +129,8 @@ class Turn:
         begun = self._find_target()
         self._look_back()
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)
-        for commit in taken_back:
-            self._tell(f"what landed with {commit[:12]} was taken back")
+        for commit, by in taken_back.items():
+            self._tell(f"what landed with {commit[:12]} was taken back by {by}")
         size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
@@ -302,9 +305,9 @@ class Turn:
         return shorten(self._slot.target)
 
 
-def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> list[str]:
-    """The commits of landings that the target has, but none of whose changes it still has."""
-    taken_back: list[str] = []
+def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
+    """By commits of landings that the target has, but none of whose changes it still has: what took them back."""
+    taken_back: dict[str, str] = {}
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:
         return taken_back  # nothing but landings since
@@ -313,7 +316,10 @@ def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> list[str]:
             continue
         changed = find_changed(git, landed.old, landed.new)
         if changed and changed.isdisjoint(find_changed(git, landed.old, tip)):
-            taken_back.append(landed.new)
+            # of a folder of modules all names would be too long for a command, and a few tell as much
+            named = [f":(literal){name}" for name in sorted(changed)[:MOST_NAMED]]
+            found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
+            taken_back[landed.new] = (found or tip)[:12]
     return taken_back
 
 

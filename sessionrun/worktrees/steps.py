@@ -6,6 +6,7 @@ What could not work there is refused before a session starts, or before a task g
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, MirrorSite, Reposit
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import CacheSite, Landing, SessionSpec, TaskSpec
 from sessionrun.model.validation import refuse_task
+from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
@@ -72,17 +74,6 @@ def check_mirrors(spec: SessionSpec) -> None:
                 raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
 
 
-def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
-    """The tasks with worktrees at whose ends a task begins."""
-
-    def next_of(name: str) -> list[str]:
-        at = by_id[name]
-        ends = at.base == "session" or (at is not task and has_worktree(at))
-        return [] if ends else [need for need in at.needs if need in by_id]
-
-    return (by_id[name] for name in walk([task.id], next_of) if has_worktree(by_id[name]))
-
-
 def check_environments(spec: SessionSpec) -> None:
     """Refuse tasks whose environment needs uv, which is not on this machine; nodes of a cluster have their own."""
     tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
@@ -94,6 +85,17 @@ def check_environments(spec: SessionSpec) -> None:
 
         if locate_uv({**os.environ, **task.env}) is None:
             raise InputError(f"environment of task {task.id}: {NO_UV}")
+
+
+def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
+    """The tasks with worktrees at whose ends a task begins."""
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        ends = at.base == "session" or (at is not task and has_worktree(at))
+        return [] if ends else [need for need in at.needs if need in by_id]
+
+    return (by_id[name] for name in walk([task.id], next_of) if has_worktree(by_id[name]))
 
 
 def _settle_task(num: int, task: TaskSpec, draft: Draft, cache_dir: Path) -> TaskSpec:
@@ -133,6 +135,8 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.git.git import Git
 
+    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
+        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
@@ -142,6 +146,16 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
+
+
+def _can_be_fetched(file: str) -> bool:
+    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
+    try:
+        fd = open_regular(file)
+    except (NotRegular, OSError):
+        return False
+    with open(fd, "rb") as stream:
+        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:
@@ -165,10 +179,7 @@ _OF_WORKTREES: Final = ("base", "worktree_dir", "keep")
 
 def find_repository(draft: Draft) -> Draft:
     """The repository of the tasks with worktrees; a session to which tasks are added has its own."""
-    links = tuple(link for link in draft.plan.optional_links if os.path.lexists(link))
-    if links:
-        tasks = tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks)
-        draft = draft.settle(tasks=tasks)
+    draft = _add_links(draft)
     if draft.into is not None:
         return draft
     given = draft.options.given
@@ -203,6 +214,14 @@ def find_repository(draft: Draft) -> Draft:
         mend = "--setup 'git submodule update --init' fills them"
         remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")
     return draft.settle(repository=found).remark(*remarks)
+
+
+def _add_links(draft: Draft) -> Draft:
+    """The tasks with those of the plan's optional links that lead to something."""
+    links = tuple(link for link in draft.plan.optional_links if os.path.lexists(link))
+    if not links:
+        return draft
+    return draft.settle(tasks=tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks))
 
 
 def _name_key(error: InputError, draft: Draft) -> InputError:
@@ -305,8 +324,11 @@ def check_worktrees(spec: SessionSpec) -> None:
         if cwd.split(os.sep)[0] == os.pardir:
             raise refuse_task(num, task, f"cwd {task.cwd} lies outside {repository.top}")
         begins_elsewhere = task.base == "target" or (task.base == "needs" and task.needs)
-        comes_along = any(Path(cwd).is_relative_to(find_name(repository.top, link)) for link in task.links)
-        if cwd in missing and not begins_elsewhere and not comes_along:
+        if (
+            cwd in missing
+            and not begins_elsewhere
+            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
+        ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             why = f"{cwd} is not a directory in {where}, where its worktree begins"
             mend = "commit it, start in another directory, or give another --base"
@@ -314,6 +336,10 @@ def check_worktrees(spec: SessionSpec) -> None:
         for link in task.links:
             if (problem := describe_problem(repository.top, task.links, link)) is not None:
                 raise refuse_task(num, task, f"link {problem}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def check_branch(spec: SessionSpec, task: TaskState) -> None:

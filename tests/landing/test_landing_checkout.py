@@ -234,10 +234,10 @@ def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard
         assert status(yard) == "" and (yard.top / "one.txt").exists()
         yard.git("switch", "-q", "--detach", "main^1")
         yard.git("update-ref", MAIN, "HEAD")
-    told = list[str]()
+    taker, told = yard.git("rev-parse", "--short=12", "main"), list[str]()
     report = land(yard.request(), told.append)
-    assert (report.fates[0].status, report.fates[0].reason) == ("landed", "then taken back")
-    assert told == [f"what landed with {new[:12]} was taken back"]
+    assert (report.fates[0].status, report.fates[0].reason) == ("landed", f"then taken back by {taker}")
+    assert told == [f"what landed with {new[:12]} was taken back by {taker}"]
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -296,6 +296,16 @@ def test_what_a_landing_on_one_target_began_is_not_that_of_another(yard: Yard) -
         trees = [Tree(slot, fence, place, old, old) for slot in slots]
         trees[0].index.touch()
         assert [tree.is_begun for tree in trees] == [True, False]
+
+
+def test_what_took_back_a_landing_of_many_files_is_found(yard: Yard) -> None:
+    yard.git("switch", "-q", "--detach")
+    folder = "/".join("long" * 50 for _ in range(12))
+    yard.add("many", {f"{folder}/{number}.txt": "1\n" for number in range(1000)})
+    yard.land()
+    back = yard.git("commit-tree", "-p", "main", "-m", "back", "main^^{tree}")
+    yard.git("update-ref", MAIN, back)
+    assert yard.land().fates[0].reason == f"then taken back by {back[:12]}"
 
 
 def test_a_lock_that_a_killed_git_left_where_another_branch_is_stops_nothing(yard: Yard) -> None:

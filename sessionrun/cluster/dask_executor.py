@@ -103,6 +103,7 @@ class DaskExecutor:
         return JobClaimed(key, node, self._epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`."""
         notices, deeds = list[Notice](), list[Deed]()
         here = [job for job in jobs if job.key.phase == "land"]
         if here:
@@ -161,6 +162,7 @@ class DaskExecutor:
         return [JobStarted(key, 0, 0, 0) for _, key in begun]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """See `Executor.stop`."""
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
@@ -269,6 +271,7 @@ class DaskExecutor:
             self._carrier.ask(*(methodcaller("drop", job) for job in ended))
 
     def close(self) -> None:
+        """See `Executor.close`."""
         self.settle()
         self._carrier.close()
         self._mirrors.close()

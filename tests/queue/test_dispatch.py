@@ -15,16 +15,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psutil
 import pytest
 from conftest import Command, eventually, kill_sessions, kill_together, slow_seed
 from storm import SAMPLE, WHOLE, Storm
 from test_cli_worktrees import Project, project_in
-from test_land import events_of
 
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, QueueTask
+from sessionrun.store.logs import read_log
 from sessionrun.store.session import SessionDir
+
+
+def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
+    """The payloads of the journal."""
+    path = project.directory(session_id) / "journal"
+    return [orjson.loads(payload) for payload in read_log(path).payloads]
+
 
 WORKER = """\
 [agents.worker]

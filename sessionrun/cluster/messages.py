@@ -122,6 +122,7 @@ class Node:
         return [p for p in offers if self.leaves_by is None or key_of(p.job).phase == "release"][:free]
 
     def list_stops(self) -> list[Permit]:
+        """The jobs that are to end."""
         return [permit for permit in self.list_permits("delivered") if permit.stop]
 
     def may_leave(self, now: float) -> bool:

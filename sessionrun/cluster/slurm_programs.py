@@ -129,6 +129,7 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> Meaning:
+        """What its state means."""
         return MEANINGS.get(self.state, "lives")
 
     @property

@@ -49,6 +49,7 @@ class RootCodes:
         os.set_blocking(fd, False)
 
     def listen(self) -> None:
+        """Take in what has come."""
         while self.is_open and self._read():
             pass
 
@@ -103,6 +104,7 @@ class Adopted:
         return list(self._pidfds)
 
     def ended(self, pidfd: int) -> None:
+        """One of them became readable."""
         child = self._pidfds.pop(pidfd)
         os.close(pidfd)
         self._unsettled.append(child)

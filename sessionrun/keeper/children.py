@@ -365,6 +365,7 @@ class Children:
         return bool(self._backlog)
 
     def write_backlog(self) -> None:
+        """Try again to write what waits."""
         self._disk_retry_at = None
         try:
             self._ledger.append(self._backlog)

@@ -59,6 +59,7 @@ class Lease:
         return self.until_ns - self.grace_ns
 
     def may_start(self, now_ns: int) -> bool:
+        """Whether a job may be started now."""
         return now_ns < self.end_jobs_at_ns
 
     def is_over(self, now_ns: int, slack_ns: int = 0) -> bool:
@@ -121,6 +122,7 @@ class Leased:
             self._note_over(key)
 
     def watch(self) -> None:
+        """End the jobs when it is time."""
         now_ns = boot_ns()
         if self._lease.may_start(now_ns):
             return

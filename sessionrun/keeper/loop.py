@@ -217,9 +217,11 @@ class SupervisorProcess:
         return self._refused or self.fruitless >= MOST_FRUITLESS
 
     def is_due(self) -> bool:
+        """Whether it is to be started now."""
         return not self.pid and self.restart_at is not None and self.restart_at <= time.monotonic()
 
     def start(self) -> None:
+        """Start one."""
         self.greeted = self._heard = False
         self._born = time.monotonic()
         try:
@@ -282,6 +284,7 @@ class SupervisorProcess:
         return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
     def receive(self) -> list[list[Any]]:
+        """The frames that it has sent."""
         if self._connection is None:
             return []
         try:
@@ -304,6 +307,7 @@ class SupervisorProcess:
             self._connection.flush()
 
     def register(self, poller: select.poll) -> None:
+        """Wait for it."""
         if self._connection is not None:
             events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
             poller.register(self._connection.fileno(), events)

@@ -66,6 +66,7 @@ class Connection:
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
+        """For poll(2)."""
         return self._socket.fileno()
 
     @property
@@ -117,6 +118,7 @@ class Connection:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
+        """Give up the socket."""
         self._socket.close()
 
 

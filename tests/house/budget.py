@@ -34,12 +34,12 @@ ROOMS: Final[Mapping[str, Size]] = {
     "checks": Size(18, 3640, 2325),
     "cli": Size(35, 5978, 3618),
     "client": Size(41, 7139, 4286),
-    "cluster": Size(29, 5366, 3200),
+    "cluster": Size(29, 5371, 3200),
     "doors": Size(10, 2592, 1704),
     "engine": Size(14, 3379, 1994),
     "git": Size(9, 1704, 982),
     "input": Size(17, 3649, 2232),
-    "keeper": Size(9, 1600, 997),
+    "keeper": Size(9, 1611, 997),
     "landing": Size(19, 3482, 2090),
     "model": Size(20, 3395, 1676),
     "queue": Size(17, 3351, 2002),
@@ -50,7 +50,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(343, 64518, 38266)
+PACKAGE_BUDGET: Final = Size(343, 64534, 38266)
 TESTS_LINES: Final = 53_847
 PAGES_LINES: Final = 9411
 

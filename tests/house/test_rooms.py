@@ -80,7 +80,7 @@ SEAMS = (
 
 FLOORS = 8
 MOST_LINES = 6000
-LARGER = {"worktrees": 6293, "client": 7469, "cli": 6318}
+LARGER = {"worktrees": 6016, "client": 7139}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")

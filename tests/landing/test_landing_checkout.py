@@ -12,6 +12,7 @@ from calls import Calls, needs_calls
 from conftest import eventually, slow
 from landings import MAIN, Yard, make_yard, wrap_git
 
+from sessionrun.git.git import version
 from sessionrun.git.private import open_fence
 from sessionrun.landing.checkout import Tree
 from sessionrun.landing.moving import look_after
@@ -30,10 +31,20 @@ CHANGES = {
 }
 
 
-@pytest.fixture
-def yard(own_place: Path) -> Yard:
+KNOWS_TABLES = version(Path("/")) >= (2, 46)
+TABLES = (
+    pytest.mark.check,
+    pytest.mark.skipif(not KNOWS_TABLES, reason="this git cannot migrate refs to a table"),
+)
+
+
+@pytest.fixture(params=["files", pytest.param("reftable", marks=TABLES)])
+def yard(own_place: Path, request: pytest.FixtureRequest) -> Yard:
     """`main` is checked out in the repository's own work tree."""
-    return make_yard(own_place)
+    yard = make_yard(own_place)
+    if request.param == "reftable":
+        yard.git("refs", "migrate", "--ref-format=reftable")
+    return yard
 
 
 def status(yard: Yard, cwd: Path | None = None) -> str:
@@ -41,7 +52,7 @@ def status(yard: Yard, cwd: Path | None = None) -> str:
 
 
 def has_table(yard: Yard) -> bool:
-    """Whether git keeps the refs of the repository in tables, as with GIT_DEFAULT_REF_FORMAT=reftable."""
+    """Whether git keeps the refs of the repository in a table."""
     return (yard.top / ".git/reftable").is_dir()
 
 

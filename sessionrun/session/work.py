@@ -271,7 +271,7 @@ def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
         lines = open(raw, "rb", opener=open_regular)
     except OSError:
         return  # the agent removed or replaced the file: that counts as no output
-    fd = open_regular(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with lines, open(fd, "wb") as stream:
-        shown = (table.render_events(agent.output, line) for line in read_lines(lines))
-        stream.writelines(text.encode("utf-8", "replace") for text in shown)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with lines, os.fdopen(open_regular(answer, flags), "wb") as stream:
+        for line in read_lines(lines):
+            stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))

@@ -35,7 +35,7 @@ from zlib import crc32
 
 from sessionrun.model.errors import StoreError
 from sessionrun.store.ballast import FULL, NAME, give_up_reserve
-from sessionrun.store.files import open_regular, read_regular, replace_file
+from sessionrun.store.files import name_beside, open_regular, read_regular, sync_directory
 
 REFUSALS: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
@@ -213,10 +213,20 @@ class AppendLog:
         content = os.pread(self._fd, self.end, 0)
         if parse_log(content).end != self.end:  # it was dropped from memory as well
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        replace_file(self.path, content, durable=True)
-        fd = open_regular(self.path, os.O_RDWR | os.O_APPEND)
+        beside = name_beside(self.path)
+        fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        try:
+            if os.write(fd, content) != self.end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+            os.replace(beside, self.path)
+        except OSError:
+            os.close(fd)
+            os.unlink(beside)
+            raise
         os.close(self._fd)
-        self._fd = fd
+        self._fd = fd  # from now on what is appended goes there, also if its name cannot be made durable
+        sync_directory(self.path.parent)
 
     def cut(self, end: int) -> None:
         """Drop a torn tail, so that what is appended next begins a line."""

@@ -27,7 +27,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 from sessionrun.store.codec import build
-from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_SPOKEN_BYTES: Final = getattr(select, "PIPE_BUF", 512)
@@ -124,7 +124,9 @@ def count_unread(fd: int) -> int:
 def find_recorded(session: SessionDir, request_id: str, offset: int) -> int | None:
     """The number of the journal's record of a request, looked for from `offset` (bytes) on, if any."""
     try:
-        content = read_regular(session.journal_path)[offset:]
+        with open(session.journal_path, "rb", opener=open_regular) as stream:
+            stream.seek(offset)
+            content = stream.read()
     except OSError:
         return None
     place = content.find(request_id.encode())

@@ -119,6 +119,7 @@ def test_the_table_of_states() -> None:
     for state in ("SOMETHING_NEW", "PENDING", "COMPLETING", "REQUEUED"):
         assert row(state).meaning == "lives"
     assert describe(row("TIMEOUT")).endswith("time limit in Slurm (Slurm job 1_0 on n1: TIMEOUT)")
+    assert "not by this session" in describe(row("CANCELLED"))
     nodes = "n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\nn7 unknown\nn8 reboot\n"
     assert parse_answering(nodes) == {"n1", "n4", "n5", "n6"}
 
@@ -344,7 +345,8 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     begin(session, "b", 1)
     end(session, "b", job="12_1")
     later = open_desk(session, words)
-    later.reattach({key(name): ("1-7" if name == "e" else "1-1", name == "a") for name in "abcde"})
+    opened = {key(name): ("1-1", False) for name in "bcd"}
+    later.reattach({**opened, key("a"): ("1-1", True), key("e"): ("1-7", False)})
     words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in (0, 2)]
     told = later.look()
     assert [notice for notice in told if isinstance(notice, JobStarted)] == [
@@ -361,8 +363,8 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     here.start.return_value = here.wait.return_value = []
     executor = SlurmExecutor(session, spec, here, 3, {}, print)
     claims = [executor.claim(key(f"t{number}"), None, None) for number in range(2 * LARGEST_ARRAY + 1)]
-    batches = ["3-1", "3-2", "3-3"]
-    assert [claim.epoch for claim in claims] == sorted([*batches[:2] * LARGEST_ARRAY, batches[2]])
+    full = ["3-1"] * LARGEST_ARRAY + ["3-2"] * LARGEST_ARRAY
+    assert [claim.epoch for claim in claims] == [*full, "3-3"]
     assert {claim.node for claim in claims} == {"slurm"}
     by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]

@@ -22,6 +22,8 @@ import psutil
 import pytest
 from conftest import eventually, is_gone, slow
 
+from sessionrun.keeper.adoption import Adopted, RootCodes
+from sessionrun.keeper.children import Children
 from sessionrun.keeper.leftovers import Deaths
 from sessionrun.keeper.loop import LONG_LIFE_S, Keeper, SupervisorProcess
 from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack
@@ -30,8 +32,18 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import Exit, name_left
 from sessionrun.session.local import LocalExecutor
-from sessionrun.store.logs import KILLED, fold_ledger, read_log
-from sessionrun.store.processes import Identity, scan, start_time
+from sessionrun.store.logs import (
+    BEGAN,
+    CLAIMED,
+    KILLED,
+    SPAWNED,
+    TRIED,
+    AppendLog,
+    fold_ledger,
+    make_record,
+    read_log,
+)
+from sessionrun.store.processes import Identity, boot_id, pid_namespace, scan, start_time
 
 SESSION = str(uuid.uuid4())
 """Not the same in two runs of these tests at once: processes are found by it."""
@@ -565,6 +577,33 @@ assert children.next_time() is None
 def test_the_second_of_two_ends_that_the_disk_refused_is_recorded_later(tmp_path: Path) -> None:
     """The first one's records that follow are written, so nothing else waits for the disk."""
     subprocess.run([sys.executable, "-c", REFUSED_ONCE, tmp_path], check=True)
+
+
+def test_a_job_of_an_earlier_keeper_that_is_a_zombie_which_nobody_reaps_is_lost(tmp_path: Path) -> None:
+    """In a container without an init orphans go to a process that knows nothing of them; the root never tells."""
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b"end\n")
+    told: list[object] = []
+    children = Children(AppendLog(tmp_path / "ledger"), SESSION, lambda *fields: told.append(fields[0]))
+    adopted = Adopted(children, RootCodes(read_fd))
+    with subprocess.Popen(["sleep", "600"]) as process:
+        key, started = "a/1/1/work/1", start_time(process.pid)
+        process.kill()
+        eventually(lambda: start_time(process.pid) is None)
+        assert start_time(process.pid, zombie=True) == started, "it is there still"
+        began = make_record(BEGAN, 1, 1, boot_id() or "-", pid_namespace() or "-")
+        claimed, tried = make_record(CLAIMED, key), make_record(TRIED, key, 0.3)
+        spawned = make_record(SPAWNED, key, process.pid, started)
+        adopted.find(fold_ledger([began, claimed, tried, spawned]), SESSION)
+        assert adopted.next_time() is None, "it would wait for ever"
+
+        def is_over() -> bool:
+            children.go_on_stopping()
+            return told == ["L"]
+
+        eventually(is_over)
+    for fd in (read_fd, write_fd):
+        os.close(fd)
 
 
 # --- supervisors that fail ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from test_supervisor import make_session, replay, run
 from test_workspace_limits import project
 from test_workspaces import Project
 
+from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Brief
@@ -23,8 +25,10 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
+from sessionrun.session import work
 from sessionrun.session.executor import Exit
 from sessionrun.session.maker import JobMaker
+from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
 
@@ -155,6 +159,17 @@ def test_what_lies_in_the_way_of_one_job_fails_it(own_place: Path, where: str) -
 def test_what_is_no_jobs_fault_passes(own_place: Path, where: str, error: Exception) -> None:
     with pytest.raises(type(error)):
         run_faulty(own_place, where, error)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_an_answer_that_cannot_be_opened_leaves_no_file_open(own_place: Path) -> None:
+    raw = own_place / "raw"
+    raw.write_text("{}\n")
+    (own_place / "answer").mkdir()
+    with pytest.raises(NotRegular) as told:
+        work._render(BUILTIN["claude"], raw, own_place / "answer")
+    opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert told.value.filename == str(own_place / "answer") and str(raw) not in opened
 
 
 # --- real processes ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -29,7 +30,7 @@ from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.session.history import find_task, load_tasks
-from sessionrun.store import index, locks
+from sessionrun.store import files, index, locks, logs
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
 from sessionrun.store.logs import (
@@ -46,7 +47,7 @@ from sessionrun.store.logs import (
     parse_log,
     read_log,
 )
-from sessionrun.store.requests import drop_request, has_request, load_requests, send_request
+from sessionrun.store.requests import drop_request, find_recorded, has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir, iterate_sessions
 from sessionrun.worktrees.diff import read_changes
 
@@ -164,6 +165,28 @@ def test_a_short_write_is_taken_back(log: AppendLog, room: int) -> None:
     assert (log.end, log.path.stat().st_size) == (end, end)
     log.append([b"after"])
     assert read_log(log.path).payloads == [b"before", b"after"]
+
+
+def test_what_is_appended_after_a_sync_that_failed_is_in_the_log(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one writes all to a new file, and fails as well, once that is in the log's place."""
+
+    def refuse(what: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log.append([b"first"])
+    with monkeypatch.context() as patch:
+        for module, name in ((logs, "_fdatasync"), (files, "sync_directory"), (logs, "sync_directory")):
+            patch.setattr(module, name, refuse, raising=False)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="cannot sync"):
+                log.sync()
+    log.append([b"second"])
+    assert read_log(log.path).payloads == [b"first", b"second"]
+    log.sync()
+    assert read_log(log.path).payloads == [b"first", b"second"]
+    assert [name for name in os.listdir(log.path.parent) if "log" in name] == ["log"]
 
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
@@ -350,6 +373,15 @@ def test_the_folders_of_a_job_that_was_done_again_come_last_first(tmp_path: Path
     (session.path / "jobs" / "a" / "a2-r1-check-sx").mkdir()
     found = [folder.name for folder in session.find_starts(key._replace(start=2))]
     assert found == ["a2-r1-check-s10", "a2-r1-check-s2", "a2-r1-check"]
+
+
+def test_a_long_journal_is_not_read_whole_for_each_look_whether_a_request_is_in_it(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    with session.journal_path.open("ab") as stream:
+        stream.truncate(1 << 42)
+        stream.write(frame(orjson.dumps({"seq": 7, "request_id": "r"})))
+    assert find_recorded(session, "r", 1 << 42) == 7
+    assert find_recorded(session, "other", 1 << 42) is None
 
 
 def test_tasks_that_were_added_later_are_tasks(tmp_path: Path) -> None:

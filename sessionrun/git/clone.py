@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.git import Git, GitError
+from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.private import Fence, word_settings
 from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
@@ -38,12 +38,13 @@ from sessionrun.store.files import make_directories, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, remove_tree, sweep_entry
 
 _ROOM_SETTINGS: Final = (
-    *(("core.repositoryformatversion", "1"), ("core.bare", "true"), ("core.logAllRefUpdates", "false")),
+    ("core.repositoryformatversion", "1"),
+    ("core.bare", "true"),
+    ("core.logAllRefUpdates", "false"),
 )
 _KINDS: Final = ("objects", "refs", "packed-refs")
 _FORMAT_KEYS: Final = r"^extensions\.(refstorage|objectformat)$"
 """How a repository keeps its refs, and names its objects: git understands it by these alone."""
-
 
 _WORDS: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
 _FETCH_FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
@@ -125,8 +126,10 @@ def open_room(
             os.symlink(real / name, room / name)
         (room / "HEAD").write_bytes(b"ref: refs/heads/none\n")
         words = ("config", "--file", str(real / "config"), "--no-includes", "-z", "--get-regexp", _FORMAT_KEYS)
-        found = (os.fsdecode(pair).split("\n") for pair in Git(room).attempt(*words).stdout.split(b"\0") if pair)
-        settings = [*_ROOM_SETTINGS, *((key, value) for key, value in found)]
+        settings = [*_ROOM_SETTINGS]
+        for pair in split_names(Git(room).attempt(*words).stdout):
+            key, _, value = pair.partition("\n")
+            settings.append((key, value))
         (room / "config").write_text(word_settings(settings))
         yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)
 

@@ -98,6 +98,8 @@ CANNOT_RUN: Final = 127
 MARKER: Final = "SESSIONRUN_GIT"
 """Environment variable of all our git commands: the pid of the process that runs them."""
 
+_TABLE_IS_LOCKED: Final = "cannot lock references"
+
 _INSIDE: Final = ("PATH", "LC_ALL", MARKER, JOB_MARKER)
 """What git inside of walls has of the variables, beside git's: the filters that it runs may be a task's."""
 
@@ -109,7 +111,7 @@ class GitError(SessionrunError):
         lines = [line for line in stderr.split("\n") if line.strip()]
         named = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
         reason = named[-1] if named else f"exit code {code}"
-        if "cannot lock references" in reason:  # all refs of a table have one lock, which says not whose it is
+        if _TABLE_IS_LOCKED in reason:  # all refs of a table have one lock, which says not whose it is
             reason += (
                 ": another git is at work, or was killed: then rm reftable/tables.list.lock in its git directory"
             )
@@ -205,8 +207,16 @@ class Git:
         return done.stdout.decode().strip() if done.returncode == 0 else None
 
     def set_ref(self, name: str, new: str, old: str | None) -> bool:
-        """Move a ref from `old` to `new`, or make it if `old` is None; False: it is not at `old`, or is locked."""
-        return self.attempt("update-ref", name, new, old or "0" * len(new)).returncode == 0
+        """Move a ref from `old` to `new`, or make it if `old` is None; False: it is not at `old`, or is locked.
+
+        Raises:
+            GitError: the lock of a table is held for long, and so no other name can be had, either.
+        """
+        argv = ("update-ref", name, new, old or "0" * len(new))
+        done = self.attempt(*argv)
+        if _TABLE_IS_LOCKED in done.stderr.decode("utf-8", "replace"):
+            check(argv, done)
+        return done.returncode == 0
 
     def settle_index(self, commit: str) -> None:
         """Bring the index of a worktree up to date with the commit that holds all that lies there."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -294,9 +294,15 @@ def _find_obstacle(mirror: Cached) -> str | None:
             done = room.git.attempt("rev-list", "--max-count=1", commit, "--not", *fetched)
             if done.returncode != 0 or done.stdout:
                 unmerged[name] = commit
-    local = (Path(mirror.repo, ".git"), Path(mirror.repo)) if unmerged and is_path(mirror.repo) else ()
-    if (common := next((path for path in local if (path / "objects").is_dir()), None)) is not None:
-        with open_room(common, "") as room:  # the branches of tasks are brought there
-            home = room.git.list_branches()
-        unmerged = {name: commit for name, commit in unmerged.items() if home.get(name) != commit}
-    return f"branches of tasks in it hold work: {name_some(sorted(unmerged), 3)}" if unmerged else None
+    home = _list_branches_at_home(mirror.repo) if unmerged else {}
+    branches = sorted(name for name, commit in unmerged.items() if home.get(name) != commit)
+    return f"branches of tasks in it hold work: {name_some(branches, 3)}" if branches else None
+
+
+def _list_branches_at_home(repo: str) -> Mapping[str, str]:
+    """The branches of a local repository, to which those of tasks are brought; none if it is no such."""
+    for common in (Path(repo, ".git"), Path(repo)):
+        if is_path(repo) and (common / "objects").is_dir():
+            with open_room(common, "") as room:
+                return room.git.list_branches()
+    return {}

@@ -116,8 +116,10 @@ def find_sandbox_problem(sandbox: Sandbox) -> str | None:
 def is_device(path: str) -> bool:
     """Whether a path below /dev is a device, or a folder with devices, and links, and nothing else."""
     real = os.path.realpath(path)
-    if not real.startswith("/dev/") or not os.path.isdir(real):
-        return real.startswith("/dev/") and _is_node(real)
+    if not real.startswith("/dev/"):
+        return False
+    if not os.path.isdir(real):
+        return _is_node(real)
     names = [os.path.join(root, name) for root, _, files in os.walk(real) for name in files]
     nodes = [name for name in names if not os.path.islink(name)]
     return bool(nodes) and all(map(_is_node, nodes))

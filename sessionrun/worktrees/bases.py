@@ -96,9 +96,9 @@ def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Hande
         for number, commit in enumerate(commits[1:], 2):
             tree, files = room.merge(head, commit)
             if tree is None:
-                before = commits[: number - 1]
-                alone = [end for end in before if len(before) > 1 and room.merge(end, commit).tree is None]
-                against = alone or before  # it may conflict with none of them alone
+                against = commits[: number - 1]
+                if len(against) > 1:  # it may conflict with none of them alone
+                    against = [end for end in against if room.merge(end, commit).tree is None] or against
                 raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             parents = [head, commit] if number < len(commits) else commits
             head = commit_repeatably(git, tree, parents, message)

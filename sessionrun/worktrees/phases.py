@@ -234,7 +234,8 @@ def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     if place is None or place.worktree is None:
         return site.run_commands(state, key, words)
     settling = site.ask(key, make_request(site, state, key), cwd="").argv
-    if (walls := wish_walls(site, task, key, place)) is None:
+    walls = wish_walls(site, task, key, place)
+    if walls is None:
         words = (SHELL, "-c", AND_SETTLE, SHELL, script, *settling)
     else:
         words = (SHELL, "-c", _INSIDE_AND_SETTLE, *begin_outside(walls, words), *settling)
@@ -289,12 +290,13 @@ def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | N
     """
     folder = site.session.job_path(ended.key)
     printed = folder.relative_to(site.session.path)
-    try:
-        judged = Judged(place=load_place(folder) if problem is None else None)
-    except JobFileError as error:
-        judged = Judged(Problem("setup_failed", f"its answer cannot be used: {error.why}"))
     if problem is not None:
         judged = Judged(Problem("setup_failed", f"{problem.text}, see {printed / 'stderr'}"))
+    else:
+        try:
+            judged = Judged(place=load_place(folder))
+        except JobFileError as error:
+            judged = Judged(Problem("setup_failed", f"its answer cannot be used: {error.why}"))
     if state.spec.environment is None:
         return judged
     try:

@@ -116,8 +116,10 @@ def write_mark(admin: Path, *lines: str) -> None:
 
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
     """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
-    remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
+    trash = unregister(repository, Path(claim.worktree), claim.owner)
     drop_branch(git, repository, claim)
+    with suppress(OSError):  # a seat may hold what another user made: it lies at its trash path until `clean`
+        remove_tree(trash)
 
 
 def drop_branch(git: Git, repository: Repository, claim: Claim) -> None:
@@ -252,6 +254,11 @@ def find_table(git_dir: Path) -> Path | None:
     """The list of a git directory's tables of refs; None: each ref is a file, and HEAD, too."""
     path = git_dir / "reftable" / TABLE
     return path if path.exists() else None
+
+
+def table_lock(git_dir: Path) -> Path:
+    """Where the lock of a git directory's tables of refs is, if there is one."""
+    return git_dir / "reftable" / f"{TABLE}.lock"
 
 
 def create_branch(git: Git, claim: Claim) -> None:

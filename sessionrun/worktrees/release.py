@@ -65,7 +65,8 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
     ):
         released = release_behind(fence, request, folder)
-        drop_rounds(fence.main(), request)
+        if request.place is not None:  # else an earlier attempt's work may be in them alone
+            drop_rounds(fence.main(), request)
         if request.mend is not None:
             released = finish_mend(fence.main(), request, released)
         released = _drop_empty_branch(request, fence.main(), released, folder)

@@ -24,6 +24,7 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, remove_empty, replace_file
 from sessionrun.store.jobfiles import NOT_BEGUN, load_request
 from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
+from sessionrun.worktrees.registration import table_lock
 from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
 from sessionrun.worktrees.site import Site, open_site
 
@@ -116,8 +117,11 @@ def set_back(site: Site, content: str, head: str) -> None:
     """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`."""
     git, branch = site.git, f"refs/heads/{site.place.branch}"
     assert git.git_dir is not None
-    for name in ("index.lock", "HEAD.lock"):  # of a git that was killed: no process of the task runs any more
-        (git.git_dir / name).unlink(missing_ok=True)
+    locks = [git.git_dir / "index.lock", git.git_dir / "HEAD.lock"]
+    if site.own is None:  # a git directory of a task's own has no table, and a link in it may lead out of walls
+        locks.append(table_lock(git.git_dir))
+    for lock in locks:  # of a git that was killed: no process of the task runs any more
+        lock.unlink(missing_ok=True)
     git("symbolic-ref", "HEAD", branch)
     show_hidden(git)
     git("reset", "--hard", "--quiet", content)

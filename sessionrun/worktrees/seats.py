@@ -39,6 +39,7 @@ from sessionrun.worktrees.registration import (
     read_mark,
     register,
     register_lock,
+    table_lock,
     unregister,
     write_mark,
 )
@@ -80,8 +81,12 @@ def load_free(admin: Path) -> Free | None:
 
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
     """The free seats of a repository: top, administrative directory, and mark."""
-    there = [pair for pair in list_worktrees(repository.common_dir) if str(pair[0].parent) == seats.directory]
-    return [(top, admin, free) for top, admin in there if (free := load_free(admin)) is not None]
+    found = []
+    for top, admin in list_worktrees(repository.common_dir):
+        free = load_free(admin) if str(top.parent) == seats.directory else None
+        if free is not None:
+            found.append((top, admin, free))
+    return found
 
 
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
@@ -193,6 +198,7 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     for entry in admin.iterdir():
         if entry.name not in kept:
             remove_entry(entry)
+    table_lock(admin).unlink(missing_ok=True)
     bring_settings(admin, fence.settings)
     git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
     if request.walls is None:

@@ -34,6 +34,7 @@ from sessionrun.worktrees.registration import (
     list_worktrees,
     load_owner,
     read_mark,
+    table_lock,
 )
 from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
 
@@ -213,8 +214,8 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     """At the start of a job: if it has begun before, remove the locks that a git which was killed since then left.
 
     That are locks of the task's refs (of a mirror's task in the user's repository, too), and those of its
-    worktree, if that is there: no other process of the task runs now.  The lock of all packed refs may be another
-    program's.  It goes when it is older than `STALE_LOCK_S`.
+    worktree, if that is there: no other process of the task runs now.  The lock of all packed refs, or of a table
+    of refs, may be another program's.  It goes when it is older than `STALE_LOCK_S`.
     """
     begun = folder / BEGUN
     try:
@@ -224,7 +225,7 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
         since = begun.lstat().st_mtime
     common, home = request.repository.common_dir, request.upstream and request.upstream.home
     admin = find_admin(request.repository, worktree) if worktree is not None else None
-    locks = [*admin.glob("*.lock")] if admin is not None else []
+    locks = [*admin.glob("*.lock"), table_lock(admin)] if admin is not None else []
     branch = request.place.branch if request.place is not None else None
     if request.walls is not None and branch is not None:
         own = Path(os.path.realpath(request.walls), OWN_GIT)
@@ -240,12 +241,12 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     for lock in locks:
         if (_made(lock) or 0.0) >= since:
             _remove(lock)
-    packed = Path(common, "packed-refs.lock")
-    while (made := _made(packed)) is not None and made >= since:
-        if time.time() - made > STALE_LOCK_S:
-            _remove(packed)
-        else:
-            time.sleep(_POLL_S)
+    for lock in (Path(common, "packed-refs.lock"), table_lock(Path(common))):
+        while (made := _made(lock)) is not None and made >= since:
+            if time.time() - made > STALE_LOCK_S:
+                _remove(lock)
+            else:
+                time.sleep(_POLL_S)
 
 
 def break_old_lock(repository: Repository, branch: str) -> None:

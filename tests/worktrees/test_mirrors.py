@@ -136,6 +136,14 @@ def test_a_name_that_is_no_ref_is_refused(ref: str) -> None:
     assert check_ref("feature/x.1") == "feature/x.1"
 
 
+def test_a_mirror_whose_format_is_damaged_is_told_in_a_line(place: Place) -> None:
+    place.use()
+    with (place.mirror / "config").open("a") as settings:
+        settings.write("[extensions]\n\trefStorage\n")
+    with pytest.raises(SessionrunError, match="refstorage"):
+        place.use()
+
+
 def test_mirrors_of_different_repositories_have_different_names(place: Place) -> None:
     repos = ["https://a/x", "https://b/x", "/srv/x", "/srv/x.git", "/srv/y/x", "https://a/x-y", "https://a/x/y"]
     assert len({locate_mirror(place.root, repo).name for repo in repos}) == len(repos)

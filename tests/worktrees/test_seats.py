@@ -235,6 +235,25 @@ def test_a_seat_in_which_no_task_can_begin_is_made_anew(seated: Seated, monkeypa
     assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
 
 
+def test_what_cannot_be_deleted_in_a_seat_stops_no_task(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may have made it as root."""
+    request, path = seated.begin("one")
+    (path / "x.log").write_text("cache")
+    seated.end(request)
+
+    def refuse(path: Path) -> None:
+        if path.exists():
+            raise PermissionError(path)
+
+    monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
+    once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
+    put_first(seated, monkeypatch, once)
+    again, same = seated.begin("two")
+    assert same == path and not (path / "x.log").exists() and seated.end(again).kept is None
+    assert seated.run("branch", "--format=%(refname:short)") == "main"
+    assert [(trash / "x.log").exists() for trash in seated.place.glob(".trash-*")] == [True]
+
+
 def test_a_prepare_that_fails_leaves_no_branch_and_its_seat_is_made_anew(seated: Seated) -> None:
     seated.end(seated.begin("one")[0])
     (seated.top / "a-link").write_text("there when it is looked for")

@@ -17,15 +17,18 @@ from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
 from sessionrun.git.clone import room_path
-from sessionrun.git.git import Git, version
+from sessionrun.git.git import Git, GitError, version
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
 from sessionrun.worktrees.environments.request import find_environment
+from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import end_setup, release
 from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.rounds import set_back
+from sessionrun.worktrees.site import BEGUN, open_site
 from sessionrun.worktrees.worktree import prepare
 
 Work = Callable[[Path], object]
@@ -227,6 +230,15 @@ def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) ->
         project.repository()
 
 
+def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(project: Project) -> None:
+    """A PREPARE failed; the RELEASE before it may have failed, too."""
+    ref = "refs/sessionrun/s1/t/a1-round-1"
+    project.run("update-ref", ref, "HEAD")
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it")
+    assert release(request, project.folder()) == Place()
+    assert project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun") == ref
+
+
 def make_repository_with_a_table(top: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
@@ -241,7 +253,53 @@ class TableProject(Project):
     make = staticmethod(make_repository_with_a_table)
 
 
-@pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")
+knows_tables = pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")
+
+
+@knows_tables
+@pytest.mark.parametrize("admin", ["", "worktrees/main-task-t/"])
+def test_a_second_start_removes_the_lock_of_a_table(own_place: Path, admin: str) -> None:
+    project = TableProject(own_place)
+    request, path = project.begin_work()
+    project.shell("echo new > new; git add new; git commit -q -m new; echo more > more", path)
+    folder, lock = project.folder(), project.top / f".git/{admin}reftable/tables.list.lock"
+    for left in (folder / BEGUN, lock):
+        left.touch()
+        os.utime(left, (time.time() - STALE_LOCK_S - 1,) * 2)
+    assert release(request, folder).kept is None
+    assert "more" in project.files("main-task-t") and not lock.exists()
+
+
+@knows_tables
+def test_a_release_does_not_try_each_name_while_a_table_is_locked(own_place: Path) -> None:
+    """Each try would wait for ten seconds."""
+    project = TableProject(own_place)
+    request, path = project.begin_work()
+    (path / "new").write_text("new")
+    (project.top / ".git/reftable/tables.list.lock").touch()
+    with pytest.raises(GitError, match="cannot lock references: another git is at work, or was killed"):
+        release(request, project.folder())
+    assert (path / "new").exists()
+
+
+@knows_tables
+def test_a_lock_of_its_own_table_stops_no_round_and_no_next_task(own_place: Path) -> None:
+    """A git of the task, or one while its seat was free, was killed."""
+    project = TableProject(own_place)
+    words = {"seats": Seats(str(project.root / "seats")), "seat": 1}
+    request, path = project.begin_work("one", **words)
+    lock = project.top / ".git/worktrees/w1/reftable/tables.list.lock"
+    lock.touch()
+    with open_site(request, project.folder()) as site:
+        set_back(site, *(project.run("rev-parse", "main"),) * 2)
+    assert not lock.exists()
+    (path / "x.log").write_text("cache")
+    release(request, project.folder())
+    lock.touch()
+    assert project.begin_work("two", **words)[1] == path and (path / "x.log").exists()
+
+
+@knows_tables
 def test_refs_may_be_in_a_table(own_place: Path) -> None:
     project = TableProject(own_place)
     (project.top / "later").write_text("later")

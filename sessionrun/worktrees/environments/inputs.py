@@ -126,8 +126,10 @@ def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
 def _counts(path: str) -> bool:
     """Whether an installer, or a compiler, reads the file at this path in the project."""
     inside, name = os.path.split(path)
-    if ".egg-info/" in path or name.endswith(_NATIVE):
-        return ".egg-info/" not in path
+    if ".egg-info/" in path:
+        return False
+    if name.endswith(_NATIVE):
+        return True
     if not inside:
         return any(fnmatch(name, pattern) for pattern in _IN_PROJECT)
     if inside == _REQUIREMENTS and name.endswith((".txt", ".in")):

@@ -162,12 +162,12 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
 def _ended_late(tree: Tree, since: float) -> bool:
     try:
         index, head = os.stat(tree.path("index")).st_mtime, os.stat(tree.path("HEAD")).st_mtime
-    except OSError:
+        if (table := find_table(Path(tree.checkout.git_dir))) is not None:
+            last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
+            # the log has the second of HEAD; the table was written then, or later for another ref
+            head = min(float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1, table.stat().st_mtime)
+    except (OSError, GitError):
         return False
-    if (table := find_table(Path(tree.checkout.git_dir))) is not None:
-        last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
-        # the log has the second in which HEAD was written; the table was written then, or later for another ref
-        head = min(float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1, table.stat().st_mtime)
     return index <= head and since - 1 <= head <= since + places.LOCK_WAIT_S
 
 

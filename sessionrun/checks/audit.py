@@ -124,7 +124,7 @@ def _find_answers(git: Git, base: str, files: Sequence[_File], tests: re.Pattern
 
 def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
     printed = git.attempt("grep", "-I", "-F", "-z", "--no-color", "--full-name", "-e", text, commit).stdout
-    rows = (line.partition("\0") for line in printed.decode("utf-8", "replace").splitlines())
+    rows = (line.partition("\0") for line in printed.decode("utf-8", "replace").split("\n") if line)
     return [(name.partition(":")[2], line) for name, _, line in rows]
 
 
@@ -134,8 +134,8 @@ def _find_elsewhere(git: Git, place: Place, files: Sequence[_File]) -> Iterator[
     refs = [name for name in git.list_refs("refs/heads", "refs/remotes") if name != own][:MOST_PLACES]
     wanted = [(file, ref) for file in files if file.lines for ref in refs if "\n" not in file.path]
     asked = os.fsencode("".join(f"{ref}:{file.path}\n" for file, ref in wanted))
-    rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).decode().splitlines(), strict=False)
-    found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob)}
+    rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).split(b"\n"), strict=False)
+    found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob.encode())}
     for file in files:
         if file.path in found:
             level: NoteLevel = "note" if len(file.lines) < _FEW_LINES else "alarm"

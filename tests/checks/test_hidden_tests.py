@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -251,3 +252,12 @@ def test_content_that_is_known_elsewhere(top: Path, lines: int) -> None:
     git(top, "switch", "-q", "main")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]
+
+
+def test_names_and_lines_of_all_kinds(top: Path) -> None:
+    (top / "tests" / "test_old.py").write_text("\fimport pytest\n")
+    commit(top)
+    (top / os.fsdecode(b"\xff\xc2\x85.py")).write_text("x = 1\n")
+    (top / "price.py").write_text("import pytest\n")
+    git(top, "branch", "other")
+    assert audit(top) == [("runner_in_source", "alarm", "price.py:1")]

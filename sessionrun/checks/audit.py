@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.model.checks import Note, NoteLevel
+from sessionrun.model.errors import printable
 from sessionrun.model.places import Place
 
 MOST_NOTES: Final = 20
@@ -81,7 +83,8 @@ def find_notes(git: Git, place: Place, test_files: Sequence[str]) -> tuple[Note,
     files = [_File(path, blob, _list_added(git, base, commit, path)) for path, blob in sources]
     code = [file for file in files if Path(file.path).suffix not in _NO_CODE]
     notes = [*_match_patterns(git, base, code, tests), *_find_answers(git, base, code, tests)]
-    return (*notes, *_find_elsewhere(git, place, files))[:MOST_NOTES]
+    notes = [*notes, *_find_elsewhere(git, place, files)][:MOST_NOTES]
+    return tuple(replace(note, where=printable(note.where), text=printable(note.text)) for note in notes)
 
 
 def _list_added(git: Git, base: str, commit: str, path: str) -> list[tuple[int, str]]:

@@ -19,7 +19,7 @@ from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
 from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report, is_ancestor, shorten
-from sessionrun.model.errors import name_some
+from sessionrun.model.errors import name_some, printable
 
 _LINK: Final = "160000"
 """Mode of a commit of another repository, which no object of this one need hold."""
@@ -79,7 +79,8 @@ class Queue:
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
-        self._fates[fate.task] = fate
+        files = tuple(map(printable, fate.files))
+        self._fates[fate.task] = replace(fate, reason=printable(fate.reason), files=files)
         if fate.status in ("landed", "ready"):
             self.landed.add(fate.task)
 

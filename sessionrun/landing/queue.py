@@ -6,7 +6,6 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -309,4 +308,11 @@ def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
     """How many of the first `count` entries, at least 1, pass together; the next one does not."""
     if passes(count):
         return count
-    return bisect_left(range(1, count), True, key=lambda some: not passes(some))
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if passes(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -58,7 +58,7 @@ def apply_patch(site: Site, patch: str, below: str, record: Path) -> list[str]:
     Raises:
         DoesNotApply: nothing was changed; after other errors it may be done again.
     """
-    if re.search(r"^(?:GIT binary patch|Binary files )", patch, re.MULTILINE):
+    if re.search(r"^(?:GIT binary patch|Binary files )", _mend(patch), re.MULTILINE):
         raise DoesNotApply("it holds binary content")
     try:
         applied = load_record_if_any(record, Applied)
@@ -98,10 +98,15 @@ def _list_tries(patch: str, below: str) -> Iterator[tuple[tuple[str, ...], bytes
     """Options of ``git apply``, and the text: as it is, its lines counted anew, and as if it lay below."""
     inside = below not in ("", ".") and below.split(os.sep)[0] != os.pardir
     strip = "-p1" if _PREFIXES.search(patch) else "-p0"
-    for spelling in dict.fromkeys((patch, _LINE_ENDS.sub("\n", patch).translate(_SPACES))):
+    for spelling in dict.fromkeys((patch, _mend(patch))):
         for place in ((), (f"--directory={below}",)) if inside else ((),):
             for way in ((), ("--recount",)):
                 yield (strip, *way, *place), spelling.encode("utf-8", "replace")
+
+
+def _mend(patch: str) -> str:
+    """The second spelling."""
+    return _LINE_ENDS.sub("\n", patch).translate(_SPACES)
 
 
 def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None:

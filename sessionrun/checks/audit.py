@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.model.checks import Note, NoteLevel
+from sessionrun.model.errors import printable
 from sessionrun.model.places import Place
 
 MOST_NOTES: Final = 20
@@ -81,7 +83,8 @@ def find_notes(git: Git, place: Place, test_files: Sequence[str]) -> tuple[Note,
     files = [_File(path, blob, _list_added(git, base, commit, path)) for path, blob in sources]
     code = [file for file in files if Path(file.path).suffix not in _NO_CODE]
     notes = [*_match_patterns(git, base, code, tests), *_find_answers(git, base, code, tests)]
-    return (*notes, *_find_elsewhere(git, place, files))[:MOST_NOTES]
+    notes = [*notes, *_find_elsewhere(git, place, files)][:MOST_NOTES]
+    return tuple(replace(note, where=printable(note.where), text=printable(note.text)) for note in notes)
 
 
 def _list_added(git: Git, base: str, commit: str, path: str) -> list[tuple[int, str]]:
@@ -124,7 +127,7 @@ def _find_answers(git: Git, base: str, files: Sequence[_File], tests: re.Pattern
 
 def _grep(git: Git, commit: str, text: str) -> list[tuple[str, str]]:
     printed = git.attempt("grep", "-I", "-F", "-z", "--no-color", "--full-name", "-e", text, commit).stdout
-    rows = (line.partition("\0") for line in printed.decode("utf-8", "replace").splitlines())
+    rows = (line.partition("\0") for line in printed.decode("utf-8", "replace").split("\n") if line)
     return [(name.partition(":")[2], line) for name, _, line in rows]
 
 
@@ -134,8 +137,8 @@ def _find_elsewhere(git: Git, place: Place, files: Sequence[_File]) -> Iterator[
     refs = [name for name in git.list_refs("refs/heads", "refs/remotes") if name != own][:MOST_PLACES]
     wanted = [(file, ref) for file in files if file.lines for ref in refs if "\n" not in file.path]
     asked = os.fsencode("".join(f"{ref}:{file.path}\n" for file, ref in wanted))
-    rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).decode().splitlines(), strict=False)
-    found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob)}
+    rows = zip(wanted, git("cat-file", "--batch-check", stdin=asked).split(b"\n"), strict=False)
+    found = {file.path: ref for (file, ref), answer in rows if answer.startswith(file.blob.encode())}
     for file in files:
         if file.path in found:
             level: NoteLevel = "note" if len(file.lines) < _FEW_LINES else "alarm"

@@ -68,7 +68,7 @@ def as_test_ids(value: Any) -> tuple[str, ...]:
 
             try:
                 value = literal_eval(value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, or one as JSON in a text, not {describe(value)}")

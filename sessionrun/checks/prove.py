@@ -36,7 +36,7 @@ from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, Note
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import SessionrunError, printable
 from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
@@ -181,7 +181,8 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
         else:
             report = _judge_by_hidden_tests(request, request.prove.hidden, folder)
         print(f"verdict: {report.verdict}", flush=True)
-        return replace(report, audit=notes)
+        problem = None if report.problem is None else printable(report.problem)
+        return replace(report, problem=problem, audit=notes)
     finally:
         with suppress(OSError):
             remove_tree(folder / OBJECTS)  # from a node all that is left in the folder comes home

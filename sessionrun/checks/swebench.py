@@ -81,7 +81,8 @@ def load(source: Source, options: Options) -> Plan:
     instances = read_instances(reading, document)
     chosen = choose_instances(instances, options.given, source.name)
     started_in = source.started_in or source.directory
-    name = options.given.get("name") or f"run-{options.stamp}"
+    name = options.given.get("name")
+    name = f"run-{options.stamp}" if name is None else name
     if not name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
         why = "a directory has this name, so it holds no / and begins with no ."
         raise InputError(f"--run-name {quote(name)}: {why}")

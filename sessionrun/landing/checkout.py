@@ -26,7 +26,7 @@ from sessionrun.git.private import Fence
 from sessionrun.landing.places import LOCK, explain_lock, give_back, is_locked_by, take_lock
 from sessionrun.landing.records import Checkout, Hold, digest_target, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref
-from sessionrun.model.errors import name_some
+from sessionrun.model.errors import name_some, printable
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, is_folder, read_regular, remove_empty
 from sessionrun.worktrees.registration import find_table, read_head
@@ -170,13 +170,14 @@ def _prepare_index(tree: Tree) -> Hold | None:
     """Make the index as it is to be, beside the user's; a hold if what lies in the work tree is in the way."""
     in_the_way = find_in_the_way(tree)
     if in_the_way:
-        first = str(tree.top / in_the_way[0])
+        first = printable(str(tree.top / in_the_way[0]))
         named = name_some(in_the_way, _MAX_NAMED)
         reason = f"{named} in {tree.top} would be overwritten, and git does not track it"
         return Hold("checkout_untracked", reason, shlex.join(["mv", first, f"{first}.mine"]))
     hidden = find_hidden(tree)
     if hidden:
-        hints = [tree.hint("update-index", f"--no-{flag}", "--", *names) for flag, names in hidden.items()]
+        words = (("update-index", f"--no-{flag}", "--", *names) for flag, names in hidden.items())
+        hints = [printable(tree.hint(*each)) for each in words]
         named = name_some([name for names in hidden.values() for name in names], _MAX_NAMED)
         reason = f"{named} in {tree.top} has changes that git was told to hide"
         return Hold("checkout_hidden", reason, " && ".join(hints))

@@ -21,7 +21,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -162,12 +162,12 @@ def follow_late(slot: Slot, fence: Fence, record: SlotRecord, landed_at: float |
 def _ended_late(tree: Tree, since: float) -> bool:
     try:
         index, head = os.stat(tree.path("index")).st_mtime, os.stat(tree.path("HEAD")).st_mtime
-    except OSError:
+        if (table := find_table(Path(tree.checkout.git_dir))) is not None:
+            last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
+            # the log has the second of HEAD; the table was written then, or later for another ref
+            head = min(float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1, table.stat().st_mtime)
+    except (OSError, GitError):
         return False
-    if (table := find_table(Path(tree.checkout.git_dir))) is not None:
-        last = tree.git().attempt("reflog", "show", "-1", "--date=unix", "--format=%gd", "HEAD").stdout
-        # the log has the second in which HEAD was written; the table was written then, or later for another ref
-        head = min(float(last.strip()[len(b"HEAD@{") : -1] or 0) + 1, table.stat().st_mtime)
     return index <= head and since - 1 <= head <= since + places.LOCK_WAIT_S
 
 
@@ -228,17 +228,27 @@ def _remove_locks(slot: Slot, record: SlotRecord, git_dirs: Sequence[Path]) -> l
 
     The lock of a table is of all refs, and does not say whose it is: it stays.
     """
-    paths = dict.fromkeys((slot.ref_lock, *(Path(f"{find_table(at) or at / 'HEAD'}.lock") for at in git_dirs)))
+    locks = [Path(f"{find_table(git_dir) or git_dir / 'HEAD'}.lock") for git_dir in git_dirs]
     begun = slot.record_path.lstat().st_mtime
     remarks = []
-    for path in (path for path in paths if os.path.lexists(path)):
-        is_ours = False
-        with suppress(OSError):
-            held, made = read_regular(path, 4096).decode("ascii", "replace").strip(), path.lstat().st_mtime
-            is_old = time.time() - made > EMPTY_LOCK_S and made >= begun - 1
-            is_ours = record.new.startswith(held) and (len(held) >= TELLING or is_old)
-        if is_ours and path.name != f"{TABLE}.lock":
+    for path in dict.fromkeys((slot.ref_lock, *locks)):
+        if not os.path.lexists(path):
+            continue
+        if path.name != f"{TABLE}.lock" and _is_ours(path, record.new, begun):
             path.unlink(missing_ok=True)
         else:
             remarks.append(f"{path} is there: if no git is at work: rm {shlex.quote(str(path))}")
     return remarks
+
+
+def _is_ours(path: Path, new: str, begun: float) -> bool:
+    try:
+        content, made = read_regular(path, 4096), path.lstat().st_mtime
+    except OSError:
+        return False
+    held = content.decode("ascii", "replace").strip()
+    if not new.startswith(held):
+        return False
+    if len(held) >= TELLING:
+        return True
+    return time.time() - made > EMPTY_LOCK_S and made >= begun - 1

@@ -6,7 +6,6 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
 from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report, is_ancestor, shorten
-from sessionrun.model.errors import name_some
+from sessionrun.model.errors import name_some, printable
 
 _LINK: Final = "160000"
 """Mode of a commit of another repository, which no object of this one need hold."""
@@ -79,7 +78,8 @@ class Queue:
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
-        self._fates[fate.task] = fate
+        files = tuple(map(printable, fate.files))
+        self._fates[fate.task] = replace(fate, reason=printable(fate.reason), files=files)
         if fate.status in ("landed", "ready"):
             self.landed.add(fate.task)
 
@@ -308,4 +308,11 @@ def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
     """How many of the first `count` entries, at least 1, pass together; the next one does not."""
     if passes(count):
         return count
-    return bisect_left(range(1, count), True, key=lambda some: not passes(some))
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if passes(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -73,7 +73,12 @@ def name_some(names: Sequence[str], most: int) -> str:
     'a, b and 1 more'
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(printable, names[:most])) + more
+
+
+def printable(name: str) -> str:
+    """The name of a file, or words with it, for messages and records: these are UTF-8, and names need not be."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

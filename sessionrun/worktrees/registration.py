@@ -246,8 +246,13 @@ def read_head(admin: Path) -> str:
     if find_table(admin) is None:
         return os.fsdecode(_read(admin / "HEAD")).strip()
     git = Git(admin)  # only git can read the table
-    name = git.attempt("symbolic-ref", "-q", "HEAD").stdout
-    return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
+    try:
+        name = git.attempt("symbolic-ref", "-q", "HEAD").stdout
+        return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
+    except GitError:
+        if admin.is_dir():
+            raise
+        return ""  # it was removed meanwhile
 
 
 def find_table(git_dir: Path) -> Path | None:

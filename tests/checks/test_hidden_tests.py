@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -67,7 +68,13 @@ def test_which_files_are_run() -> None:
 
 
 CASE = "<testcase classname='tests.test_a' name='test_{}'>{}</testcase>"
-BOTH = f"<testsuite>{CASE.format('good', '')}{CASE.format('bad', '<failure/>')}</testsuite>"
+ENDS = CASE.format("good", "") + CASE.format("bad", "<failure/>") + CASE.format("off", "<skipped/>")
+REPORT = f"<testsuite>{ENDS}<testcase classname='' name='tests.test_b'><error/></testcase></testsuite>"
+RED = {
+    "tests/test_a.py::test_bad",
+    "tests/test_a.py::test_off",
+    "tests/test_b.py::test_in_a_file_that_is_not_loaded",
+}
 
 
 @pytest.mark.parametrize(
@@ -75,14 +82,14 @@ BOTH = f"<testsuite>{CASE.format('good', '')}{CASE.format('bad', '<failure/>')}<
     [
         ("exit 4;", None),  # no test could be run
         (":", frozenset()),  # they were, but the command names none
-        (f'echo "{BOTH}" > "${{PYTEST_ADDOPTS##*=}}"; exit 1;', frozenset({"tests/test_a.py::test_bad"})),
+        (f'echo "{REPORT}" > "${{PYTEST_ADDOPTS##*=}}"; exit 1;', frozenset(RED)),
     ],
 )
 def test_which_tests_were_red_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, red: frozenset[str] | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_bad")
+    ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_of_the_patch", *RED)
     request = KnownRequest(HiddenTests("", (), ids, command=command))
     (tmp_path / KNOWN).write_bytes(orjson.dumps(request))
     run_first(None, tmp_path)
@@ -245,3 +252,12 @@ def test_content_that_is_known_elsewhere(top: Path, lines: int) -> None:
     git(top, "switch", "-q", "main")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]
+
+
+def test_names_and_lines_of_all_kinds(top: Path) -> None:
+    (top / "tests" / "test_old.py").write_text("\fimport pytest\n")
+    commit(top)
+    git(top, "branch", "other")
+    (top / os.fsdecode(b"\xff\xc2\x85.py")).write_text("import pytest\n")
+    (top / "price.py").write_text("x = 1\n")
+    assert audit(top) == [("runner_in_source", "alarm", "\\xff\x85.py:1")]

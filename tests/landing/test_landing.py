@@ -159,6 +159,14 @@ def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:
     assert yard.land(CHECK, batch=1).gate_runs == 2, "two of what was red, none of what was green"
 
 
+def test_a_name_that_is_not_utf_8_is_told(yard: Yard) -> None:
+    yard.add("one", {'"\\377.txt"': "1\n"})
+    yard.add("two", {'"\\377.txt"': "2\n"})
+    (fate,) = yard.land().fates[1:]
+    assert (fate.status, fate.files) == ("bounced", ("\\xff.txt",))
+    assert fate.reason == "it conflicts with main in \\xff.txt, which one changed"
+
+
 @pytest.mark.slow
 def test_the_target_s_version_of_a_gate_counts_and_a_task_s_own_must_pass_too(yard: Yard) -> None:
     first = yard.commit({"gate.sh": "! grep -rqs BAD --include=*.txt .\n", "Makefile": "test:\n\tsh gate.sh\n"})

@@ -132,6 +132,20 @@ class Tree:
         return {str(path.relative_to(self.top)): path.read_bytes() for path in found}
 
 
+BINARY = f"""\
+diff --git a/b b/b
+new file mode 100644
+index {"0" * 40}..f76dd238ade08917e6712764a16a22005a50573d
+GIT binary patch
+literal 1
+IcmZPo000310RR91
+
+literal 0
+HcmV?d00001
+
+"""
+
+
 @pytest.fixture
 def tree(project: Project) -> Tree:
     return Tree(project)
@@ -200,7 +214,8 @@ def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree
         (new_file("out/x.py"), "beyond a symbolic link"),
         (new_file("x.log"), "x.log is ignored by git"),
         (new_file("link").replace("100644", "120000"), "it changes a symbolic link or a submodule"),
-        (PATCH + "GIT binary patch\nliteral 0\n", "it holds binary content"),
+        (BINARY, "it holds binary content"),
+        (BINARY.replace("GIT", "\u200bGIT"), "it holds binary content"),
         pytest.param("diff --git a/x b/x\n", "No valid patches|no changes|without header", marks=pytest.mark.slow),
         (PATCH.replace("a - b\n+    return a + b", "a - b\n+    return a - b"), "it changes nothing"),
         pytest.param(

@@ -27,9 +27,8 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
     rows = _find_rows(record)
     kept = rows
-    if len(rows) > 20 and not show_all:  # then only those that differ between arms
-        words = {name: {word for cell in cells.values() for word in cell["words"]} for name, cells in rows.items()}
-        kept = {name: cells for name, cells in rows.items() if len(words[name]) > 1}
+    if len(rows) > 20 and not show_all:
+        kept = {name: cells for name, cells in rows.items() if _differ(cells)}
     cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
     figures = [*_figures(record)]
     corner = f"{sum(group['runs'] for group in groups)} runs"
@@ -55,6 +54,10 @@ def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
         name = clip(escape_line("/".join(cell[axis] for axis in differing)), NAME_COLUMNS)
         rows.setdefault(name, {})[key] = cell
     return rows
+
+
+def _differ(cells: Mapping[str, Shown]) -> bool:
+    return len({word for cell in cells.values() for word in cell["words"]}) > 1
 
 
 def _tell_cell(cell: Shown | None) -> str:

@@ -85,12 +85,19 @@ def command(
     if record["hold"] is not None:
         aside += [escape_line(f"held: {record['hold']['reason']}")]
         aside += [escape(f"mend: {record['hold']['mend']}")] if record["hold"]["mend"] else []
+    return Answer(record, _tell(record), _choose_code(record, named=bool(tasks)), aside)
+
+
+def _choose_code(record: dict[str, Any], *, named: bool) -> int:
+    if record["dry_run"]:
+        return 0
     there = {task["group"] for task in record["tasks"] if task["status"] == "landed"} - {None}
-    left = [task for task in record["tasks"] if task["group"] not in there and not record["dry_run"]]
+    left = [task for task in record["tasks"] if task["group"] not in there]
     ends = {task["status"] for task in left}
-    missed = bool(tasks) and any(task["reason_class"] in _NOT_MERGED for task in left)
-    failed = EXIT_FAILED if missed or ends & {"bounced", "waiting"} else 0
-    return Answer(record, _tell(record), EXIT_HELD if "held" in ends else failed, aside)
+    if "held" in ends:
+        return EXIT_HELD
+    missed = named and any(task["reason_class"] in _NOT_MERGED for task in left)
+    return EXIT_FAILED if missed or ends & {"bounced", "waiting"} else 0
 
 
 def _tell(record: dict[str, Any]) -> Iterator[str]:

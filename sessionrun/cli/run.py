@@ -62,10 +62,16 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     if not row.metavar:
         return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
-    kind = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
-    kind = Moment() if row.name == "starts_at" else kind
-    more: dict[str, Any] = {"multiple": bool(row.many), "metavar": row.metavar, "hidden": hidden}
-    return click.option(*spellings, row.name, type=kind, help=row.help, **more)
+    word = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
+    return click.option(
+        *spellings,
+        row.name,
+        type=Moment() if row.name == "starts_at" else word,
+        multiple=bool(row.many),
+        metavar=row.metavar,
+        hidden=hidden,
+        help=row.help,
+    )
 
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -170,15 +170,20 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
 
 def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
     """The settings of a file; `only`: just this one, whatever else is wrong.  Directories begin at its place."""
-    from sessionrun.input.kinds import Misfit
     from sessionrun.input.parse import parse_toml
 
     try:
         settings = parse_toml(file.read_bytes(), str(file))
-        wanted = {name: value for name, value in settings.items() if only in (None, name)}
-        values = _read_known(wanted, _setting_fields())
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    if only is not None:
+        settings = {name: value for name, value in settings.items() if name == only}
+    if not settings:
+        return {}  # so most polls do without what knows all settings
+    from sessionrun.input.kinds import Misfit
+
+    try:
+        values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):

@@ -132,10 +132,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         **{key: shown[key] for key in SHOWN_KEYS},
         "follow_up": next(reversed(task.follow_ups), None),
-        "needs": [
-            {"id": need, "status": at and status_word(at), "outcome": at and at.outcome}
-            for need, at in ((need, state.tasks.get(need)) for need in task.spec.needs)
-        ],
+        "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
             *_describe_request(task.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
@@ -212,6 +209,11 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
     return f"{token['resource']}: {used} of {token['capacity']} {what} by {holders}{wants}"
+
+
+def _describe_need(state: State, need: str) -> dict[str, Any]:
+    task = state.tasks.get(need)
+    return {"id": need, "status": task and status_word(task), "outcome": task and task.outcome}
 
 
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:

@@ -159,7 +159,10 @@ def describe(value: Any) -> str:
 
 
 def _shown(number: float) -> str:
-    text = str(number)
+    try:
+        text = str(number)
+    except ValueError:  # more digits than the interpreter converts
+        return "of very many digits"
     return text if len(text) <= 40 else text[:40] + "..."
 
 

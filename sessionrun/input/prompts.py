@@ -151,6 +151,8 @@ def _read_tasks(
     seen: dict[str, int] = {}
     for index, written in enumerate(outline.tasks):
         spot = outline.spot(index)
+        if isinstance(written, str) and not written.strip():  # there is no "prompt" that could be named
+            raise reading.error(spot, Misfit("must not be empty"))
         entry = {"prompt": written} if isinstance(written, str) else written
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be text or an object, not {describe(entry)}"))

@@ -113,6 +113,10 @@ def _leave_request(session: SessionDir) -> None:
     send_request(session, {"kind": "cancel", "tasks": []})
 
 
+def _fail_all(status: dict[str, Any]) -> dict[str, Any]:
+    return {**status, "tasks": [{**task, "outcome": "failed"} for task in status["tasks"]]}
+
+
 def _reseal_status(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Damage:
     return lambda session: edit(session.status_path, lambda content: reseal(change(json.loads(content))))
 
@@ -161,7 +165,7 @@ DAMAGES: dict[str, tuple[Damage, list[str], bool]] = {
     "status gone": (_remove("status.json"), ["status"], True),
     "status damaged": (_change("status.json", lambda content: content[:-9]), ["status"], True),
     "status stale": (_reseal_status(lambda status: {**status, "seq": 1}), ["status"], True),
-    "status false": (_reseal_status(lambda status: {**status, "outcome": "cancelled"}), ["status"], True),
+    "status false": (_reseal_status(_fail_all), ["status"], True),
     "summary gone": (_remove("summary"), ["summary"], True),
     "logs behind": (
         _change("journal", lambda content: b"".join(content.splitlines(True)[:-1])),

@@ -256,13 +256,27 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
     assert len(sessionrun.load("list")["sessions"]) == 1
 
 
-def test_a_poll_imports_nothing_for_it(places: Places) -> None:
+def test_a_number_of_very_many_digits_is_refused(places: Places) -> None:
+    places.here(f"budget_usd = 0x{'f' * 4000}")
+    assert places.refusal().endswith("not the number of very many digits")
+
+
+@pytest.mark.parametrize(
+    ("text", "heavy"),
+    [
+        ("", "tomllib tomli platformdirs json yaml difflib sessionrun.input"),
+        ('agent = "shell"', "platformdirs yaml msgspec sessionrun.input.rows sessionrun.model.spec"),
+    ],
+    ids=["without a file", "with a file that has other settings"],
+)
+def test_a_poll_imports_nothing_for_it(places: Places, text: str, heavy: str) -> None:
+    if text:
+        places.here(text)
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
         "from sessionrun.client.config import load_results_dir\n"
         "assert load_results_dir(Path.cwd(), os.environ)[0] is None\n"
-        "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.input'}\n"
-        "print(sorted(heavy & (set(sys.modules) - before)))"
+        f"print(sorted({{*{heavy.split()!r}}} & (sys.modules.keys() - before)))"
     )
     environ = {**os.environ, **places.environ()}
     done = subprocess.run(

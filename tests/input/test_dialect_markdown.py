@@ -287,6 +287,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     jobs = project.path / "jobs"
     (jobs / "data.json").mkdir()
     (jobs / ".#a.md").symlink_to("somebody@somewhere")
+    (jobs / "loop").symlink_to("loop")
     (project.path / "worksplit.toml").write_bytes(b'\xef\xbb\xbf[ollama]\nmodel = "m"\n')
     assert project("--dry-run", answers=[]).returncode == 0
     (jobs / "b.md").symlink_to("gone")

@@ -145,7 +145,7 @@ def check_cache(evidence: Evidence, *, summary: bool) -> Iterator[Finding]:
             yield error(path, "missing or damaged", "it cannot be made anew while the logs are damaged")
         return
     if _number(cached) > state.seq:
-        what = f"it counts {_number(cached)} journal entries, and the journal has {state.seq}: it lost some"
+        what = f"it counts {_number(cached)} journal entries, and the journal has only {state.seq}: that lost some"
         plan = "keep a copy of the whole directory; the outcomes that only this file has are in no log"
         yield error(path, what, plan)
         return

@@ -101,12 +101,11 @@ def _read_directory(name: str, only: str | None) -> Source:
         entries = sorted(os.scandir(name), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from error
-    files = {
-        entry.name: _read(entry.path)
-        for entry in entries
-        if not entry.is_dir()
-        and (entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith(".")))
-    }
+    files = {}
+    for entry in entries:
+        is_job_file = entry.name.endswith(".md") and not entry.name.startswith(".")
+        if (is_job_file or entry.name == STATUS) and not os.path.isdir(entry.path):
+            files[entry.name] = _read(entry.path)
     folder = Folder(name, directory, project, files, settings, only)
     if only is None:
         return Source(name, b"", directory, str(Path.cwd()), folder)

@@ -65,9 +65,8 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
         group["behind"] = rounded and {"tasks": len(ahead), **rounded}
     measured = [group["behind"] for group in ranked if group["behind"]]
     for behind, chance in zip(measured, correct_chances([one["p"] for one in measured]), strict=True):
-        is_told = behind["tasks"] >= LEAST_TASKS and chance < DOUBT
-        verdict: Told = ("worse" if behind["estimate"] > 0 else "better") if is_told else "not_told_apart"
-        behind |= {"p": round(chance, 6), "verdict": verdict}
+        behind["p"] = round(chance, 6)
+        behind["verdict"] = _judge(behind)
     return ranked
 
 
@@ -86,6 +85,12 @@ def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         solved[cell["task"]] += cell["succeeded"]
         judged[cell["task"]] += cell["succeeded"] + cell["failed"]
     return {task: (solved[task], count) for task, count in judged.items() if count}
+
+
+def _judge(behind: Mapping[str, Any]) -> Told:
+    if behind["tasks"] < LEAST_TASKS or behind["p"] >= DOUBT:
+        return "not_told_apart"
+    return "worse" if behind["estimate"] > 0 else "better"
 
 
 def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

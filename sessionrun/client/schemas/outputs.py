@@ -50,23 +50,24 @@ JOB_FILES: Final = {
     **dict.fromkeys(("processed", "passed", "failed", "skipped"), Count),
     "results": [
         {
-            **dict.fromkeys(("job_id", "status"), str),
-            **dict.fromkeys(("error", "test_path"), str | None),
-            **dict.fromkeys(("output_lines", "test_lines"), Count | None),
-            **dict.fromkeys(("output_paths", "implicit_context_files"), list[str]),
+            "job_id": str,
+            "status": str,
+            "error": str | None,
+            "output_paths": [str],
+            "output_lines": Count | None,
+            "test_path": str | None,
+            "test_lines": Count | None,
             "retry_attempted": bool,
+            "implicit_context_files": [str],
         }
     ],
 }
 """What Markdown job files came to."""
 
 _TELLING: Final = {"telling?": (Telling, None)}
-_ANSWERED: Final = {
-    **keys_of(Task),
-    **dict.fromkeys(("text", "stderr_text"), str | None),
-    **_TELLING,
-    "hidden_tests?": (dict.fromkeys(("passed", "total"), Count), None),
-}
+_TEXTS: Final = {"text": str | None, "stderr_text": str | None}
+_HIDDEN: Final = ({"passed": Count, "total": Count}, None)
+_ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
 """What `--sync` prints at the end."""
 
@@ -94,7 +95,8 @@ _COMPARED: Final = {
 _CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None, "words": [Word]}
 _BEHIND: Final = {"tasks": Count, **dict.fromkeys(("estimate", "low", "high", "p"), float), "verdict": Told}
 COMPARED: Final = {
-    **dict.fromkeys(("session_id", "by"), str),
+    "session_id": str,
+    "by": str,
     "samples": Count,
     "groups": [
         {**_COMPARED, "key": str, "cost_per_success": float | None, "behind": (_BEHIND, None), "cells": [_CELL]}
@@ -116,8 +118,9 @@ FIELDS: Final = {
 }
 NEXT_END: Final = {
     **keys_of(Standing),
-    **dict.fromkeys(("left", "cursor"), Count),
     "results_dir": str,
+    "left": Count,
+    "cursor": Count,
     "timed_out": bool,
     "tasks": [EndedTask],
 }
@@ -130,8 +133,10 @@ RESULTS: Final = {
 DIGEST: Final = {
     **keys_of(Verdict),
     **only(Counters, ("total", "completed", "successful", "failed")),
-    **dict.fromkeys(("results_dir", "rest"), str),
-    **dict.fromkeys(("more_failed", "more_failed_numbers"), list[str]),
+    "results_dir": str,
+    "rest": str,
+    "more_failed": [str],
+    "more_failed_numbers": [str],
     "more_fine": Count,
     "tasks": [
         {
@@ -148,10 +153,15 @@ DIGEST: Final = {
 _HOLD: Final = {"resource": str, "reason": str, "until": Time | None}
 _TOKEN: Final = {"resource": str, "capacity": Count, "free": Count, "holders": [str]}
 _JOB: Final = {
-    **dict.fromkeys(("key", "phase"), str),
-    **dict.fromkeys(("round", "start"), Count),
-    **dict.fromkeys(("node", "timer", "verdict", "ledger"), str | None),
+    "key": str,
+    "round": Count,
+    "phase": str,
+    "start": Count,
+    "node": str | None,
     **only(Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
+    "timer": str | None,
+    "verdict": str | None,
+    "ledger": str | None,
 }
 _ATTEMPT: Final = {
     **only(Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
@@ -160,18 +170,24 @@ _ATTEMPT: Final = {
     "jobs": [_JOB],
 }
 _DENIED: Final = {
-    **dict.fromkeys(("task", "host", "why"), str),
-    **dict.fromkeys(("port", "count"), Count),
-    **dict.fromkeys(("first_at", "last_at"), Time),
+    "task": str,
+    "host": str,
+    "port": Count,
+    "count": Count,
+    "first_at": Time,
+    "last_at": Time,
+    "why": str,
 }
 _STORY: Final = only(Task, SHOWN_KEYS)
 _EXPLAINED: Final = {
     **{f"{key}?" if key in ("proof", "audit") else key: shape for key, shape in _STORY.items()},
-    **dict.fromkeys(("cause", "why"), str),
-    **dict.fromkeys(("follow_up", "budget"), str | None),
+    "cause": str,
+    "why": str,
+    "follow_up": str | None,
     "needs": [only(Task, ("id", "status", "outcome"))],
     "holds": [_HOLD],
     "tokens": [{**_TOKEN, "wants": Count}],
+    "budget": str | None,
     "retry_at": Time | None,
     "chain": [str],
     "landing?": keys_of(Task)["landing"],
@@ -182,19 +198,25 @@ EXPLAINED: Final = {
     **{key: shape for key, shape in SESSION.items() if key not in keys_of(Source)},
     "holds": [_HOLD],
     "tokens": [_TOKEN],
-    **dict.fromkeys(("causes", "landings"), dict[str, Count]),
-    **dict.fromkeys(("resume", "damage"), str | None),
+    "causes": {str: Count},
+    "landings": {str: Count},
     "denied": [_DENIED],
+    "resume": str | None,
+    "damage": str | None,
     "tasks": [_EXPLAINED],
 }
-
 # --- many sessions and the machine ---
 
 PREVIEW: Final = {
-    **dict.fromkeys(("dialect", "dialect_reason", "agent", "agent_reason"), str),
-    **dict.fromkeys(("base_branch", "base_commit", "worktree_dir"), str | None),
+    "dialect": str,
+    "dialect_reason": str,
+    "agent": str,
+    "agent_reason": str,
     "total": Count,
     "max_parallel": Count | None,
+    "base_branch": str | None,
+    "base_commit": str | None,
+    "worktree_dir": str | None,
     "land": ({"target": str, "gates": [str]}, None),
     "waves": [[str]],
     "critical_path": [str],
@@ -203,9 +225,11 @@ PREVIEW: Final = {
     "tasks": [
         {
             **only(Task, ("num", "id", "title", "agent", "branch", "repo", "ref", "needs")),
-            **dict.fromkeys(("prompts", "argv"), list[str]),
-            **dict.fromkeys(("sandbox", "network"), str | None),
+            "prompts": [str],
+            "argv": [str],
             "cwd": str,
+            "sandbox": str | None,
+            "network": str | None,
             "begins_at": ([str], None),
         }
     ],
@@ -214,9 +238,8 @@ LIST: Final = {"sessions": [keys_of(Summary, Seen)]}
 TOTALS: Final = {
     **LIST,
     "session_counts": {
-        **dict.fromkeys(
-            ("total", "running", "recovering", "completed", "cancelled", "interrupted", "stopped"), Count
-        ),
+        **dict.fromkeys(("total", "running", "recovering", "completed", "cancelled", "interrupted"), Count),
+        "stopped": Count,
         "states": dict[State, Count],
     },
     "task_counts": Counters,
@@ -239,15 +262,26 @@ COST: Final = {
     "unpriced": {str: Count},
 }
 
-_CLEANED: Final = Literal["session", "worktree", "branch", "trash", "room", "environment", "mirror", "replica"]
 CLEANED: Final = {
     "findings": [
         {
-            **dict.fromkeys(("session_id", "repository", "id"), str | None),
-            **dict.fromkeys(("name", "why"), str),
-            "what": _CLEANED,
+            "session_id": str | None,
+            "repository": str | None,
+            "what": Literal[
+                "session",
+                "worktree",
+                "branch",
+                "trash",
+                "room",
+                "environment",
+                "mirror",
+                "replica",
+            ],
+            "name": str,
+            "id": str | None,
             "removed": bool,
             "would_remove": bool | None,
+            "why": str,
             "bytes?": Count,
         }
     ]
@@ -255,7 +289,8 @@ CLEANED: Final = {
 
 _FINDING: Final = only(Finding, ("check", "severity", "where", "what", "plan"))
 DOCTOR: Final = {
-    **dict.fromkeys(("session_count", "remaining"), Count),
+    "session_count": Count,
+    "remaining": Count,
     "findings": [{"session_id": str | None, **_FINDING, "fixable": bool, "fixed": bool}],
 }
 DOCTOR_AGENTS: Final = {
@@ -288,7 +323,9 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "resume": several(RESUMED),
     "retry": (*several(*_CHANGED), LAUNCHED),
     "continue": _CHANGED,
-    **dict.fromkeys(("hold", "release", "set"), several(SHOWN)),
+    "hold": several(SHOWN),
+    "release": several(SHOWN),
+    "set": several(SHOWN),
     "explain": several(EXPLAINED),
     "cost": (COST,),
     "clean": (CLEANED,),

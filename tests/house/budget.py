@@ -31,28 +31,28 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 483, 270),
     "agents": Size(15, 2758, 1683),
-    "checks": Size(18, 3640, 2325),
-    "cli": Size(35, 5978, 3618),
-    "client": Size(41, 7139, 4286),
-    "cluster": Size(29, 5371, 3200),
+    "checks": Size(18, 3666, 2340),
+    "cli": Size(35, 5994, 3630),
+    "client": Size(41, 7187, 4330),
+    "cluster": Size(29, 5372, 3200),
     "doors": Size(10, 2592, 1704),
     "engine": Size(14, 3379, 1994),
-    "git": Size(9, 1704, 982),
-    "input": Size(17, 3649, 2232),
+    "git": Size(9, 1742, 1013),
+    "input": Size(17, 3654, 2237),
     "keeper": Size(9, 1611, 997),
-    "landing": Size(19, 3482, 2090),
-    "model": Size(20, 3395, 1676),
+    "landing": Size(19, 3501, 2107),
+    "model": Size(20, 3400, 1678),
     "queue": Size(17, 3351, 2002),
     "session": Size(22, 3847, 2247),
-    "store": Size(18, 3069, 1678),
-    "walls": Size(20, 3070, 1785),
-    "worktrees": Size(26, 6016, 3497),
+    "store": Size(18, 3081, 1690),
+    "walls": Size(20, 3134, 1855),
+    "worktrees": Size(26, 6044, 3519),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(343, 64534, 38266)
-TESTS_LINES: Final = 53_847
-PAGES_LINES: Final = 9411
+PACKAGE_BUDGET: Final = Size(343, 64796, 38496)
+TESTS_LINES: Final = 54_165
+PAGES_LINES: Final = 9416
 
 
 @cache

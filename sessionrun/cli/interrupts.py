@@ -10,7 +10,6 @@ from __future__ import annotations
 # `signal` loads `enum` and more, which takes as long as the start of the interpreter
 import _signal  # type: ignore[import-not-found]
 import _thread
-import os
 import sys
 from types import FrameType
 from typing import Final, NoReturn
@@ -47,6 +46,7 @@ def _press(number: int, frame: FrameType | None) -> NoReturn:
 
 def _raise_later(lost: sys.UnraisableHookArgs) -> None:
     if lost.exc_type is KeyboardInterrupt:  # a thread, for what is raised in here is lost again
-        _thread.start_new_thread(os.kill, (os.getpid(), _signal.SIGINT))
+        # to this thread, not to the process: so it waits where this one holds signals back
+        _thread.start_new_thread(_signal.pthread_kill, (_thread.get_ident(), _signal.SIGINT))
     else:
         sys.__unraisablehook__(lost)

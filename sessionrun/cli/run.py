@@ -266,9 +266,7 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.client.launch import tell_signed_out
     from sessionrun.client.planning.plan import Nothing, plan
-    from sessionrun.walls.steps import may_have_walls
 
     given = take_options(options)
     how = Launch(**options)
@@ -295,11 +293,15 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
     if how.dry_run:
+        from sessionrun.client.launch import tell_signed_out
+
         for warning in tell_signed_out(planned.spec) if how.ready else ():
             warn(warning)
         print_preview(planned, how)
         return 0
     if not how.quiet:
+        from sessionrun.walls.steps import may_have_walls
+
         hint(f"agent: {escape_line(planned.spec.agent)} ({planned.agent_reason})")
         if may_have_walls(planned.spec):
             hint("walls: none (--sandbox project builds them: bubblewrap is installed)")

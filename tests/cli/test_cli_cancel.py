@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from typing import Final
 
 import psutil
@@ -237,3 +238,30 @@ def test_a_session_that_waits_for_its_queue_is_not_said_to_be_left_alone() -> No
     assert tell("cancel", Reply(True, [], {**view, "feed": None}, [])) == "s: nothing to cancel"
     told = "s: no task to cancel; it takes none from the queue any more"
     assert tell("cancel", Reply(True, [], {**view, "feed": {"open": False}}, [])) == told
+
+
+LOST = """
+import _thread, signal, sys, time, types
+from sessionrun.cli import interrupts
+start = _thread.start_new_thread
+def later(call, words):
+    time.sleep(0.2)
+    call(*words)
+_thread.start_new_thread = lambda call, words: start(later, (call, words))
+signal.signal(signal.SIGINT, interrupts._press)
+sys.unraisablehook = interrupts._raise_later
+try:
+    sys.unraisablehook(types.SimpleNamespace(exc_type=KeyboardInterrupt))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    time.sleep(0.6)
+    print("whole")
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    time.sleep(5)
+except KeyboardInterrupt:
+    print("pressed")
+"""
+
+
+def test_a_ctrl_c_that_was_lost_waits_while_signals_are_held_back() -> None:
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=30)
+    assert (done.stdout.split(), done.stderr) == (["whole", "pressed"], "")

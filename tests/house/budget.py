@@ -32,7 +32,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 483, 270),
     "agents": Size(15, 2758, 1683),
     "checks": Size(18, 3666, 2340),
-    "cli": Size(35, 5994, 3630),
+    "cli": Size(35, 5996, 3630),
     "client": Size(41, 7187, 4330),
     "cluster": Size(29, 5372, 3200),
     "doors": Size(10, 2592, 1704),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(343, 64796, 38496)
-TESTS_LINES: Final = 54_165
+PACKAGE_BUDGET: Final = Size(343, 64798, 38496)
+TESTS_LINES: Final = 54_193
 PAGES_LINES: Final = 9416
 
 

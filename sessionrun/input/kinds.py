@@ -34,7 +34,8 @@ MIN_BUDGET: Final = 0.000001
 _MAX_CHOICES: Final = 40
 """If another word was written, the message names so many of the words to choose from."""
 
-_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{0,15})?", re.ASCII)
+MOST_DIGITS: Final = 15
+_NUMBER: Final = re.compile(rf"-?\d{{1,{MOST_DIGITS}}}(\.\d{{0,{MOST_DIGITS}}})?", re.ASCII)
 
 _FLAG_WORDS: Final = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -252,6 +253,8 @@ def as_whole(minimum: int, means: str = "") -> Kind[int]:
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise Misfit(f"must be a whole number, not {describe(value)}")
+        if value >= 10**MOST_DIGITS:  # Python writes no number of thousands of digits
+            raise Misfit(f"must be a whole number of at most {MOST_DIGITS} digits")
         if value < minimum:
             raise Misfit(f"must be {minimum}{means} or more, not {_shown(value)}")
         return value

@@ -38,7 +38,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "doors": Size(10, 2592, 1704),
     "engine": Size(14, 3379, 1994),
     "git": Size(9, 1742, 1013),
-    "input": Size(17, 3654, 2237),
+    "input": Size(17, 3657, 2240),
     "keeper": Size(9, 1611, 997),
     "landing": Size(19, 3501, 2107),
     "model": Size(20, 3400, 1678),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(343, 64798, 38496)
-TESTS_LINES: Final = 54_193
+PACKAGE_BUDGET: Final = Size(343, 64801, 38499)
+TESTS_LINES: Final = 54_200
 PAGES_LINES: Final = 9416
 
 

@@ -256,9 +256,16 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
     assert len(sessionrun.load("list")["sessions"]) == 1
 
 
-def test_a_number_of_very_many_digits_is_refused(places: Places) -> None:
-    places.here(f"budget_usd = 0x{'f' * 4000}")
-    assert places.refusal().endswith("not the number of very many digits")
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("budget_usd", "not the number of very many digits"),
+        ("max_parallel", "must be a whole number of at most 15 digits"),
+    ],
+)
+def test_a_number_of_very_many_digits_is_refused(places: Places, key: str, why: str) -> None:
+    places.here(f"{key} = 0x{'f' * 4000}")
+    assert places.refusal().endswith(why)
 
 
 @pytest.mark.parametrize(

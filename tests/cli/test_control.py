@@ -180,7 +180,7 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             (":kill", 0, ""),
             ("status --json", 0, '"max_parallel":3'),
             (":touch mended", 0, ""),
-            ("retry", 0, "retrying 2 tasks", "bad=succeeded/2"),
+            ("retry", 0, "retrying 2 tasks", "bad=succeeded/2 dep=succeeded/1"),
             (":kill", 0, ""),
             ("cancel", 0, "3 cancelled, 4 had ended before", "long=cancelled/1"),
         ],

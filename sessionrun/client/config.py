@@ -2,7 +2,7 @@
 
 Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know sessions.  Verbs that only read
-use `load_results_dir`, which parses nothing when there is no file.
+use `load_results_dir`: it parses a file only if that names a directory of results.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Node:
         return leaves
 
     def describe(self, now: float) -> Message:
-        """The node as `cluster stop` tells of it."""
+        """Id, name and state of the node, as `cluster stop` prints them."""
         state = ("leaving" if self.leaves_by is not None else "up") if self.lives else "gone"
         has_left = self.left_at is not None and now - self.left_at > AWAY_S
         return {"id": self.node_id, "name": self.about["name"], "state": "left" if has_left else state}

@@ -241,22 +241,24 @@ def test_a_session_that_waits_for_its_queue_is_not_said_to_be_left_alone() -> No
 
 
 LOST = """
-import _thread, signal, sys, time, types
+import _thread, signal, sys, threading, types
 from sessionrun.cli import interrupts
-start = _thread.start_new_thread
+start, blocked, sent = _thread.start_new_thread, threading.Event(), threading.Event()
 def later(call, words):
-    time.sleep(0.2)
+    blocked.wait()
     call(*words)
+    sent.set()
 _thread.start_new_thread = lambda call, words: start(later, (call, words))
 signal.signal(signal.SIGINT, interrupts._press)
 sys.unraisablehook = interrupts._raise_later
 try:
     sys.unraisablehook(types.SimpleNamespace(exc_type=KeyboardInterrupt))
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-    time.sleep(0.6)
+    blocked.set()
+    sent.wait()
     print("whole")
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-    time.sleep(5)
+    print("not pressed")
 except KeyboardInterrupt:
     print("pressed")
 """

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(343, 64801, 38499)
-TESTS_LINES: Final = 54_200
+TESTS_LINES: Final = 54_202
 PAGES_LINES: Final = 9416
 
 

@@ -51,7 +51,8 @@ class Deaths:
             session, command = processes.session_and_name(pid)
             now = time.monotonic()
             self._recent = [death for death in self._recent if death.at > now - 4 * AROUND_S]
-            if session != os.getsid(0) and _identify(pid) not in self._expected:  # the supervisor is of our own
+            is_known = command == WALLS or _identify(pid) in self._expected
+            if session != os.getsid(0) and not is_known:  # the supervisor is of our own session
                 self._recent.append(_Death(now, session, command))
 
     def of_job(self, leader: int, ended_at: float | None, leaders: Collection[int]) -> list[Left]:

@@ -423,6 +423,7 @@ def test_the_whole_tree_is_stopped_and_no_other(bench: Bench, name: str) -> None
 
 
 ORPHAN = "(sleep 600 & echo $! >pid); until grep -q sleep /proc/$(cat pid)/comm; do :; done;"
+WALLS = ORPHAN.replace("sleep 600", "./bwrap 600").replace("grep -q sleep", "grep -q bwrap")
 LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     # what a job does -> what it left behind
     "nothing": ("sleep 0.01 & wait", []),
@@ -433,6 +434,8 @@ LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "many": ("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 600 & done", [("sleep 600", "stopped by us")] * 8),
     "killed": (f"{ORPHAN} kill $(cat pid)", [("sleep", "killed by the agent")]),
     "killed by force": (f"{ORPHAN} kill -9 $(cat pid)", [("sleep", "killed by the agent")]),
+    # the inner of two programs of walls is still there when the outer one, the job, has ended
+    "walls": (f"cp $(command -v sleep) bwrap; {WALLS} kill -9 $(cat pid)", []),
     "its own child": ("sleep 600 & kill $!; wait", []),
     "what ignores TERM": (
         "sh -c 'trap \"\" TERM; sleep 600; :' &",

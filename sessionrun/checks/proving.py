@@ -11,7 +11,7 @@ from sessionrun.checks.checking import find_setup
 from sessionrun.checks.requests import ProveRequest
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.git.clone import room_path
+from sessionrun.git.rooms import room_path
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Check, Job

@@ -16,9 +16,9 @@ from sessionrun.checks.requests import OBJECTS, ProveRequest
 from sessionrun.checks.runners import Tests, find_runners, merge, read_junit
 from sessionrun.checks.running import Shell
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
-from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.rooms import open_clean_room
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place

@@ -131,13 +131,6 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
         raise InputError(f"{git.directory} is {lacks}: fetch them ({hint})")
 
 
-def find_submodules(repository: Repository) -> list[str]:
-    """The submodules of the base commit: a worktree has an empty directory in the place of each."""
-    git, source = Git(Path(repository.top)), f"--blob={repository.base_commit}:.gitmodules"
-    listed = git.attempt("config", source, "-z", "--get-regexp", r"^submodule\..*\.path$").stdout
-    return [os.fsdecode(path) for entry in listed.split(b"\0") if (path := entry.partition(b"\n")[2])]
-
-
 def _check_filters(git: Git, settings: GitSettings) -> Iterator[str]:
     """A remark on each filter that files have, and whose program is not there; one that git needs is refused."""
     lacking: dict[str, str] = {}

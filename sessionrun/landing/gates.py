@@ -20,10 +20,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
-from sessionrun.git.clone import keep_room
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
 from sessionrun.git.private import Fence
+from sessionrun.git.rooms import keep_room
 from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
 from sessionrun.model.frozen import frozen
 from sessionrun.session.launch import CALLER_S_REPOSITORY

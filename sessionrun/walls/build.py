@@ -16,6 +16,7 @@ import orjson
 
 from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
+from sessionrun.git.submodules import list_stores
 from sessionrun.model.errors import SessionrunError
 from sessionrun.session.executor import look_up
 from sessionrun.store import index
@@ -164,7 +165,7 @@ def _build(wish: WallsWish) -> Walls:
         masked=files,
         hidden=tuple(dict.fromkeys((*folders, *hidden))),
         binds=() if wish.environment is None else ((wish.environment, wish.environment),),
-        ro_binds=tuple((path, path) for path in (*again, *named)),
+        ro_binds=tuple((path, path) for path in (*again, *named, *list_stores(repository))),
         reports=bool(wish.command),
         stdin=PROMPT if wish.prompt is not None and wish.on_stdin else None,
         outlives_us=wish.outlives_us,

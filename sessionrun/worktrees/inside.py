@@ -1,8 +1,8 @@
 """Repositories inside a worktree: submodules and clones, whose work no commit of the worktree can hold.
 
-A submodule's own repository lies in the worktree's administrative directory and goes with it; a clone that was
-added to the index looks unchanged to git whatever was committed in it.  Each has settings of its own, which a task
-can write: our git reads them with the settings of the session instead.
+A submodule's own repository lies in the submodule, or in the worktree's administrative directory, and goes with
+it; a clone that was added to the index looks unchanged to git whatever was committed in it.  Each has settings of
+its own, which a task can write: our git reads them with the settings of the session instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import furnish
+from sessionrun.git.submodules import MARK, list_modules
+from sessionrun.store.files import is_folder
 from sessionrun.walls.argv import OWN_PLACE
 from sessionrun.worktrees.registration import read_link
 
@@ -32,15 +34,13 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
     assert site.git.git_dir is not None
     modules, top = site.git.git_dir / "modules", site.git.directory
     for name in gitlinks:
-        if (top / name / ".git").is_dir():
+        if (top / name / ".git").is_dir() and _find_git_dir(top / name, modules) is None:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
             yield from _find_changes(site, site.git, name, modules)
-    for root, folders, files in os.walk(modules):
-        if "HEAD" in files and "objects" in folders:
-            folders[:] = [name for name in folders if name == "modules"]  # those of its submodules
-            if _has_own_commits(site, Path(root)):
-                yield f"submodule {Path(root).relative_to(modules)} has commits of its own"
+    for module in list_modules(site.git.git_dir):
+        if _has_own_commits(site, module):
+            yield f"submodule {module.relative_to(modules)} has commits of its own"
 
 
 def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[str]:
@@ -50,6 +50,9 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
     git_dir = _find_git_dir(outer.directory / name, modules)
     if git_dir is None:
         yield changed
+        return
+    if not git_dir.is_relative_to(modules) and _has_own_commits(site, git_dir):
+        yield f"submodule {name} has commits of its own"
         return
     try:
         with _open_repository(site, git_dir, outer.directory / name) as git:
@@ -66,7 +69,9 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
 
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
-    """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
+    """The repository of the submodule at `path`, if we made it there, or git in the administrative directory."""
+    if is_folder(path / ".git"):
+        return path / ".git" if os.path.lexists(path / ".git" / MARK) else None
     named = read_link(path)
     if named is None:
         return None

@@ -33,6 +33,7 @@ from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
 from sessionrun.git.repository import read_author
+from sessionrun.git.submodules import fill_submodules, find_places, list_stores
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -216,6 +217,7 @@ def check_out(fence: Fence, request: WorkspaceRequest, path: Path, before: str |
     if before is not None:
         git.settle_index(before)
     git("read-tree", "--reset", "-u", "HEAD")
+    fill_submodules(git, find_places(fence.repository))
     outer("read-tree", "HEAD")
     return git
 
@@ -274,6 +276,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         worktree=None if path is None else str(path),
         # ours has the paths that it has outside
         binds=tuple((str(folder), str(folder)) for folder in (own, scratch)),
+        ro_binds=tuple((store, store) for store in list_stores(fence.repository)),
         stdin=OURS,
     )
     clear_ways(built)

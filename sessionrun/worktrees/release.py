@@ -12,10 +12,11 @@ from typing import Any
 
 import orjson
 
-from sessionrun.git.clone import drop_excerpt, remove_clean_room, room_path
+from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.rooms import remove_clean_room, room_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file

@@ -20,6 +20,7 @@ from typing import Final
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
 from sessionrun.git.repository import included_files
+from sessionrun.git.submodules import fill_submodules, find_places
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
@@ -186,7 +187,8 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     path = Path(claim.worktree)
     admin = need_admin(request.repository, path)
     git = fence.inside(path, admin)
-    if (admin / "modules").exists() or (admin / WALLED).exists():
+    has_modules = any(os.path.lexists(place) for place in (admin / "modules", path / ".gitmodules"))
+    if has_modules or (admin / WALLED).exists():
         # the repositories of submodules are of the task before
         for line in git.names("ls-files", "--stage", "-z"):
             about, _, name = line.partition("\t")
@@ -220,6 +222,7 @@ def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: s
         return check_out(fence, replace(request, place=claim.place), path, before)
     git = fence.inside(path, need_admin(fence.repository, path))
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    fill_submodules(git, find_places(request.repository))
     return git
 
 

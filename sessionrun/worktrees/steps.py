@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.assemble import Draft
+from sessionrun.git.submodules import find_empty
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import first
@@ -209,10 +210,10 @@ def find_repository(draft: Draft) -> Draft:
     may_have = (
         "base" in given or wish.base or os.path.lexists(f"{found.top}/.gitmodules")
     )  # git is not asked for nothing
-    if may_have and not filled and (names := repository.find_submodules(found)):
+    if may_have and not filled and (names := find_empty(found)):
         more = " and others" if len(names) > 3 else ""
-        mend = "--setup 'git submodule update --init' fills them"
-        remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")
+        mend = "git submodule update --init, now or as --setup, fills them"
+        remarks.append(f"submodules that the checkout lacks are empty: {', '.join(names[:3])}{more}; {mend}")
     return draft.settle(repository=found).remark(*remarks)
 
 

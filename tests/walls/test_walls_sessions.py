@@ -383,6 +383,7 @@ def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
         own.environ["HOME"] = "/"
     refs = own.git("for-each-ref")
     script = "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; git commit -qm work; git status"
+    script += "; cat lib/l" if kind == "with a submodule" else ""
     policies = ("none", *POLICIES)
     boxes = {policy: closed(policy) if policy in POLICIES else "none" for policy in policies}
     plan = [

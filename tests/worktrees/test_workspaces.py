@@ -16,9 +16,9 @@ import pytest
 from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
-from sessionrun.git.clone import room_path
 from sessionrun.git.git import Git, GitError, version
 from sessionrun.git.repository import find_repository
+from sessionrun.git.rooms import room_path
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats

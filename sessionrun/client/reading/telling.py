@@ -49,7 +49,7 @@ _TRACE_LINES: Final = 12
 _RULE: Final = re.compile(r"\s*([-=_*#+.─━═])\1{2,}\s*")
 _COLOUR: Final = re.compile(r"\x1b\[[0-?]{0,20}[ -/]{0,5}[@-~]")
 _ROOM: Final = re.compile(r"(?:/[^\s/'\":]+)*/\.(?:gate-[0-9a-f]{8}-|room-)[0-9a-f]+/")
-"""Where gates and proofs run; see `landing.records.room_path` and `git.clone.room_path`."""
+"""Where gates and proofs run; see `landing.records.room_path` and `git.rooms.room_path`."""
 
 _TOOK: Final = re.compile(r"\b\d+(\.\d+)?\s?m?s\b")
 """How long something took, which differs between lines that mean the same."""

@@ -38,7 +38,7 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
             yield from _find_changes(site, site.git, name, modules)
-    for module in list_modules(site.git.git_dir):
+    for module in list_modules(site.git.git_dir) if modules.is_dir() else ():
         if _has_own_commits(site, module):
             yield f"submodule {module.relative_to(modules)} has commits of its own"
 

@@ -20,7 +20,6 @@ from typing import Final
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence
 from sessionrun.git.repository import included_files
-from sessionrun.git.submodules import fill_submodules, find_places
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
@@ -222,7 +221,10 @@ def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: s
         return check_out(fence, replace(request, place=claim.place), path, before)
     git = fence.inside(path, need_admin(fence.repository, path))
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
-    fill_submodules(git, find_places(request.repository))
+    if os.path.lexists(path / ".gitmodules"):
+        from sessionrun.git.submodules import fill_submodules, find_places  # few repositories have them
+
+        fill_submodules(git, find_places(request.repository))
     return git
 
 

@@ -107,13 +107,21 @@ def _measure_many(bench: Bench) -> Row:
 
 
 def measure_task(rounds: int = 3) -> list[Row]:
-    """A task's whole way in git, two files changed in 5,000, against five commands of git without any check."""
+    """A task's whole way in git, two files changed in 5,000, against five commands of git without any check.
+
+    And its RELEASE with walls against the same without: parking inside, and the way home of what was parked.
+    """
     ours, plain = "PREPARE and RELEASE, 5,000 files", "git worktree add, add, commit, diff, remove"
+    walled, bare = "RELEASE of a walled task", "the same without walls"
     with make_bench() as bench:
         top = bench.make_repository({f"d{n // 100}/f{n}": f"{n}\n" * 100 for n in range(5000)})
         found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
         cases: dict[str, Case] = {plain: lambda: _do_plainly(bench, top), ours: lambda: _do_task(bench, found)}
-        return [compare(interleave(cases, rounds), ours, plain, 1.15)]
+        rows = [compare(interleave(cases, rounds), ours, plain, 1.15)]
+        if find_problem("strict", network=False) is None:
+            cases = {name: partial(_release, bench, found, walled=name == walled) for name in (walled, bare)}
+            rows.append(compare(interleave(cases, rounds), walled, bare, 1.5))
+        return rows
 
 
 def _do_plainly(bench: Bench, top: Path) -> Spent:
@@ -130,14 +138,22 @@ def _do_plainly(bench: Bench, top: Path) -> Spent:
 
 
 def _do_task(bench: Bench, repository: Repository) -> Spent:
+    begun = _now()
+    _release(bench, repository)
+    return _since(begun)
+
+
+def _release(bench: Bench, repository: Repository, *, walled: bool = False) -> Spent:
+    """What RELEASE takes, after PREPARE and some work."""
     name = f"task{next(_NUMBERS)}"
     folders = [bench.path / "jobs" / name / f"a1-r1-{phase}" for phase in ("prepare", "release")]
     for folder in folders:
         folder.mkdir(parents=True)
     request = WorkspaceRequest(repository, "s", name, "do it", patch=str(bench.path / f"{name}.patch"))
-    begun = _now()
+    request = replace(request, walls=str(bench.path / "jobs" / name / "a1-walls") if walled else None)
     place = prepare(request, folders[0])
     _work_in(Path(place.worktree or ""))
+    begun = _now()
     release(replace(request, place=place, succeeded=True), folders[1])
     return _since(begun)
 

@@ -294,7 +294,7 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
     kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)
     if report is not None and report.problem is None:
-        return {"path": f"{request.cache}/{digest}", "cached": report.cached}
+        return {"path": f"{request.cache}/{digest}", "cached": report.made.cached}
     shutil.copytree(log, kept)  # temporary files may lie on another file system
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

@@ -240,9 +240,9 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
         return "it is locked (git worktree lock)"
     if request.seats is not None:
         return None
-    if request.keep == "always":
+    if request.repository.keep == "always":
         return "worktrees are kept"
-    if request.keep == "on-failure" and not request.succeeded:
+    if request.repository.keep == "on-failure" and not request.succeeded:
         return "worktrees of failed tasks are kept"
     return None
 

@@ -18,7 +18,6 @@ from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
     Handed,
-    KeepPolicy,
     Place,
     Repository,
     Seats,
@@ -68,7 +67,6 @@ class WorkspaceRequest:
     title: str
     links: tuple[str, ...] = ()
     place: Place | None = None
-    keep: KeepPolicy = "never"
     succeeded: bool = False
     worked: bool = True
     patch: str | None = None

@@ -353,7 +353,7 @@ class Again(Repo):
 
     def request(self, **changes: object) -> WorkspaceRequest:
         patch = str(self.root / "jobs" / "t" / f"a{self.attempt}-diff.patch")
-        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch, keep=self.keep)
+        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch)
         return replace(request, **changes)  # type: ignore[arg-type]
 
     def folder_of(self, phase: str) -> Path:

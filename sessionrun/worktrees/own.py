@@ -36,7 +36,7 @@ from sessionrun.git.repository import read_author
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import GitSettings, Place
+from sessionrun.model.places import WORKSPACE_LIMIT_S, GitSettings, Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
@@ -277,7 +277,8 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         stdin=OURS,
     )
     clear_ways(built)
-    git = Git(path or own, common=common, git_dir=own, limit_s=request.export_limit_s, walls=built.wrap)
+    limit_s = (request.limit_s or WORKSPACE_LIMIT_S) / 2  # so that what cannot come out can still be parked
+    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=built.wrap)
     return Own(fence, request, git, outer, walls)
 
 

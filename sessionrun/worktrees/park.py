@@ -82,8 +82,8 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     Args:
         inside: why commits of the task cannot leave its walls; the branch stays free for them.
     """
-    head, commit, tree, problems = _make_commit(site, message)
-    problems = [*filter(None, [inside]), *problems]
+    written, commit = _make_commit(site, message)
+    head, problems = written.head, [*filter(None, [inside]), *written.problems]
     if site.own is not None and not problems:  # where the task finds it; if it is locked there, it is rescued
         is_there = site.refs.set_ref(head.reference, commit, head.commit)
         problems += [] if is_there else [f"{site.place.branch} is locked inside of its walls"]
@@ -94,7 +94,7 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     known = ("--not", site.place.base_commit) if site.place.base_commit is not None else ()
     if site.outer.attempt("rev-list", "--objects", "--quiet", commit, *known, "--").returncode != 0:
         problems.append("a part of its commit is missing in the repository")
-    return Parked(commit, tree, rescue and rescue[1], tuple(problems))
+    return Parked(commit, written.tree, rescue and rescue[1], tuple(problems))
 
 
 def commit_setup(site: Site, message: str) -> str | None:
@@ -103,7 +103,8 @@ def commit_setup(site: Site, message: str) -> str | None:
     What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
     Returns where the work begins; None: there is nothing that git does not ignore.
     """
-    head, commit, _, _ = _make_commit(site, message)
+    written, commit = _make_commit(site, message)
+    head = written.head
     name = f"refs/heads/{site.place.branch}"
     if head.reference != name or commit == site.place.base_commit:
         return None
@@ -114,8 +115,8 @@ def commit_setup(site: Site, message: str) -> str | None:
     return commit
 
 
-def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
-    """A commit of what lies in the worktree: HEAD, the commit, its tree, and what is wrong.  No ref moves.
+def _make_commit(site: Site, message: str) -> tuple[Written, str]:
+    """What lies in the worktree, and a commit of it.  No ref moves.
 
     Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
     again.
@@ -126,7 +127,7 @@ def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
             head, commit = written.head, written.head.commit
             if written.tree != head.tree:
                 commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
-            return head, commit, written.tree, list(written.problems)
+            return written, commit
         except GitError as error:
             if not left or error.code != _FATAL:
                 raise
@@ -231,8 +232,6 @@ def _look(index: Git, head: Head) -> tuple[_Seen, list[str]]:
     The index knows the files' stat data, so that only what changed is read.  Flags by which an agent may have
     hidden changes from git are taken off.
     """
-    assert index.index is not None
-    index.index.unlink(missing_ok=True)
     copy_index(index, head.commit)
     seen = _list(index)
     if seen.unmerged:

@@ -82,8 +82,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
     spec, task = site.spec, state.spec
     place = None if key.phase == "prepare" else state.place
     known = task.upstream.start if task.upstream else None
-    start = place.start if place else known
-    repository = repository_of(spec, task, start)
+    repository = repository_of(spec, task, place.start if place else known)
     assert repository is not None
     return WorkspaceRequest(
         repository=repository,
@@ -100,7 +99,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         limit_s=spec.limits.workspace_timeout_s,
         upstream=task.upstream,
         require_cache=spec.mirrors is not None and spec.mirrors.require_cache,
-        start=start,
         seats=spec.seats if task.workspace.kind == "worktree" else None,
         seat=state.seat,
         round=f"a{key.attempt}-round-{key.round}",

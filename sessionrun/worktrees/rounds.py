@@ -150,10 +150,11 @@ def put_back(site: Site) -> str | None:
         if written.head.commit == best:  # a start of this job before came as far as that
             git.set_ref(f"refs/heads/{site.place.branch}", before, best)
         return None
-    if not is_kept(site, site.request.replaced_name):
+    replaced = Path(site.request.replaced)
+    if not is_kept(site, replaced.stem):
         if written.problems:
             return f"the best round's work is not put back: {'; '.join(written.problems[:5])}"
-        keep_work(site, site.request.replaced_name, Path(site.request.replaced))
+        keep_work(site, replaced.stem, replaced)
     set_back(site, best, before)
     return None
 

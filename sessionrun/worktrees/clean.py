@@ -70,7 +70,8 @@ class Claimed:
         """What a claim names; the request says whose it is."""
         walls = folder.absolute().with_name(f"{folder.name.partition('-')[0]}{WALLS_SUFFIX}")
         place = replace(claim.place, start=None, taken_up=None)
-        own = replace(request, place=place, walls=str(walls) if walls.is_dir() else None)
+        repository = replace(request.repository, keep="never")  # what was kept goes now
+        own = replace(request, repository=repository, place=place, walls=str(walls) if walls.is_dir() else None)
         return cls(own, claim, folder, worked)
 
     def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:

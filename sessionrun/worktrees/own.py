@@ -42,7 +42,7 @@ from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
 from sessionrun.walls.programs import find_folders, make_walls
-from sessionrun.worktrees.registration import bring_settings, find_lost_admins, load_owner, need_admin, trash_path
+from sessionrun.worktrees.registration import bring_settings, find_lost_admins, need_admin, trash_path
 from sessionrun.worktrees.request import WorkspaceRequest
 
 HOME: Final = "home.json"
@@ -342,9 +342,8 @@ def publish_gone(fence: Fence, request: WorkspaceRequest, path: Path, folder: Pa
     own = Path(request.walls or "", OWN_GIT)
     # an earlier start renames the worktree once all has come out; a kill may have left a part of the books
     is_removed = trash_path(path, request.owner).exists()
-    for admin in find_lost_admins(request.repository, path):
-        is_part = is_removed and not (admin / "HEAD").exists()
-        if load_owner(admin) != request.owner or is_part or not own.is_dir():
+    for admin in find_lost_admins(request.repository, path, request.owner):
+        if not own.is_dir() or (is_removed and not (admin / "HEAD").exists()):
             continue
         _check_files(own)
         outer = fence.inside(folder, admin)

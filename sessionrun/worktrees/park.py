@@ -28,9 +28,9 @@ from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
-from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular
+from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
-from sessionrun.worktrees.registration import find_lost_admins, load_owner
+from sessionrun.worktrees.registration import find_lost_admins
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 from sessionrun.worktrees.site import Brought, Site
 
@@ -143,7 +143,7 @@ def write_worktree(site: Site) -> Written:
     seen, unmerged = _look(index, head)
     names, why = _choose_work(index.directory, seen, site.brought)
     problems += [*unmerged, *why, *find_repositories(site, seen.gitlinks)]
-    problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
+    problems += _find_untrue(index, _update_index(index, names), seen.gitlinks)
     tree = index.line("write-tree")
     assert index.index is not None
     index.index.unlink(missing_ok=True)
@@ -177,6 +177,7 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> DiffStat:
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
     counts: DiffStat = {"files": 0, "insertions": 0, "deletions": 0}
+    make_directories(patch.parent, 0o700)
     fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(fd, "wb") as stream, tempfile.TemporaryFile(dir=patch.parent) as both:
         git(*words, "--numstat", "-p", "-M", "--binary", "--full-index", base, tree, stdout=both.fileno())
@@ -299,24 +300,18 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
     return names, why
 
 
-def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
-    """Add files that exist to the index, and remove those that do not; return what was added.
+def _update_index(index: Git, names: list[str]) -> list[str]:
+    """Add files that exist to the index, and remove those that do not; return the names that git has looked at.
 
     It uses names, not pathspecs: git refuses an ignored path even if a pathspec excludes it.
     """
-    there: list[str] = []
-    gone: list[str] = []
     links: dict[str, bool] = {}
-    for name in names:
-        path = index.directory / name
-        here = os.path.lexists(path) and not is_behind_link(index.directory, name, links)
-        became_folder = is_folder(path) and name not in gitlinks
-        (there if here and not became_folder else gone).append(name)
-    # removals first: a file may have become a directory, a directory a file or a link
-    for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
+    gone = [name for name in names if is_behind_link(index.directory, name, links)]  # git refuses to look there
+    seen = sorted(set(names).difference(gone))  # a file that became a directory comes before what is in that
+    for listed, words in ((gone, ("--force-remove",)), (seen, ("--add", "--remove", "--replace"))):
         if listed:
             index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
-    return there
+    return seen
 
 
 def _join(names: Sequence[str]) -> bytes:
@@ -417,8 +412,8 @@ def _content(git: Git, commit: str) -> str:
 def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
     """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone."""
     place = request.place
-    for admin in find_lost_admins(request.repository, path):
-        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
+    for admin in find_lost_admins(request.repository, path, request.owner):
+        if place is None or place.branch is None or path.exists():
             continue
         commit = replace(main, git_dir=admin).commit_of("HEAD")
         if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):

@@ -35,15 +35,16 @@ from sessionrun.model.spec import AND_THEN, Job, TaskSpec, hides_tests, title_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site, read_last_line
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
+from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
 from sessionrun.worktrees.environments.request import (
     FOLDER,
+    REPORT,
     WISH,
+    EnvironmentReport,
     EnvironmentRequest,
     find_environment,
-    load_report,
     name_variables,
 )
 from sessionrun.worktrees.request import NeedsConflict, TestsUnusable, WorkRequest, WorkspaceRequest, load_place
@@ -287,7 +288,7 @@ def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | N
     if state.spec.environment is None:
         return judged
     try:
-        report = load_report(folder)
+        report = load_record_if_any(folder / REPORT, EnvironmentReport)
     except JobFileError as error:
         return Judged(Problem("environment_failed", f"its report cannot be used: {error.why}"))
     if report is None:

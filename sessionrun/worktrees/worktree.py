@@ -39,7 +39,6 @@ from sessionrun.worktrees.registration import (
     find_checkout,
     find_claims,
     find_lost_admins,
-    load_owner,
     need_admin,
     read_mark,
     register,
@@ -264,7 +263,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         if os.path.lexists(path):
             continue
         # one of ours whose directory a person deleted
-        if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, Path(path))):
+        if find_lost_admins(request.repository, Path(path), request.owner):
             unregister(request.repository, Path(path), request.owner)
         yield Claim.again(earlier, path, request.owner, tip)
 

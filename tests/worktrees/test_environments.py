@@ -24,6 +24,7 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments.build import find_digest, make_environment
 from sessionrun.worktrees.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
@@ -40,10 +41,10 @@ from sessionrun.worktrees.environments.inputs import (
 from sessionrun.worktrees.environments.request import (
     LOG,
     MANIFEST,
+    REPORT,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
-    load_report,
 )
 
 __all__ = ["upstream"]
@@ -90,7 +91,7 @@ class Shop:
 
     def make(self, name: str, **changes: object) -> EnvironmentReport:
         report = make_environment(self.request(name, **changes), self.folder(name))
-        assert report == load_report(self.folder(name))
+        assert report == load_record(self.folder(name) / REPORT, EnvironmentReport)
         return report
 
     def good(self, name: str, **changes: object) -> Path:
@@ -175,7 +176,7 @@ def texts_with(path: str, *places: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_changes_no_other(ready: Shop) -> None:
-    built, copied = load_report(ready.folder("first")), ready.make("one")
+    built, copied = load_record(ready.folder("first") / REPORT, EnvironmentReport), ready.make("one")
     one, two = Path(copied.made.path or ""), ready.good("two")
     for name, env in (("one", one), ("two", two)):
         checkout = ready.root / f"checkout-{name}"
@@ -194,7 +195,7 @@ def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_change
     for env in (two, ready.good("three")):
         assert say(env / "bin" / "pytest") == f"pytest in {env}"
     assert ready.builds() == 1
-    assert built is not None and (built.made.cached, copied.made.cached) == (False, True)
+    assert (built.made.cached, copied.made.cached) == (False, True)
     assert built.made.digest == copied.made.digest and built.made.choice == "editable with [test]"
     assert copied.made.choice == built.made.choice
     assert built.packages == copied.packages == ("demo==1.0", "pytest==1.0")

@@ -19,7 +19,6 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import MadeEnvironment, Repository
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import iterate_entries, remove_entry
 from sessionrun.walls.wish import WallsWish
@@ -113,11 +112,6 @@ def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[s
     """The variables by which programs find an environment; `path` is the PATH without it."""
     variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
     return {**variables, "PYTHONHOME": ""} if environ.get("PYTHONHOME") else variables
-
-
-def load_report(folder: Path) -> EnvironmentReport | None:
-    """What a SETUP left; None where it did not come so far."""
-    return load_record_if_any(folder / REPORT, EnvironmentReport)
 
 
 def iterate_environments(cache: Path) -> Iterator[Cached]:

@@ -11,7 +11,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from subprocess import TimeoutExpired
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from sessionrun.agents.programs import find_callers
 from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
 from sessionrun.model.spec import AgentSpec
-from sessionrun.store.programs import Programs, run
+from sessionrun.store.programs import run, run_abreast
 
 READY_TIMEOUT_S: Final = 30.0
 MODEL_TOKEN: Final = "{model}"
@@ -50,18 +50,12 @@ class Answer(NamedTuple):
 
 def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
     """Ask all questions at once and wait for the answers, `timeout_s` in all."""
-    asked = Programs()
-    with ThreadPoolExecutor(len(questions) or 1) as pool:
-        try:
-            begun = {name: pool.submit(_ask, question, timeout_s, asked) for name, question in questions.items()}
-            return {name: answer.result() for name, answer in begun.items()}
-        except BaseException:
-            asked.kill()
-            raise
+    jobs = [partial(_ask, question, timeout_s) for question in questions.values()]
+    return dict(zip(questions, run_abreast(jobs, len(jobs) or 1), strict=True))
 
 
-def _ask(question: Question, timeout_s: float, asked: Programs) -> Answer:
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, asked.collect():
+def _ask(question: Question, timeout_s: float) -> Answer:
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         exit_code = None
         try:
             ended = run(question.argv, environ=question.env, limit_s=timeout_s, stdout=stdout, stderr=stderr)

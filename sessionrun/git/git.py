@@ -224,8 +224,9 @@ class Git:
         self.attempt("update-index", "-q", "--refresh")
 
     def with_index(self, path: Path) -> Git:
-        """The same git with an index file that only this job uses: a lock on it is of a git that was killed."""
-        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        """The same git with an index file that only this job uses: what is there is of a git that was killed."""
+        for left in (path, path.with_name(f"{path.name}.lock")):
+            left.unlink(missing_ok=True)
         return replace(self, index=path)
 
     def on_trial(self, objects: Path, common_dir: Path) -> Git:

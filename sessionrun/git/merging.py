@@ -62,7 +62,6 @@ class MergeRoom:
 
     def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
         """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
-        index.unlink(missing_ok=True)
         own = self.git.with_index(index)
         try:
             own("read-tree", ours)

@@ -324,8 +324,8 @@ class Task(EndedTask, BriefTask):
     ref_commit: PathText | None
     """The commit at which the ref was for this session."""
     environment: MadeEnvironment | None
-    """How the task's environment was made.  The directory of the setup job has more in environment.json: the
-    installed packages, and for each step its command, exit code and log.  Null for a task without one, and
+    """How the task's environment was made.  The directory of the setup job has the installed packages in
+    environment.json, and in environment.log each command and what it printed.  Null for a task without one, and
     until it was made."""
     base_commit: PathText | None
     """The commit that the branch began at: that of the session, the end of a task that this one needs, or a

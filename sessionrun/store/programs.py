@@ -9,11 +9,12 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 from sessionrun.store import processes
 
@@ -35,20 +36,11 @@ def leave_task(environ: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-class Programs:
+class _Programs:
     """The programs that are under way for one purpose."""
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
-
-    @contextmanager
-    def collect(self) -> Iterator[None]:
-        """What this thread starts meanwhile counts."""
-        token = _COLLECTED.set(self)
-        try:
-            yield
-        finally:
-            _COLLECTED.reset(token)
 
     @contextmanager
     def hold(self, pid: int) -> Iterator[None]:
@@ -69,7 +61,36 @@ class Programs:
         return {seen.identities[pid] for pid in (*own, *processes.find_descendants(seen, own))}
 
 
-_COLLECTED: Final[ContextVar[Programs | None]] = ContextVar("programs", default=None)
+_COLLECTED: Final[ContextVar[_Programs | None]] = ContextVar("programs", default=None)
+"""Those of this thread."""
+
+_PAUSE_S: Final = 0.05
+
+_Result = TypeVar("_Result")
+
+
+def run_abreast(jobs: Sequence[Callable[[], _Result]], most: int) -> list[_Result]:
+    """Run all, each in a thread, at most so many at once; what they return, in their order.
+
+    Whatever is raised, Ctrl+C too, ends the others first, and of all children of this process only their programs.
+    """
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # few processes of ours have threads
+
+    under_way = _Programs()
+    pool = ThreadPoolExecutor(most, initializer=_COLLECTED.set, initargs=(under_way,))
+    futures = [pool.submit(job) for job in jobs]
+    try:
+        for future in as_completed(futures):
+            future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):
+            under_way.kill()  # again and again: a job may go on with another program
+            time.sleep(_PAUSE_S)
+        raise
+    finally:
+        pool.shutdown()
+    return [future.result() for future in futures]
 
 
 def run(
@@ -110,7 +131,7 @@ def run(
             start_new_session=True,  # its end takes all with it that it has started; Ctrl+C reaches only us
         )
     try:
-        with (_COLLECTED.get() or Programs()).hold(process.pid):
+        with (_COLLECTED.get() or _Programs()).hold(process.pid):
             output, errors = process.communicate(fed, timeout=limit_s)
     except BaseException:
         _kill(process)

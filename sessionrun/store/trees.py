@@ -97,12 +97,12 @@ def hold_entry(
 
 
 @contextmanager
-def make_entry(path: Path, sync: Callable[[Path], None] | None = None) -> Iterator[Path]:
+def make_entry(path: Path, sync: Callable[[Path], None]) -> Iterator[Path]:
     """Fill a directory under another name; then it is brought to the disk, and renamed.
 
     Args:
         path: where it goes; nothing is there.
-        sync: makes all that is in a directory durable; None: it need not be.
+        sync: makes all that is in a directory durable.
 
     Raises:
         OSError: it cannot be made; nothing is left.
@@ -112,14 +112,12 @@ def make_entry(path: Path, sync: Callable[[Path], None] | None = None) -> Iterat
     draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
     try:
         yield draft
-        if sync is not None:
-            sync(draft)
+        sync(draft)
         os.rename(draft, path)
     except BaseException:
         remove_tree(draft)
         raise
-    if sync is not None:
-        sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def whole_path(path: Path) -> Path:
@@ -165,18 +163,9 @@ def share_entry(path: Path) -> int | None:
 
 def sync_files(folder: Path) -> None:
     """Bring all that was written to the disk: one call for the file system, not one for each of many files."""
-    try:
-        import ctypes
-
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(fd) == 0:
-                return
-        finally:
-            os.close(fd)
-    except (AttributeError, ImportError, OSError):
-        pass  # no Linux
-    os.sync()
+    done = programs.run(("sync", "-f", str(folder)), environ=programs.leave_task(os.environ), limit_s=None)
+    if done.returncode != 0:
+        os.sync()  # not all systems can sync one file system
 
 
 def iterate_entries(folder: Path, is_entry: Callable[[str], bool], marker: str = "") -> Iterator[Cached]:

@@ -43,7 +43,7 @@ from sessionrun.worktrees.registration import (
 from sessionrun.worktrees.release import drop_made, has_environment, release_behind
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
 from sessionrun.worktrees.rounds import drop_rounds
-from sessionrun.worktrees.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
+from sessionrun.worktrees.seats import GITIGNORE, Free, find_user, list_free
 from sessionrun.worktrees.site import break_old_lock, describe_broken_link, find_worktree
 
 LOCK_NAME: Final = ".clean"
@@ -70,7 +70,8 @@ class Claimed:
         """What a claim names; the request says whose it is."""
         walls = folder.absolute().with_name(f"{folder.name.partition('-')[0]}{WALLS_SUFFIX}")
         place = replace(claim.place, start=None, taken_up=None)
-        own = replace(request, place=place, start=claim.start, walls=str(walls) if walls.is_dir() else None)
+        repository = replace(request.repository, keep="never")  # what was kept goes now
+        own = replace(request, repository=repository, place=place, walls=str(walls) if walls.is_dir() else None)
         return cls(own, claim, folder, worked)
 
     def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:
@@ -250,7 +251,7 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
     trash = top
     about = free.session_id, fence.repository.top
     with nullcontext() if dry_run else register_lock(fence.repository):
-        why = _why_seat_stays(fence, top, admin, free, folder)
+        why = find_user(fence, top, admin, free, folder)
         if why is None and not dry_run:
             trash = unregister(fence.repository, top, f"{free.session_id}/")
     if why is None and not dry_run:
@@ -259,15 +260,3 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
             return gone
     words = why or "no task has it, and its work is on branches"
     return Leftover("worktree", str(top), why is None, words, *about, empty=True)
-
-
-def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Path) -> str | None:
-    if load_free(admin) != free:
-        return "another session has it now"
-    if (admin / "locked").exists():
-        return "it is locked (git worktree lock)"
-    try:
-        unchanged = not top.exists() or is_unchanged(fence, top, admin, free, folder)
-    except (SessionrunError, OSError) as error:
-        return f"it cannot be read: {error}"
-    return None if unchanged else "it has changes since its last task: commit them to a branch, or take them back"

@@ -115,27 +115,27 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
     words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M")
     argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
-    repository = _load_repository(session, task)
+    repository, links = _load_repository(session, task)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            git, tree = _write_worktree(session, task, fence)
+            git, tree = _write_worktree(session, task, links, fence)
             return git(*argv, tree)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
         return main(*argv, branch) if branch else b""
 
 
-def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> tuple[Git, str]:
+def _write_worktree(
+    session: SessionDir, task: dict[str, Any], links: tuple[str, ...], fence: Fence
+) -> tuple[Git, str]:
     """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
     from sessionrun.model.places import Place
-    from sessionrun.session.history import find_task, load_tasks
     from sessionrun.walls.argv import OWN_GIT
     from sessionrun.worktrees.own import open_apart, open_as_is
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.request import WorkspaceRequest
     from sessionrun.worktrees.site import find_site
 
-    links = find_task(session, load_tasks(session), task["id"]).links
     place = Place(branch=task["branch"], worktree=task["worktree"], base_commit=task["base_commit"])
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
     names, inside = (session.session_id, task["id"], ""), str(walls) if walls.is_dir() else None
@@ -147,17 +147,17 @@ def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> 
     return git, write_worktree(replace(site, git=git)).tree
 
 
-def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
-    """The task's repository; a damaged status.json may name branches without one."""
+def _load_repository(session: SessionDir, task: dict[str, Any]) -> tuple[Repository, tuple[str, ...]]:
+    """The task's repository and its links; a damaged status.json may name branches without one."""
     from sessionrun.model.repositories import repository_of
-    from sessionrun.session.history import load_spec_now
+    from sessionrun.session.history import find_task, load_spec_now
 
     spec = load_spec_now(session)
-    own = next((one for one in spec.tasks if one.id == task["id"]), None)
-    repository = spec.repository if own is None else repository_of(spec, own)
+    own = find_task(session, {one.id: one for one in spec.tasks}, task["id"])
+    repository = repository_of(spec, own)
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
-    return repository
+    return repository, own.links
 
 
 Task = Mapping[str, Any]

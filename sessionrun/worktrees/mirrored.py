@@ -42,7 +42,7 @@ def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceR
         if upstream.history is not None:
             path, mirror = Path(repository.common_dir), Path(upstream.mirror)
             make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)
-        yield replace(request, repository=repository, start=start)
+        yield replace(request, repository=repository)
 
 
 def settle_starts(

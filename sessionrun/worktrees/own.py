@@ -37,13 +37,13 @@ from sessionrun.git.submodules import fill_submodules, find_places, list_stores
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import GitSettings, Place
+from sessionrun.model.places import WORKSPACE_LIMIT_S, GitSettings, Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
 from sessionrun.walls.programs import find_folders, make_walls
-from sessionrun.worktrees.registration import bring_settings, find_lost_admins, load_owner, need_admin, trash_path
+from sessionrun.worktrees.registration import bring_settings, find_lost_admins, need_admin, trash_path
 from sessionrun.worktrees.request import WorkspaceRequest
 
 HOME: Final = "home.json"
@@ -280,7 +280,8 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         stdin=OURS,
     )
     clear_ways(built)
-    git = Git(path or own, common=common, git_dir=own, limit_s=request.export_limit_s, walls=built.wrap)
+    limit_s = (request.limit_s or WORKSPACE_LIMIT_S) / 2  # so that what cannot come out can still be parked
+    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=built.wrap)
     return Own(fence, request, git, outer, walls)
 
 
@@ -344,9 +345,8 @@ def publish_gone(fence: Fence, request: WorkspaceRequest, path: Path, folder: Pa
     own = Path(request.walls or "", OWN_GIT)
     # an earlier start renames the worktree once all has come out; a kill may have left a part of the books
     is_removed = trash_path(path, request.owner).exists()
-    for admin in find_lost_admins(request.repository, path):
-        is_part = is_removed and not (admin / "HEAD").exists()
-        if load_owner(admin) != request.owner or is_part or not own.is_dir():
+    for admin in find_lost_admins(request.repository, path, request.owner):
+        if not own.is_dir() or (is_removed and not (admin / "HEAD").exists()):
             continue
         _check_files(own)
         outer = fence.inside(folder, admin)

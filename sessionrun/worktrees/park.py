@@ -28,9 +28,9 @@ from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
-from sessionrun.store.files import NotRegular, is_folder, open_regular, read_regular
+from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
-from sessionrun.worktrees.registration import find_lost_admins, load_owner
+from sessionrun.worktrees.registration import find_lost_admins
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 from sessionrun.worktrees.site import Brought, Site
 
@@ -82,8 +82,8 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     Args:
         inside: why commits of the task cannot leave its walls; the branch stays free for them.
     """
-    head, commit, tree, problems = _make_commit(site, message)
-    problems = [*filter(None, [inside]), *problems]
+    written, commit = _make_commit(site, message)
+    head, problems = written.head, [*filter(None, [inside]), *written.problems]
     if site.own is not None and not problems:  # where the task finds it; if it is locked there, it is rescued
         is_there = site.refs.set_ref(head.reference, commit, head.commit)
         problems += [] if is_there else [f"{site.place.branch} is locked inside of its walls"]
@@ -94,7 +94,7 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     known = ("--not", site.place.base_commit) if site.place.base_commit is not None else ()
     if site.outer.attempt("rev-list", "--objects", "--quiet", commit, *known, "--").returncode != 0:
         problems.append("a part of its commit is missing in the repository")
-    return Parked(commit, tree, rescue and rescue[1], tuple(problems))
+    return Parked(commit, written.tree, rescue and rescue[1], tuple(problems))
 
 
 def commit_setup(site: Site, message: str) -> str | None:
@@ -103,7 +103,8 @@ def commit_setup(site: Site, message: str) -> str | None:
     What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
     Returns where the work begins; None: there is nothing that git does not ignore.
     """
-    head, commit, _, _ = _make_commit(site, message)
+    written, commit = _make_commit(site, message)
+    head = written.head
     name = f"refs/heads/{site.place.branch}"
     if head.reference != name or commit == site.place.base_commit:
         return None
@@ -114,8 +115,8 @@ def commit_setup(site: Site, message: str) -> str | None:
     return commit
 
 
-def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
-    """A commit of what lies in the worktree: HEAD, the commit, its tree, and what is wrong.  No ref moves.
+def _make_commit(site: Site, message: str) -> tuple[Written, str]:
+    """What lies in the worktree, and a commit of it.  No ref moves.
 
     Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
     again.
@@ -126,7 +127,7 @@ def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
             head, commit = written.head, written.head.commit
             if written.tree != head.tree:
                 commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
-            return head, commit, written.tree, list(written.problems)
+            return written, commit
         except GitError as error:
             if not left or error.code != _FATAL:
                 raise
@@ -142,7 +143,7 @@ def write_worktree(site: Site) -> Written:
     seen, unmerged = _look(index, head)
     names, why = _choose_work(index.directory, seen, site.brought)
     problems += [*unmerged, *why, *find_repositories(site, seen.gitlinks)]
-    problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
+    problems += _find_untrue(index, _update_index(index, names), seen.gitlinks)
     tree = index.line("write-tree")
     assert index.index is not None
     index.index.unlink(missing_ok=True)
@@ -176,6 +177,7 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> DiffStat:
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
     counts: DiffStat = {"files": 0, "insertions": 0, "deletions": 0}
+    make_directories(patch.parent, 0o700)
     fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(fd, "wb") as stream, tempfile.TemporaryFile(dir=patch.parent) as both:
         git(*words, "--numstat", "-p", "-M", "--binary", "--full-index", base, tree, stdout=both.fileno())
@@ -231,8 +233,6 @@ def _look(index: Git, head: Head) -> tuple[_Seen, list[str]]:
     The index knows the files' stat data, so that only what changed is read.  Flags by which an agent may have
     hidden changes from git are taken off.
     """
-    assert index.index is not None
-    index.index.unlink(missing_ok=True)
     copy_index(index, head.commit)
     seen = _list(index)
     if seen.unmerged:
@@ -300,24 +300,18 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
     return names, why
 
 
-def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
-    """Add files that exist to the index, and remove those that do not; return what was added.
+def _update_index(index: Git, names: list[str]) -> list[str]:
+    """Add files that exist to the index, and remove those that do not; return the names that git has looked at.
 
     It uses names, not pathspecs: git refuses an ignored path even if a pathspec excludes it.
     """
-    there: list[str] = []
-    gone: list[str] = []
     links: dict[str, bool] = {}
-    for name in names:
-        path = index.directory / name
-        here = os.path.lexists(path) and not is_behind_link(index.directory, name, links)
-        became_folder = is_folder(path) and name not in gitlinks
-        (there if here and not became_folder else gone).append(name)
-    # removals first: a file may have become a directory, a directory a file or a link
-    for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
+    gone = [name for name in names if is_behind_link(index.directory, name, links)]  # git refuses to look there
+    seen = sorted(set(names).difference(gone))  # a file that became a directory comes before what is in that
+    for listed, words in ((gone, ("--force-remove",)), (seen, ("--add", "--remove", "--replace"))):
         if listed:
             index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
-    return there
+    return seen
 
 
 def _join(names: Sequence[str]) -> bytes:
@@ -418,8 +412,8 @@ def _content(git: Git, commit: str) -> str:
 def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
     """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone."""
     place = request.place
-    for admin in find_lost_admins(request.repository, path):
-        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
+    for admin in find_lost_admins(request.repository, path, request.owner):
+        if place is None or place.branch is None or path.exists():
             continue
         commit = replace(main, git_dir=admin).commit_of("HEAD")
         if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):

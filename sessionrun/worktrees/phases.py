@@ -35,17 +35,17 @@ from sessionrun.model.spec import AND_THEN, Job, TaskSpec, hides_tests, title_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site, read_last_line
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
+from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
 from sessionrun.worktrees.environments.request import (
     FOLDER,
+    REPORT,
     WISH,
+    EnvironmentReport,
     EnvironmentRequest,
     find_environment,
-    load_report,
     name_variables,
-    show,
 )
 from sessionrun.worktrees.request import NeedsConflict, TestsUnusable, WorkRequest, WorkspaceRequest, load_place
 
@@ -83,8 +83,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
     spec, task = site.spec, state.spec
     place = None if key.phase == "prepare" else state.place
     known = task.upstream.start if task.upstream else None
-    start = place.start if place else known
-    repository = repository_of(spec, task, start)
+    repository = repository_of(spec, task, place.start if place else known)
     assert repository is not None
     return WorkspaceRequest(
         repository=repository,
@@ -93,7 +92,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         title=title_of(task),
         links=task.links,
         place=place,
-        keep=repository.keep,
         succeeded=state.decided == "succeeded",
         worked=state.worked,
         expect_change=demands_change(state),
@@ -102,7 +100,6 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         limit_s=spec.limits.workspace_timeout_s,
         upstream=task.upstream,
         require_cache=spec.mirrors is not None and spec.mirrors.require_cache,
-        start=start,
         seats=spec.seats if task.workspace.kind == "worktree" else None,
         seat=state.seat,
         round=f"a{key.attempt}-round-{key.round}",
@@ -217,28 +214,19 @@ def _find_place(folder: Path, key: JobKey) -> Place:
     return place
 
 
-FIRST: Final = '"$1" "$2" environment "$3" || exit; shift 3; exec "$@"'
-"""A program of ours, and if it passes what was to run anyway."""
-
-AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
-"""A script, and if it passes a program, which sees nothing of what the script did to its shell."""
-
-_INSIDE_AND_SETTLE: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
-"""The same with a script inside of walls, which a program of ours builds."""
+_THEN: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
+"""A command of four words, and if it passes another one, which sees nothing of what the first did to its shell."""
 
 
 def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     """The commands in one shell, as lines of a script, and then what commits what they left."""
     task, place, script = state.spec, state.place, AND_THEN.join(state.spec.setup)
-    words: tuple[str, ...] = (SHELL, "-ec", script)
+    words: tuple[str, ...] = (SHELL, "-e", "-c", script)
     if place is None or place.worktree is None:
         return site.run_commands(state, key, words)
     settling = site.ask(key, make_request(site, state, key), cwd="").argv
     walls = wish_walls(site, task, key, place)
-    if walls is None:
-        words = (SHELL, "-c", AND_SETTLE, SHELL, script, *settling)
-    else:
-        words = (SHELL, "-c", _INSIDE_AND_SETTLE, *begin_outside(walls, words), *settling)
+    words = (SHELL, "-c", _THEN, *(words if walls is None else begin_outside(walls, words)), *settling)
     if task.environment is not None:
         folder, repository = site.session.make_job_path(key), repository_of(site.spec, task, place.start)
         directory = site.directory_of(task, place)
@@ -247,7 +235,7 @@ def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
         pristine = is_new and repository is not None and place.base_commit == repository.base_commit
         wish = replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)
         replace_file(folder / WISH, orjson.dumps(wish), durable=False)
-        words = (SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *words)
+        words = (SHELL, "-c", _THEN, sys.executable, PROGRAM, "environment", str(folder), *words)
     return site.run_commands(state, key, words)
 
 
@@ -300,14 +288,14 @@ def _judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | N
     if state.spec.environment is None:
         return judged
     try:
-        report = load_report(folder)
+        report = load_record_if_any(folder / REPORT, EnvironmentReport)
     except JobFileError as error:
         return Judged(Problem("environment_failed", f"its report cannot be used: {error.why}"))
     if report is None:
         return Judged(
             Problem("environment_failed", judged.problem.text if judged.problem else "there is no report")
         )
-    place = replace(judged.place or state.place or Place(), environment=show(report))
+    place = replace(judged.place or state.place or Place(), environment=report.made)
     if report.problem is None:
         return replace(judged, place=place)
     return Judged(Problem("environment_failed", f"{report.problem}, see {printed}"), place)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +37,7 @@ from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.programs import Programs, run
+from sessionrun.store.programs import run, run_abreast
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
@@ -59,8 +58,6 @@ _Ref = tuple[str, str | None]
 
 AT_A_TIME: Final = 4
 """How many are fetched or built at once."""
-
-_PAUSE_S: Final = 0.05
 
 OUTPUT: Final = "output.txt"
 LOG_SUFFIX: Final = "-log"
@@ -99,7 +96,7 @@ def precache(
         wanted.setdefault((upstream.repo, upstream.mirror), {})[upstream.ref] = None
     records = [_name_repository(*names, refs) for names, refs in wanted.items()]
     starts: dict[_Ref, Start] = {}
-    run_abreast([partial(_fetch, record, starts, tell) for record in records])
+    run_abreast([partial(_fetch, record, starts, tell) for record in records], AT_A_TIME)
     if environments and not isinstance(planned, Nothing) and any(task.environment for task in tasks):
         built = _build_ahead(_list_ahead(planned.spec, tasks, starts), tell_environment)
         if None in built and planned.spec.repository is not None:  # nothing is fetched where the session begins
@@ -136,32 +133,6 @@ def _fetch(record: Record, starts: dict[_Ref, Start], tell: Tell) -> None:
         record["error"] = problems[0] + more
     record["duration_s"] = round(time.monotonic() - begun, 3)
     tell(record)
-
-
-def run_abreast(jobs: Sequence[Callable[[], None]]) -> None:
-    """Run all, each in a thread.
-
-    Whatever is raised, Ctrl+C too, ends the others first, and of all children of this process only their programs.
-    """
-    programs = Programs()
-
-    def run(job: Callable[[], None]) -> None:
-        with programs.collect():
-            job()
-
-    pool = ThreadPoolExecutor(AT_A_TIME)
-    futures = [pool.submit(run, job) for job in jobs]
-    try:
-        for future in as_completed(futures):
-            future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        while not all(future.done() for future in futures):
-            programs.kill()  # again and again: a job may go on with another program
-            time.sleep(_PAUSE_S)
-        raise
-    finally:
-        pool.shutdown()
 
 
 _NOT_THERE: Final = {"path": None, "cached": False, "error": None, "log": None, "duration_s": None}
@@ -214,7 +185,7 @@ def _list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Mapping[_R
 def _build_ahead(wanted: Sequence[_Ahead], tell: Tell) -> dict[str | None, list[Record]]:
     """Build environments, several at a time and each digest once; records by the mirror."""
     takers = dict[str | None, _Ahead]()
-    run_abreast([partial(_build, ahead, takers, tell) for ahead in wanted])
+    run_abreast([partial(_build, ahead, takers, tell) for ahead in wanted], AT_A_TIME)
     by_mirror: dict[str | None, dict[int, Record]] = {}
     for ahead in wanted:
         record = takers.get(ahead.record["digest"], ahead).record
@@ -295,7 +266,7 @@ def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[
     kept = Path(request.cache, f"{digest}{LOG_SUFFIX}")
     remove_tree(kept)
     if report is not None and report.problem is None:
-        return {"path": f"{request.cache}/{digest}", "cached": report.cached}
+        return {"path": f"{request.cache}/{digest}", "cached": report.made.cached}
     shutil.copytree(log, kept)  # temporary files may lie on another file system
     why = f"the program that makes it ended with {code}" if report is None else report.problem
     return {"error": f"{why}, see {kept}", "log": str(kept)}

@@ -186,9 +186,10 @@ def need_admin(repository: Repository, path: Path) -> Path:
     return admin
 
 
-def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
-    """Administrative directories of worktrees that were at `path`."""
-    return [admin for top, admin in list_worktrees(repository.common_dir) if top == path]
+def find_lost_admins(repository: Repository, path: Path, owner: str | None = None) -> list[Path]:
+    """Administrative directories of worktrees that were at `path`; with an `owner` those that bear its mark."""
+    found = [admin for top, admin in list_worktrees(repository.common_dir) if top == path]
+    return found if owner is None else [admin for admin in found if load_owner(admin) == owner]
 
 
 def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:

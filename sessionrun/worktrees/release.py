@@ -19,7 +19,7 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.rooms import remove_clean_room, room_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
@@ -30,7 +30,6 @@ from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, 
 from sessionrun.worktrees.registration import (
     find_admin,
     find_lost_admins,
-    load_owner,
     need_admin,
     prepare_jobs,
     read_heads,
@@ -149,13 +148,7 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
         commit = place.work_base
     if commit is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
-        released = Place(
-            base_commit=place.base_commit,
-            start=place.start,
-            environment=place.environment,
-            remark=nowhere,
-            changed=False,
-        )
+        released = replace(place, branch=None, setup_commit=None, kept=None, remark=nowhere, changed=False)
     else:
         parked = Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
         branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
@@ -166,12 +159,10 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
 
 def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
     """A remark if the worktree is gone, git still lists it, and we did not remove it."""
-    lost = find_lost_admins(request.repository, path)
-    if os.path.lexists(path) or trash_path(path, request.owner).exists():
+    is_lost = find_lost_admins(request.repository, path, request.owner)
+    if not is_lost or os.path.lexists(path) or trash_path(path, request.owner).exists():
         return None
-    if any(load_owner(admin) == request.owner for admin in lost):
-        return "its worktree was gone before it ended: what was not committed there is on no branch"
-    return None
+    return "its worktree was gone before it ended: what was not committed there is on no branch"
 
 
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
@@ -241,9 +232,9 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
         return "it is locked (git worktree lock)"
     if request.seats is not None:
         return None
-    if request.keep == "always":
+    if request.repository.keep == "always":
         return "worktrees are kept"
-    if request.keep == "on-failure" and not request.succeeded:
+    if request.repository.keep == "on-failure" and not request.succeeded:
         return "worktrees of failed tasks are kept"
     return None
 
@@ -292,7 +283,6 @@ def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest
     """The place with what was parked; writes the patch while the worktree still exists."""
     stat = None
     if request.patch is not None and place.work_base is not None:
-        make_directories(Path(request.patch).parent, 0o700)
         stat = write_patch(main, place.work_base, parked.tree, Path(request.patch))
     there = parked.rescue is None or main.commit_of(f"refs/heads/{place.branch}") is not None
     changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])

@@ -18,7 +18,6 @@ from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
     Handed,
-    KeepPolicy,
     Place,
     Repository,
     Seats,
@@ -49,7 +48,6 @@ class WorkspaceRequest:
         replaced: the file for the diff of what `best` takes the place of.
         upstream: the repository of the task's own, of which `repository` is the mirror.
         require_cache: whether nothing of it may be fetched.
-        start: where its ref is in the mirror; None: not known yet.
         seats: where worktrees that stay lie; None: the worktree goes with its task.
         seat: the number of the seat to begin with, in the search for one.
         prompt: for PREPARE of a seat: what the file of the current task says.
@@ -68,7 +66,6 @@ class WorkspaceRequest:
     title: str
     links: tuple[str, ...] = ()
     place: Place | None = None
-    keep: KeepPolicy = "never"
     succeeded: bool = False
     worked: bool = True
     patch: str | None = None
@@ -82,7 +79,6 @@ class WorkspaceRequest:
     replaced: str = ""
     upstream: Upstream | None = None
     require_cache: bool = False
-    start: Start | None = None
     seats: Seats | None = None
     seat: int | None = None
     prompt: str = ""
@@ -95,19 +91,9 @@ class WorkspaceRequest:
     gives_way: bool = False
 
     @property
-    def replaced_name(self) -> str:
-        """The name of the ref for what `best` takes the place of."""
-        return Path(self.replaced).stem
-
-    @property
     def git_limit_s(self) -> float | None:
         """How long each git command may take: twice the job's time, so that the job's own limit comes first."""
         return WORKSPACE_LIMIT_S if self.limit_s is None else 2 * self.limit_s or None
-
-    @property
-    def export_limit_s(self) -> float:
-        """How long commits may take to come out of walls: half of the job's time, so that it can still park."""
-        return (self.limit_s or WORKSPACE_LIMIT_S) / 2
 
     @property
     def owner(self) -> str:
@@ -149,7 +135,14 @@ class Claim:
     ) -> Claim:
         """The claim of a branch with earlier work, which goes on at the commit `begin`."""
         known = earlier.branch or "", worktree, earlier.base_commit or "", owner
-        return cls(*known, setup_commit=earlier.setup_commit, seat=seat, taken_up=begin, reused=reused)
+        return cls(
+            *known,
+            setup_commit=earlier.setup_commit,
+            start=earlier.start,
+            seat=seat,
+            taken_up=begin,
+            reused=reused,
+        )
 
     @property
     def place(self) -> Place:

@@ -21,7 +21,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
-from sessionrun.store.files import make_directories, remove_empty, replace_file
+from sessionrun.store.files import remove_empty, replace_file
 from sessionrun.store.jobfiles import NOT_BEGUN, load_request
 from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
 from sessionrun.worktrees.registration import table_lock
@@ -102,7 +102,6 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     written = write_worktree(site)
     message = f"Round of task {site.request.task} ({name})\n"
     commit = commit_tree(git, written.tree, [written.head.commit], message)
-    make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
     site.outer("update-ref", _name_ref(site.request, name), site.hold(commit))
     return Kept(commit, written.tree, stat, written.problems)
@@ -150,10 +149,11 @@ def put_back(site: Site) -> str | None:
         if written.head.commit == best:  # a start of this job before came as far as that
             git.set_ref(f"refs/heads/{site.place.branch}", before, best)
         return None
-    if not is_kept(site, site.request.replaced_name):
+    replaced = Path(site.request.replaced)
+    if not is_kept(site, replaced.stem):
         if written.problems:
             return f"the best round's work is not put back: {'; '.join(written.problems[:5])}"
-        keep_work(site, site.request.replaced_name, Path(site.request.replaced))
+        keep_work(site, replaced.stem, replaced)
     set_back(site, best, before)
     return None
 

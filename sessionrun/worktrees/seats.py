@@ -105,6 +105,19 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     return written.tree == written.head.tree and len(written.problems) == int(own is None)
 
 
+def find_user(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> str | None:
+    """Why a free seat is in use all the same; None: it lies there as its last task left it, or not at all."""
+    if load_free(admin) != free:
+        return "another session has it now"
+    if (admin / "locked").exists():
+        return "it is locked (git worktree lock)"
+    try:
+        unchanged = not path.exists() or is_unchanged(fence, path, admin, free, folder)
+    except (SessionrunError, OSError) as error:
+        return f"it cannot be read: {error}"  # and what cannot be read may be a user's
+    return None if unchanged else "it has changes since its last task: commit them to a branch, or take them back"
+
+
 # --- taking one ---
 
 
@@ -135,12 +148,8 @@ def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
     """The administrative directory of a free seat in which all is as its last task left it."""
     admin = find_admin(fence.repository, path)
     free = load_free(admin) if admin is not None else None
-    if admin is None or free is None:
-        return None
-    try:
-        return admin if is_unchanged(fence, path, admin, free, folder) else None
-    except (SessionrunError, OSError):
-        return None  # what cannot be read may be a user's
+    is_free = admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None
+    return admin if is_free else None
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:

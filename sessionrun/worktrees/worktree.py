@@ -25,7 +25,7 @@ from sessionrun.git.merging import find_patch_fault
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.repository import hide_name
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import TASK_FILE, Place
+from sessionrun.model.places import TASK_FILE, Place, Start
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import CLAIM
 from sessionrun.worktrees.bases import find_base, find_mend_base
@@ -39,7 +39,6 @@ from sessionrun.worktrees.registration import (
     find_checkout,
     find_claims,
     find_lost_admins,
-    load_owner,
     need_admin,
     read_mark,
     register,
@@ -177,8 +176,10 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     if request.earlier:  # only a directory has to be free
         claims = name_directories(request, folder, base)
     else:
-        names = free_names(request.repository, *list_taken(git, request), request.directory)
-        claims = (Claim(branch, path, base, request.owner, start=request.start) for branch, path in names)
+        repository, mirrored = request.repository, request.upstream is not None
+        start = Start(repository.base_branch, repository.base_commit) if mirrored else None
+        names = free_names(repository, *list_taken(git, request), request.directory)
+        claims = (Claim(branch, path, base, request.owner, start=start) for branch, path in names)
     return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
 
 
@@ -262,7 +263,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         if os.path.lexists(path):
             continue
         # one of ours whose directory a person deleted
-        if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, Path(path))):
+        if find_lost_admins(request.repository, Path(path), request.owner):
             unregister(request.repository, Path(path), request.owner)
         yield Claim.again(earlier, path, request.owner, tip)
 

@@ -15,8 +15,7 @@ import pytest
 from conftest import eventually
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.store.programs import leave_task, run
-from sessionrun.worktrees.precache import run_abreast
+from sessionrun.store.programs import leave_task, run, run_abreast
 
 WAITS = "import os, subprocess, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
 BEGINS = f"""import subprocess, sys
@@ -79,7 +78,7 @@ def test_what_is_broken_off_leaves_the_children_of_its_caller(
         raise BrokenOff
 
     with pytest.raises(BrokenOff):
-        run_abreast([work, break_off])
+        run_abreast([work, break_off], 2)
     assert len(failed) == 1
     eventually(partial(has_ended, int(place.read_text())))
     assert [child.poll() for child in own] == [None, None]

@@ -141,7 +141,7 @@ def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: 
     assert release(request, project.folder()).kept == "worktrees are kept"
     project.run("commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree)
     mine = project.run("rev-parse", "main-task-t").strip()
-    place = release(replace(request, keep="never"), project.folder())
+    place = release(replace(request, repository=project.repository("never")), project.folder())
     assert place.worktree is None and place.commit == mine
 
 

@@ -117,7 +117,7 @@ def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: P
     assert [step["name"] for step in tasks["a"]["environment"]["steps"]][-1] == "editable and pytest"
     (folder,) = place.job("a", "").glob("a1-*-setup*")
     report = json.loads((folder / "environment.json").read_text())
-    assert report["steps"][-1]["name"] == "editable and pytest"
+    assert report["made"]["steps"][-1]["name"] == "editable and pytest"
     assert "the build of demo failed" in (folder / "environment.log").read_text()
 
 
@@ -193,5 +193,5 @@ def test_a_proof_has_environments_of_its_own(place: Place) -> None:
     assert place.in_use() == []
     (folder,) = place.job("works", "").glob("a1-*-prove*")
     reports = [json.loads(path.read_text()) for path in folder.glob("*-environment/environment.json")]
-    assert reports and all(report["cached"] for report in reports)
+    assert reports and all(report["made"]["cached"] for report in reports)
     assert "pytest in " in (folder / "result.txt").read_text(), "not the patched one"

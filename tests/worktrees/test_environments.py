@@ -24,6 +24,7 @@ from test_excerpt import Upstream, git, upstream
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments.build import find_digest, make_environment
 from sessionrun.worktrees.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
@@ -40,10 +41,10 @@ from sessionrun.worktrees.environments.inputs import (
 from sessionrun.worktrees.environments.request import (
     LOG,
     MANIFEST,
+    REPORT,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
-    load_report,
 )
 
 __all__ = ["upstream"]
@@ -90,15 +91,15 @@ class Shop:
 
     def make(self, name: str, **changes: object) -> EnvironmentReport:
         report = make_environment(self.request(name, **changes), self.folder(name))
-        assert report == load_report(self.folder(name))
+        assert report == load_record(self.folder(name) / REPORT, EnvironmentReport)
         return report
 
     def good(self, name: str, **changes: object) -> Path:
         """An environment that was made."""
         report = self.make(name, **changes)
         assert report.problem is None
-        assert report.path is not None
-        return Path(report.path)
+        assert report.made.path is not None
+        return Path(report.made.path)
 
     def builds(self) -> int:
         return self.log.read_text().count("venv")
@@ -175,8 +176,8 @@ def texts_with(path: str, *places: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_changes_no_other(ready: Shop) -> None:
-    built, copied = load_report(ready.folder("first")), ready.make("one")
-    one, two = Path(copied.path or ""), ready.good("two")
+    built, copied = load_record(ready.folder("first") / REPORT, EnvironmentReport), ready.make("one")
+    one, two = Path(copied.made.path or ""), ready.good("two")
     for name, env in (("one", one), ("two", two)):
         checkout = ready.root / f"checkout-{name}"
         assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
@@ -194,12 +195,13 @@ def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_change
     for env in (two, ready.good("three")):
         assert say(env / "bin" / "pytest") == f"pytest in {env}"
     assert ready.builds() == 1
-    assert built is not None and (built.cached, copied.cached, built.digest) == (False, True, copied.digest)
-    assert built.choice == copied.choice == "editable with [test]"
+    assert (built.made.cached, copied.made.cached) == (False, True)
+    assert built.made.digest == copied.made.digest and built.made.choice == "editable with [test]"
+    assert copied.made.choice == built.made.choice
     assert built.packages == copied.packages == ("demo==1.0", "pytest==1.0")
-    names = [step.name for step in built.steps]
+    names = [step.name for step in built.made.steps]
     assert names == ["interpreter", "inputs", "checkout", "venv", "editable with [test]", "keep", "copy"]
-    assert [step.name for step in copied.steps] == ["interpreter", "inputs", "copy"]
+    assert [step.name for step in copied.made.steps] == ["interpreter", "inputs", "copy"]
     log = (ready.folder("first") / LOG).read_text()
     assert " -e '.[test]'\n" in log and " + demo==1.0 (from file:" in log, "what uv said"
 
@@ -229,8 +231,8 @@ def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None
     entry = shop.entry()
     (entry / MANIFEST).write_bytes((entry / MANIFEST).read_bytes()[:-20])
     report = shop.make("two")
-    assert (report.problem, report.cached, shop.builds()) == (None, False, 2)
-    assert say(Path(report.path or "") / "bin" / "pytest") == f"pytest in {report.path}"
+    assert (report.problem, report.made.cached, shop.builds()) == (None, False, 2)
+    assert say(Path(report.made.path or "") / "bin" / "pytest") == f"pytest in {report.made.path}"
     assert not [path for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
 
 
@@ -265,12 +267,12 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
         thread.join()
     assert shop.builds() == 1
     assert [reports[name].problem for name in names] == [None] * 4
-    assert sorted(reports[name].cached for name in names) == [False, True, True, True]
+    assert sorted(reports[name].made.cached for name in names) == [False, True, True, True]
 
 
 @pytest.mark.slow
 def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = shop.make("one", require_cache=True).digest
+    digest = shop.make("one", require_cache=True).made.digest
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
         monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
@@ -285,7 +287,7 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
         file.rename(file.with_name(file.name.replace("pytest", "other")))
     (shop.project / "requirements.txt").write_text("other\n")
     report = shop.make("one")
-    tried = [step.name for step in report.steps[3:]]
+    tried = [step.name for step in report.made.steps[3:]]
     assert tried == ["venv", "editable with [test]", "editable and pytest", "requirement files"]
     assert report.problem is not None
     assert report.problem.startswith("requirement files: exit code 1: cause: Because pytest was not found")
@@ -298,7 +300,7 @@ def test_an_environment_without_pytest_says_so(shop: Shop, capsys: pytest.Captur
     make_other = shop.project / "pyproject.toml"
     make_other.write_text(make_other.read_text().replace('test = ["pytest"]', "dev = []"))
     report = shop.make("one")
-    assert report.choice == "editable with [dev]"
+    assert report.made.choice == "editable with [dev]"
     assert "the project does not ask for pytest, and it cannot be had\n" in capsys.readouterr().out
 
 

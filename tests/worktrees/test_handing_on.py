@@ -30,7 +30,7 @@ from test_worktrees import project as repo
 from sessionrun.engine.handed import find_handed
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Handed, KeepPolicy, Place
+from sessionrun.model.places import Handed, KeepPolicy, Place, Start
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin
 from sessionrun.worktrees.bases import find_base, merge_ends
@@ -353,7 +353,7 @@ class Again(Repo):
 
     def request(self, **changes: object) -> WorkspaceRequest:
         patch = str(self.root / "jobs" / "t" / f"a{self.attempt}-diff.patch")
-        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch, keep=self.keep)
+        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch)
         return replace(request, **changes)  # type: ignore[arg-type]
 
     def folder_of(self, phase: str) -> Path:
@@ -468,9 +468,10 @@ def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(again: 
 def test_a_prepare_that_is_done_again_goes_on_with_its_worktree_and_what_was_kept_in_it(
     again: Again, keep: KeepPolicy
 ) -> None:
-    again.begin(write("one"), keep=keep)
+    again.place = replace(again.begin(write("one"), keep=keep), start=Start("main", "a" * 40))
     earlier = again.place
     first, is_kept = again.go_on(), keep == "always"
+    assert first.start == earlier.start, "where the ref of a mirror was"
     if is_kept:
         write("new")(again.path)  # as if it had been written in between
     folder = again.folder_of("prepare").with_name("a2-r1-prepare-s2")

@@ -229,6 +229,6 @@ def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> N
     shown = json.loads(done.stdout)
     assert shown["tasks"][0]["environment"]["digest"] == digests[0], shown["tasks"][0]["reason"]
     (report,) = place.root.glob("**/*-prove*/environment.json")
-    made = json.loads(report.read_text())
-    assert (made["problem"], made["digest"], made["cached"]) == (None, digests[1], True)
+    found = json.loads(report.read_text())
+    assert (found["problem"], found["made"]["digest"], found["made"]["cached"]) == (None, digests[1], True)
     assert place.builds() == 2

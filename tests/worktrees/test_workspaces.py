@@ -72,9 +72,9 @@ class Project:
         return folder
 
     def prepare(self, task: str = "t", **changes: object) -> tuple[WorkspaceRequest, Place]:
-        request = WorkspaceRequest(
-            self.repository(), "s1", task, "do it", patch=str(self.root / "p" / f"{task}.patch")
-        )
+        repository = self.repository(changes.pop("keep", "never"))  # type: ignore[arg-type]
+        patch = str(self.root / "p" / f"{task}.patch")
+        request = WorkspaceRequest(repository, "s1", task, "do it", patch=patch)
         request = replace(request, **changes)  # type: ignore[arg-type]
         return request, prepare(request, self.folder())
 

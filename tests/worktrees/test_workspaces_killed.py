@@ -398,7 +398,7 @@ def work_in_mirror(project: Project) -> WorkspaceRequest:
     start = place.start
     assert start is not None
     repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
-    return replace(request, repository=repository, place=place, start=start)
+    return replace(request, repository=repository, place=place)
 
 
 def find_all_locks(project: Project) -> list[str]:

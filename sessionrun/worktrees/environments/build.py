@@ -21,7 +21,7 @@ from typing import Final
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import EnvironmentStep
+from sessionrun.model.places import EnvironmentStep, MadeEnvironment
 from sessionrun.store.files import read_end, replace_file
 from sessionrun.store.jobfiles import load_record
 from sessionrun.store.trees import (
@@ -205,7 +205,9 @@ def make_environment(request: EnvironmentRequest, folder: Path, walls: Walls | N
     try:
         report = making.make()
     except (SessionrunError, OSError) as error:
-        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps), problem=str(error))
+        report = EnvironmentReport(
+            MadeEnvironment(making.digest, False, steps=tuple(making.steps)), problem=str(error)
+        )
     replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
     return report
 
@@ -284,14 +286,9 @@ class Making:
             if self.request.copy:
                 with self.time("copy"):
                     copy_entry(self.entry, manifest, Path(self.request.target), self.top)
-        return EnvironmentReport(
-            digest=self.digest,
-            cached=not built,
-            path=self.request.target if self.request.copy else None,
-            choice=manifest.choice,
-            packages=manifest.packages,
-            steps=tuple(self.steps),
-        )
+        path = self.request.target if self.request.copy else None
+        made = MadeEnvironment(self.digest, not built, path, manifest.choice, tuple(self.steps))
+        return EnvironmentReport(made, manifest.packages)
 
     def look(self, variables: Mapping[str, str]) -> None:
         """Find out what decides about the environment, in a process with these variables."""

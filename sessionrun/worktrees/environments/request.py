@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
+from sessionrun.model.places import MadeEnvironment, Repository
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import iterate_entries, remove_entry
 from sessionrun.walls.wish import WallsWish
@@ -83,18 +82,13 @@ class EnvironmentRequest:
 
 @frozen
 class EnvironmentReport:
-    """What was made, or the `problem` why there is none; `digest` is "" where the inputs could not be read.
+    """What was made, or the `problem` why there is none; its digest is "" where the inputs could not be read.
 
-    `cached`: it was there and was only copied.  `choice` is the way to install that was taken, `packages` are
-    ``name==version``.
+    `packages` are ``name==version``.
     """
 
-    digest: str = ""
-    cached: bool = False
-    path: str | None = None
-    choice: str | None = None
+    made: MadeEnvironment
     packages: tuple[str, ...] = ()
-    steps: tuple[EnvironmentStep, ...] = ()
     problem: str | None = None
 
 
@@ -118,16 +112,6 @@ def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[s
     """The variables by which programs find an environment; `path` is the PATH without it."""
     variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
     return {**variables, "PYTHONHOME": ""} if environ.get("PYTHONHOME") else variables
-
-
-def load_report(folder: Path) -> EnvironmentReport | None:
-    """What a SETUP left; None where it did not come so far."""
-    return load_record_if_any(folder / REPORT, EnvironmentReport)
-
-
-def show(report: EnvironmentReport) -> MadeEnvironment:
-    """The part of a report that status shows."""
-    return MadeEnvironment(report.digest, report.cached, report.path, report.choice, report.steps)
 
 
 def iterate_environments(cache: Path) -> Iterator[Cached]:

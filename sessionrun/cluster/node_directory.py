@@ -52,6 +52,9 @@ CONTACT: Final = "contact"
 GUARD_LOCK: Final = "guard.lock"
 """File in the directory of a node's name: what guards the node locks it."""
 
+LOCK_WAIT_S: Final = 10.0
+"""So long a program waits for one that is ending."""
+
 GUARD_LOOK_S: Final = 0.5
 
 MAX_SLOTS: Final = 10_000
@@ -81,6 +84,27 @@ class NodeSite:
 def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     """The directory of this machine's nodes: as the environment says, else in the user's cache directory."""
     return choose_directory(environ, NODES_VARIABLE, user_directory("cache") / "nodes")
+
+
+def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
+    """Take the lock of what only one program of this machine may be.
+
+    Raises:
+        InputError: another one has it, or it cannot be had.
+    """
+    try:
+        make_directories(lock.parent, 0o700)
+        lock_fd = locks.hold(lock, timeout_s=LOCK_WAIT_S)
+    except OSError as error:
+        raise InputError(
+            f"the directory {lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+        ) from error
+    if lock_fd is None:
+        raise InputError(
+            f"another `sessionrun cluster {verb}` of this machine, or a program of dask's, is {what}: end it, or "
+            f"give this one another {option}"
+        )
+    return lock_fd
 
 
 def check_node(name: str, slots: int) -> None:

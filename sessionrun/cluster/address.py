@@ -169,9 +169,9 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
         InputError: it cannot be reached, or is no scheduler of ours.
     """
     require_dask()
-    from sessionrun.cluster.dask_carrier import ask
+    from sessionrun.cluster.dask_carrier import ask_once
 
-    answer: dict[str, Any] | None = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    answer: dict[str, Any] | None = _run(cluster, ask_once(cluster, name, words, SHOW_TIMEOUT_S))
     if answer is None:
         why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}")

@@ -84,13 +84,11 @@ class Carrier:
         """One call and its reply; whether it came."""
         wait_s = WAIT_S if parks else 0.0
         call = self._head.make_call(wait_s)
-        body = orjson.dumps({**call, "protocol": PROTOCOL})
         try:
-            answer = await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S)
-            if answer is None:  # it was started anew, or never had our plug-ins
+            reply = await ask(rpc, "sr_head", call, wait_s + CALL_SLACK_S)
+            if reply is None:  # it was started anew, or never had our plug-ins
                 await asyncio.wait_for(register(rpc), wait_s + REGISTER_S)
                 raise ConnectionError("the scheduler had none of our plug-ins: they are registered now")
-            reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
             self._head.fail()
             self._contact.failed(self._head.epoch, word_fault(error))
@@ -223,29 +221,33 @@ def word_fault(error: BaseException) -> str:
     return (text.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
 
 
-async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
-    """What the scheduler answers to a call; None: it has none of our plug-ins.
+async def ask(rpc: Any, name: str, message: Message, limit_s: float) -> Any:
+    """What the scheduler answers to a message; None: it has none of our plug-ins.
 
     Raises what the library raises without an answer in time (seconds).
     """
-    body = orjson.dumps({**words, "protocol": PROTOCOL})
-    async with open_rpc(cluster, CONNECT_S) as rpc:
-        answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
+    body = orjson.dumps({**message, "protocol": PROTOCOL})
+    answer = await asyncio.wait_for(getattr(rpc, name)(body=body), limit_s)
     return None if answer is None else orjson.loads(answer)
 
 
-async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
+async def ask_once(cluster: Cluster, name: str, words: Message, limit_s: float) -> Any:
+    """The same over a connection of its own."""
+    async with open_rpc(cluster, CONNECT_S) as rpc:
+        return await ask(rpc, name, words, limit_s)
+
+
+async def ask_or_register(cluster: Cluster, limit_s: float) -> tuple[Any, dict[str, str] | None]:
     """What the scheduler shows of itself.  If it has none of our plug-ins they are registered first.
 
     Returns:
         What it shows, and None; or, if they were registered, why which workers cannot be nodes, by address.
     """
-    shown = await ask(cluster, "sr_show", timeout_s)
-    if shown is not None:
-        return shown, None
-    async with open_rpc(cluster) as rpc:
+    async with open_rpc(cluster, CONNECT_S) as rpc:
+        if (shown := await ask(rpc, "sr_show", {}, limit_s)) is not None:
+            return shown, None
         failed = await asyncio.wait_for(register(rpc), REGISTER_S)
-    return await ask(cluster, "sr_show", timeout_s), failed
+        return await ask(rpc, "sr_show", {}, limit_s), failed
 
 
 class _Plugin:

@@ -10,14 +10,10 @@ import threading
 from typing import Any, Final
 
 from sessionrun.cluster.address import check_address
-from sessionrun.cluster.node_directory import GUARD_LOCK, MAX_NAME, find_nodes_dir, guard, open_node
+from sessionrun.cluster.node_directory import GUARD_LOCK, MAX_NAME, find_nodes_dir, guard, open_node, take_lock
 from sessionrun.keeper.wire import say
 from sessionrun.model.asked import Cluster
-from sessionrun.model.errors import SessionrunError
-from sessionrun.store import locks
-from sessionrun.store.files import make_directories
 
-LOCK_TIMEOUT_S: Final = 5.0
 SLOT: Final = "slot"
 """The resource by which a worker says how many slots it has; without it one for each thread."""
 
@@ -28,8 +24,8 @@ async def join(worker: Any) -> None:
     """Begin, unless this process guards a node already.
 
     Raises:
-        InputError, OSError: the node's directory cannot be written, or the scheduler's address is without TLS.
-        SessionrunError: another worker of this machine is that node.
+        InputError: the node's directory cannot be written, another program of this machine is that node, or the
+            scheduler's address is without TLS.
     """
     if _THREADS:
         return
@@ -43,9 +39,7 @@ async def join(worker: Any) -> None:
     )
     cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
     check_address(cluster.address)
-    make_directories(nodes / name, 0o700)
-    if await asyncio.to_thread(locks.hold, nodes / name / GUARD_LOCK, timeout_s=LOCK_TIMEOUT_S) is None:
-        raise SessionrunError(f"another worker of this machine is the node {name}; give it another --name")
+    await asyncio.to_thread(take_lock, nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
     site = open_node(nodes, name, slots, cluster)
     _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event(), say), daemon=True))
     _THREADS[0].start()

@@ -24,23 +24,18 @@ from sessionrun.cluster.address import (
 from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, load_timers
 from sessionrun.cluster.node_directory import (
     GUARD_LOCK,
-    NODES_VARIABLE,
     RESCUE_S,
     check_node,
     find_nodes_dir,
     guard,
     open_node,
+    take_lock,
 )
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, name_some
-from sessionrun.store import locks
-from sessionrun.store.files import make_directories
 
 HEAD: Final = ".head"
 """What the head of this machine has among its nodes; no node is called so."""
-
-LOCK_WAIT_S: Final = 10.0
-"""So long a verb waits for one that is ending."""
 
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
@@ -154,30 +149,6 @@ def keep_node(
     site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
     say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     guard(site, _await_signal(), say)
-
-
-# --- of both ---
-
-
-def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
-    """Take the lock of what only one program of this machine may be.
-
-    Raises:
-        InputError: another one has it, or it cannot be had.
-    """
-    try:
-        make_directories(lock.parent, 0o700)
-        lock_fd = locks.hold(lock, timeout_s=LOCK_WAIT_S)
-    except OSError as error:
-        raise InputError(
-            f"the directory {lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
-        ) from error
-    if lock_fd is None:
-        raise InputError(
-            f"another `sessionrun cluster {verb}` of this machine, or a program of dask's, is {what}: end it, or "
-            f"give this one another {option}"
-        )
-    return lock_fd
 
 
 def _await_signal() -> threading.Event:

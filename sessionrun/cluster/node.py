@@ -16,13 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from sessionrun import __version__
-from sessionrun.cluster.dask_carrier import keep_calling, open_rpc, word_fault
+from sessionrun.cluster.dask_carrier import ask, keep_calling, open_rpc, word_fault
 from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
-from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
-from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, NodeSite, find_settings, load_site
+from sessionrun.cluster.messages import ABANDON, KILL, Message, key_of
+from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, SETTINGS, NodeSite, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, make_rescues
 from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
@@ -69,8 +67,7 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        problems = list_problems(str(site.path / "trial"))  # where it is tried whether walls can be built
-        self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
+        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems(), site.boots)
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
@@ -155,16 +152,14 @@ class LinkProcess:
                 out.append(chunk)
                 budget -= len(chunk["content"]) * 3 // 4
         tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
-        body = orjson.dumps({**tick, "protocol": PROTOCOL})
         try:
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
-            content = await asyncio.wait_for(self._scheduler.sr_node(body=body), wait_s + CALL_SLACK_S)
-            answer = {"refused": "it has none of our plug-ins"} if content is None else orjson.loads(content)
+            answer = await ask(self._scheduler, "sr_node", tick, wait_s + CALL_SLACK_S)
         except Exception as error:  # whatever the library raises: the call has failed
             self._has_news = True
             self._note_contact(word_fault(error))
             return False
-        refusal = answer.get("refused")
+        refusal = answer.get("refused") if answer is not None else "it has none of our plug-ins"
         self._note_contact("" if refusal is None else f"it refuses this node: {refusal}")
         if refusal is None and self._link.take(answer):
             self._obey(answer)
@@ -182,7 +177,7 @@ class LinkProcess:
             return False
         self._alone_since = None
         try:
-            if (written_at := find_settings(folder).stat().st_mtime_ns) != self._settings:
+            if (written_at := (folder / SETTINGS).stat().st_mtime_ns) != self._settings:
                 self._settings = written_at
                 self._site = load_site(self._site.path)
                 self._scheduler = self._contact = None

@@ -26,19 +26,21 @@ from sessionrun.cluster.ends import GUARD_SLACK_S
 from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
 from sessionrun.keeper.wire import LEASE, module_command
 from sessionrun.model.asked import Cluster
-from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.store import locks, processes
 from sessionrun.store.codec import build
 from sessionrun.store.files import list_folders, make_directories, read_regular, replace_file
 from sessionrun.store.index import choose_directory, user_directory
-from sessionrun.store.locks import hold_lock
-from sessionrun.store.space import Cached, measure
-from sessionrun.store.trees import remove_tree
+from sessionrun.store.space import Cached
+from sessionrun.store.trees import iterate_entries, remove_unused
 
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
+
+SETTINGS: Final = "node.json"
+"""File in the directory of a node's name, written by what guards it: which node that is, as a `NodeSite`."""
 
 JOBS: Final = "jobs"
 LEFT: Final = "left"
@@ -49,6 +51,9 @@ CONTACT: Final = "contact"
 
 GUARD_LOCK: Final = "guard.lock"
 """File in the directory of a node's name: what guards the node locks it."""
+
+LOCK_WAIT_S: Final = 10.0
+"""So long a program waits for one that is ending."""
 
 GUARD_LOOK_S: Final = 0.5
 
@@ -81,6 +86,27 @@ def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     return choose_directory(environ, NODES_VARIABLE, user_directory("cache") / "nodes")
 
 
+def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
+    """Take the lock of what only one program of this machine may be.
+
+    Raises:
+        InputError: another one has it, or it cannot be had.
+    """
+    try:
+        make_directories(lock.parent, 0o700)
+        lock_fd = locks.hold(lock, timeout_s=LOCK_WAIT_S)
+    except OSError as error:
+        raise InputError(
+            f"the directory {lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+        ) from error
+    if lock_fd is None:
+        raise InputError(
+            f"another `sessionrun cluster {verb}` of this machine, or a program of dask's, is {what}: end it, or "
+            f"give this one another {option}"
+        )
+    return lock_fd
+
+
 def check_node(name: str, slots: int) -> None:
     """See that a node can have this name, and so many slots.  InputError: it cannot."""
     if not _NAME.fullmatch(name):
@@ -93,9 +119,8 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
     """The node of that name, made where there is none yet; it has `slots` from now on, and calls the `cluster`.
 
     Raises:
-        InputError: the name or the number cannot be used, or the directory not be written.
+        InputError: the directory cannot be written.
     """
-    check_node(name, slots)
     folder = nodes / name
     try:
         make_directories(folder, 0o700)
@@ -110,7 +135,7 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
         del kept["path"]
         for file in (LEFT, CONTACT):  # the link writes the second one anew when it sees other settings
             (site.path / file).unlink(missing_ok=True)
-        replace_file(find_settings(folder), json.dumps(kept).encode(), durable=True)
+        replace_file(folder / SETTINGS, json.dumps(kept).encode(), durable=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
@@ -119,14 +144,9 @@ def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: fl
     return site
 
 
-def find_settings(folder: Path) -> Path:
-    """The file that says which node that of a name is, whose directory that is; written by what guards it."""
-    return folder / "node.json"
-
-
 def load_site(path: Path) -> NodeSite:
     """The node whose own directory that is.  OSError, ValueError: it is none."""
-    about = json.loads(read_regular(find_settings(path.parent), 1 << 16))  # paths in it may hold any byte
+    about = json.loads(read_regular(path.parent / SETTINGS, 1 << 16))  # paths in it may hold any byte
     return replace(build(NodeSite, about), path=path)
 
 
@@ -195,18 +215,16 @@ def main() -> None:
 
 def iterate_replicas(_: Path) -> Iterator[Cached]:
     """The replicas of all nodes of this machine, by name: they lie beside the cache."""
-    for path in _list_replicas():
-        try:
-            yield Cached(path, max(each.lstat().st_mtime for each in (path, *path.iterdir())), measure(path))
-        except (OSError, ValueError):
-            continue  # removed meanwhile
+    for folder in _list_folders():
+        yield from iterate_entries(folder, lambda name: True)
 
 
 def find_stranded() -> Iterator[Path]:
     """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
-    for replica in _list_replicas():
-        if not _has_jobs(replica.parent.parent):
-            yield from _list_worktrees(replica)
+    for folder in _list_folders():
+        if not _has_jobs(folder.parent):
+            for name in list_folders(folder):
+                yield from _list_worktrees(folder / name)
 
 
 def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
@@ -216,19 +234,14 @@ def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
     worktree of it is there: that is work which did not come home.
     """
     node = replica.path.parent.parent
-    if _has_jobs(node):
-        return f"the node {node.name} has jobs"
-    if worktrees := _list_worktrees(replica.path):
-        return f"there are worktrees in it: {worktrees[0]}"
-    try:
-        with hold_lock(replica.path / "lock", 0o600, 0.0):
-            if not dry_run:
-                trash = replica.path.with_name(f".trash-{replica.path.name}")
-                os.rename(replica.path, trash)
-                remove_tree(trash)
-            return None
-    except SessionrunError:
-        return "it is in use"
+
+    def find_obstacle() -> str | None:
+        if _has_jobs(node):
+            return f"the node {node.name} has jobs"
+        worktrees = _list_worktrees(replica.path)
+        return f"there are worktrees in it: {worktrees[0]}" if worktrees else None
+
+    return remove_unused(replica.path, dry_run=dry_run, find_obstacle=find_obstacle)
 
 
 def _list_worktrees(replica: Path) -> list[Path]:
@@ -237,10 +250,10 @@ def _list_worktrees(replica: Path) -> list[Path]:
     return [replica / "worktrees" / name for name in names if not name.startswith(".")]
 
 
-def _list_replicas() -> list[Path]:
+def _list_folders() -> list[Path]:
+    """Where the replicas of each node are."""
     nodes = find_nodes_dir(os.environ)
-    folders = (nodes / node / "repositories" for node in list_folders(nodes))
-    return [folder / name for folder in folders for name in list_folders(folder)]
+    return [nodes / node / "repositories" for node in list_folders(nodes)]
 
 
 def _has_jobs(node: Path) -> bool:

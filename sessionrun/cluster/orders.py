@@ -46,7 +46,7 @@ from sessionrun.model.places import Place, Repository, is_commit
 from sessionrun.model.spec import Job
 from sessionrun.session.executor import as_order, describe_order, move
 from sessionrun.session.shared import list_placed
-from sessionrun.store.files import read_regular
+from sessionrun.store.files import is_folder, read_regular
 from sessionrun.store.jobfiles import REPLICA, REQUEST
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
@@ -95,18 +95,14 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     env = {name: moved.get(value, value) for name, value in job.env.items()}
     about = describe_order(move(as_order(replace(job, cwd=moved.get(job.cwd, job.cwd), env=env)), there))
     outputs = {name: os.path.relpath(getattr(job, name), root) for name in ("stdout", "stderr")}
-    folders = [os.path.relpath(path, root) for path in paths if _is_folder(path)]
+    folders = [os.path.relpath(path, root) for path in paths if is_folder(Path(path))]
     own = {"files": files, "folders": folders, "folder": os.path.relpath(folder, root), "placed": PLACED}
     return {**about, **outputs, **own}
 
 
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
-
-
 def _list_files(path: str) -> Iterator[str]:
     """The regular files at a path, or below it."""
-    walked = os.walk(path) if _is_folder(path) else [(os.path.dirname(path), [], [os.path.basename(path)])]
+    walked = os.walk(path) if is_folder(Path(path)) else [(os.path.dirname(path), [], [os.path.basename(path)])]
     for folder, _, names in walked:
         for each in (os.path.join(folder, name) for name in names):
             if os.path.isfile(each) and not os.path.islink(each):

@@ -25,8 +25,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import NotRegular, make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import LEFT, REPLICA, load_record
-from sessionrun.store.locks import hold_lock
-from sessionrun.store.trees import remove_tree
+from sessionrun.store.trees import hold_entry, remove_tree, remove_unused
 from sessionrun.worktrees.bases import find_tips
 from sessionrun.worktrees.bringing import kept_path
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -93,8 +92,9 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
     """
     wish = load_record(folder / REPLICA, ReplicaWish)
     top = Path(request.repository.top)
-    make_directories(top, 0o700)
-    with hold_lock(top.parent / "lock", 0o600):
+    with hold_entry(top.parent, None):
+        make_directories(top, 0o700)
+        os.utime(top.parent)  # `clean` shows when it was used last
         git = Git(top, limit_s=request.git_limit_s)
         if not (top / ".git" / "HEAD").exists():
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
@@ -159,12 +159,12 @@ def close_replica(request: WorkspaceRequest, place: Place, folder: Path) -> None
         if request.walls is not None:
             remove_tree(Path(request.walls).parent)
         if wish.is_own:
-            remove_tree(top.parent)
+            remove_unused(top.parent)
             return
         name, git = place.rescue or place.branch, Git(top, limit_s=request.git_limit_s)
         if name is None or place.commit is None:
             return
-        with hold_lock(top.parent / "lock", 0o600):
+        with hold_entry(top.parent, None):
             # in one step; a branch that has moved since stays
             steps = (
                 f"update {_kept_prefix(request)}{name} {place.commit}\ndelete refs/heads/{name} {place.commit}\n"

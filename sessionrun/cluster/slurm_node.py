@@ -11,7 +11,6 @@ whatever Slurm starts again, and however late.  Standard library alone.
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
 import sys
@@ -22,7 +21,7 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
-from sessionrun.cluster.slurm_records import LEDGER, Records, load
+from sessionrun.cluster.slurm_records import END, LEDGER, claim, dump, load
 from sessionrun.keeper.children import Children
 from sessionrun.keeper.loop import drain, wake_on_death
 from sessionrun.keeper.wire import count_ms
@@ -30,6 +29,7 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
 from sessionrun.session.executor import Exit, NotSet, describe_end, fill_in, parse_order, read_frame
 from sessionrun.store import processes
+from sessionrun.store.files import replace_file
 from sessionrun.store.logs import AppendLog
 
 RETRY_S: Final = 1.0
@@ -47,21 +47,19 @@ def main() -> int:
     batch = load(batch_file)
     order = batch["jobs"][index]
     folder = session / order["folder"]
-    records = Records(folder)
     who = _describe_self()
-    if not records.claim({**who, "by": "node"}):
+    if not claim(folder, {**who, "by": "node"}):
         print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
         return 0
     job = OneJob(batch, order, folder / LEDGER)
     end = job.run()
-    about = {"told": job.asked_to_end, "max_rss_kb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}
-    record = {**describe_end(end), **who, **about, "ended_at": time.time()}
+    record = {**describe_end(end), **who, "told": job.asked_to_end}
     while True:  # as often as the disk refuses: without it the end of the job is not known
         try:
-            records.keep_end(record)
+            replace_file(folder / END, dump(record), durable=True)
             break
         except OSError as error:
-            print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
+            print(f"cannot write {folder / END}: {error.strerror}", flush=True)
             time.sleep(RETRY_S)
     status = end.wait_status if isinstance(end, Exit) else None
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
@@ -74,8 +72,6 @@ def _describe_self() -> dict[str, Any]:
         "job": f"{environ.get('SLURM_ARRAY_JOB_ID', '?')}_{environ.get('SLURM_ARRAY_TASK_ID', '?')}",
         "node": environ.get("SLURMD_NODENAME") or os.uname().nodename,
         "pid": os.getpid(),
-        "boot_id": processes.boot_id(),
-        "began_at": time.time(),
     }
 
 

@@ -34,8 +34,8 @@ _KEPT: Final = (
 )
 _KEPT_OF_SBATCH: Final = ("ACCOUNT", "PARTITION", "QOS", "TIMELIMIT", "RESERVATION", "CONSTRAINT", "WCKEY")
 
-FORMAT: Final = "%F|%K|%T|%N|%j|%r"
-"""What squeue is to print of a job: number of the array, index, state, node, name, reason."""
+FORMAT: Final = "%F|%K|%T|%N|%j"
+"""What squeue is to print of a job: number of the array, index, state, node, name."""
 
 Meaning: TypeAlias = Literal["lives", "ended", "cancelled", "limit", "memory", "preempted", "node"]
 
@@ -121,11 +121,8 @@ class Row(NamedTuple):
     """A job as squeue shows it; `job` is ``ARRAY_INDEX``."""
 
     job: str
-    batch: str
-    place: int
     state: str
     node: str
-    reason: str
 
     @property
     def meaning(self) -> Meaning:
@@ -142,12 +139,11 @@ def parse_rows(printed: str, prefix: str) -> dict[tuple[str, int], Row]:
     """The jobs of one session by batch and index: those whose name is `prefix` and a batch."""
     rows: dict[tuple[str, int], Row] = {}
     for line in printed.splitlines():
-        words = line.strip().split("|", 5)
-        if len(words) != 6 or not words[4].startswith(prefix) or not words[1].isdecimal():
+        words = line.strip().split("|")
+        if len(words) != 5 or not words[4].startswith(prefix) or not words[1].isdecimal():
             continue
-        array, index, state, node, name, reason = words
-        batch = name.removeprefix(prefix)
-        rows[batch, int(index)] = Row(f"{array}_{index}", batch, int(index), state, node, reason)
+        array, index, state, node, name = words
+        rows[name.removeprefix(prefix), int(index)] = Row(f"{array}_{index}", state, node)
     return rows
 
 

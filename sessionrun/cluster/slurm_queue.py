@@ -28,7 +28,7 @@ from sessionrun.cluster.slurm_programs import (
     parse_rows,
     run_program,
 )
-from sessionrun.cluster.slurm_records import MAX_BYTES, Records, dump, load
+from sessionrun.cluster.slurm_records import CLAIM, END, MAX_BYTES, claim, dump, load
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job
@@ -191,7 +191,7 @@ class Desk:
 
     def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
         """Hand a batch to Slurm as one array."""
-        about = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
+        about = {"session": self._session.session_id, "environ": self._environ}
         try:
             make_directories(self._batch_path(batch).parent, 0o700)
             folders = [self._session.make_job_path(job.key).relative_to(self._session.path) for job in jobs]
@@ -268,11 +268,11 @@ class Desk:
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
         try:
-            records = self._records(job)
-            if job.claim is None and records.claim_path.exists():
-                job.claim = load(records.claim_path, MAX_BYTES)
-            if job.end is None and job.claim is not None and records.end_path.exists():
-                job.end = load(records.end_path, MAX_BYTES)
+            folder = self._session.job_path(job.key)
+            if job.claim is None and (folder / CLAIM).exists():
+                job.claim = load(folder / CLAIM, MAX_BYTES)
+            if job.end is None and job.claim is not None and (folder / END).exists():
+                job.end = load(folder / END, MAX_BYTES)
             notices: list[Notice] = []
             if not job.reported and job.claim is not None and job.claim.get("by") == "node":
                 job.reported = True
@@ -304,7 +304,8 @@ class Desk:
     def _take(self, job: OpenJob) -> bool:
         """Take the claim of a job, so that it can never begin; False: it has begun, or that is not sure."""
         try:
-            return self._records(job).claim({"by": "head", "pid": os.getpid(), "at": time.time()})
+            folder = self._session.job_path(job.key)
+            return claim(folder, {"by": "head"})
         except OSError as error:
             self._log(f"{job.key.text()}: its claim cannot be written: {error.strerror}")
             return False
@@ -359,9 +360,6 @@ class Desk:
         return notices
 
     # --- tools ---
-
-    def _records(self, job: OpenJob) -> Records:
-        return Records(self._session.job_path(job.key))
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file, sync_directory
+from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
 
 CLAIM: Final = "slurm-claim.json"
 END: Final = "slurm-end.json"
@@ -25,39 +25,22 @@ LEDGER: Final = "slurm-ledger"
 MAX_BYTES: Final = 1 << 20
 
 
-class Records:
-    """The claim and the end of one job, whose folder that is."""
+def claim(folder: Path, about: Mapping[str, Any]) -> bool:
+    """Take the job whose folder that is, once and for ever; False: it was taken before.
 
-    def __init__(self, folder: Path) -> None:
-        self.claim_path = folder / CLAIM
-        self.end_path = folder / END
-
-    def claim(self, about: Mapping[str, Any]) -> bool:
-        """Take the job, once and for ever; False: it was taken before.
-
-        A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
-        """
-        path = self.claim_path
-        make_directories(path.parent, 0o700)
-        beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
-        fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            os.write(fd, dump(about))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
-            with suppress(FileExistsError):
-                os.link(beside, path)
-            taken = os.stat(beside).st_nlink == 2
-        finally:
-            os.unlink(beside)
-        sync_directory(path.parent)
-        return taken
-
-    def keep_end(self, about: Mapping[str, Any]) -> None:
-        """Record the end, whole or not at all, and durably."""
-        replace_file(self.end_path, dump(about), durable=True)
+    A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
+    """
+    make_directories(folder, 0o700)
+    beside = folder / f".{CLAIM}.{os.uname().nodename}.{os.getpid()}"
+    replace_file(beside, dump(about), durable=True)
+    try:
+        with suppress(FileExistsError):
+            os.link(beside, folder / CLAIM)
+        taken = os.stat(beside).st_nlink == 2
+    finally:
+        os.unlink(beside)
+    sync_directory(folder)
+    return taken
 
 
 def load(path: Path, most: int | None = None) -> dict[str, Any]:

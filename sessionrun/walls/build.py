@@ -45,7 +45,7 @@ from sessionrun.walls.programs import (
 from sessionrun.walls.proxy.upstream import keep_environment
 from sessionrun.walls.wish import INSIDE, REPORT, WallsWish
 
-PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
+PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "serving.py")
 
 _NEIGHBOURS: Final = ("session-", ".env-", ".gate-", ".room-")
 """How the names of directories begin that hold what is another session's or task's; worktrees have a `.git`."""

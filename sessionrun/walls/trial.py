@@ -1,13 +1,11 @@
-"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have."""
+"""Tries whether this machine can build walls: by running `true` inside of such as a job has."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
@@ -42,16 +40,12 @@ def check_spec(spec: SessionSpec) -> bool:
     return bool(wanted)
 
 
-def list_problems(place: str) -> dict[str, str]:
-    """What of walls this machine cannot give, and why, by the names of `Sandbox.needs`.
-
-    It is tried in a folder at `place`, which stays: a process that is killed meanwhile would leave it anyway.
-    """
-    os.makedirs(place, 0o700, exist_ok=True)
+def list_problems() -> dict[str, str]:
+    """What of walls this machine cannot give, and why, by the names of `Sandbox.needs`."""
     found: dict[str, str | None] = {}
     for policy in POLICIES[1:]:
-        found[policy] = _find_problem(policy, place)
-        found[f"{policy}{CLOSED}"] = _find_problem(policy, place, network=False)
+        found[policy] = find_problem(policy)
+        found[f"{policy}{CLOSED}"] = find_problem(policy, network=False)
     found["memory"] = groups.find_problem(Sandbox("project", memory=1 << 30))
     found["cpus"] = groups.find_problem(Sandbox("project", cpus=1.0))
     return {name: problem for name, problem in found.items() if problem is not None}
@@ -59,16 +53,11 @@ def list_problems(place: str) -> dict[str, str]:
 
 def find_problem(policy: Policy, *, network: bool = True) -> str | None:
     """Why walls of this policy cannot be built here, in one line; None: they can."""
-    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
-        return _find_problem(policy, folder, network=network)
-
-
-def _find_problem(policy: Policy, folder: str, *, network: bool = True) -> str | None:
     if sys.platform != "linux":
         return NOT_LINUX
     if find_bwrap() is None:
         return NOT_INSTALLED
-    return _try(build_trial(policy, folder, network=network))
+    return _try(build_trial(policy, network=network))
 
 
 def find_open_keys() -> str | None:
@@ -80,17 +69,13 @@ def find_open_keys() -> str | None:
     if kinds is None:
         return f"{open_keys}: not known how to close them on {os.uname().machine}"
     asks = f"import ctypes; raise SystemExit(ctypes.CDLL(None).syscall({kinds[0][1] + 2}, 0, -3, 0) > 0)"
-    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
-        is_open = _try(build_trial("project", folder, program=(find_python()[0], "-I", "-S", "-c", asks)))
+    is_open = _try(build_trial("project", program=(find_python()[0], "-I", "-S", "-c", asks)))
     return f"{open_keys}: its system calls cannot be filtered" if is_open else None
 
 
-def build_trial(
-    policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
-) -> tuple[str, ...]:
-    """The words of a trial, with a folder that is its /tmp and its worktree."""
-    walls = make_walls(Sandbox(policy, "allow" if network else "none"), folder)
-    return replace(walls, worktree=folder).wrap("/", *program)
+def build_trial(policy: Policy, *, network: bool = True, program: tuple[str, ...] = ("true",)) -> tuple[str, ...]:
+    """The words of a trial; nothing of it is on disk."""
+    return make_walls(Sandbox(policy, "allow" if network else "none"), "").wrap("/", *program)
 
 
 def _try(argv: tuple[str, ...]) -> str | None:

@@ -394,10 +394,10 @@ def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None
     assert choose_node({"a": 4}, used, {"b"}) == "a"
 
 
-def test_what_a_sandbox_needs_of_a_machine(tmp_path: Path) -> None:
+def test_what_a_sandbox_needs_of_a_machine() -> None:
     assert Sandbox("project").needs == ("project",)
     assert Sandbox("strict", network="proxy", cpus=2.0).needs == ("strict without the network", "cpus")
-    assert set(list_problems(str(tmp_path))) <= {
+    assert set(list_problems()) <= {
         *(f"{policy}{end}" for policy in ("project", "strict") for end in ("", " without the network")),
         *("memory", "cpus"),
     }

@@ -35,7 +35,7 @@ from sessionrun.cluster.slurm_programs import (
     parse_rows,
 )
 from sessionrun.cluster.slurm_queue import Desk
-from sessionrun.cluster.slurm_records import Records, load
+from sessionrun.cluster.slurm_records import CLAIM, END, claim, dump, load
 from sessionrun.cluster.steps import check_options
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.asked import Cluster
@@ -98,23 +98,23 @@ def test_the_options_of_a_user() -> None:
 
 def test_the_lines_of_squeue() -> None:
     printed = (
-        f"12|3|RUNNING|n1|{PREFIX}1-2|None\n"
-        f"12|4|PENDING||{PREFIX}1-2|Resources|odd\n"
-        f"12|N/A|PENDING||{PREFIX}1-2|None\n"
-        "9|0|RUNNING|n1|another|None\n"
+        f"12|3|RUNNING|n1|{PREFIX}1-2\n"
+        f"12|4|PENDING||{PREFIX}1-2\n"
+        f"12|N/A|PENDING||{PREFIX}1-2\n"
+        "9|0|RUNNING|n1|another\n"
         "garbage\n\n"
     )
     rows = parse_rows(printed, PREFIX)
     assert rows == {
-        ("1-2", 3): Row("12_3", "1-2", 3, "RUNNING", "n1", "None"),
-        ("1-2", 4): Row("12_4", "1-2", 4, "PENDING", "", "Resources|odd"),
+        ("1-2", 3): Row("12_3", "RUNNING", "n1"),
+        ("1-2", 4): Row("12_4", "PENDING", ""),
     }
     assert rows["1-2", 4].waits and not rows["1-2", 3].waits
 
 
 def test_the_table_of_states() -> None:
     def row(state: str) -> Row:
-        return Row("1_0", "1-1", 0, state, "n1", "None")
+        return Row("1_0", state, "n1")
 
     for state in ("SOMETHING_NEW", "PENDING", "COMPLETING", "REQUEUED"):
         assert row(state).meaning == "lives"
@@ -190,17 +190,13 @@ def submit(desk: Desk, session: SessionDir, *names: str) -> list[Any]:
     return desk.submit("1-1", jobs)
 
 
-def records(session: SessionDir, name: str = "a") -> Records:
-    return Records(session.job_path(key(name)))
-
-
 def begin(session: SessionDir, name: str = "a", place: int = 0) -> bool:
-    return records(session, name).claim({"by": "node", "job": f"12_{place}", "node": "n1"})
+    return claim(session.job_path(key(name)), {"by": "node", "job": f"12_{place}", "node": "n1"})
 
 
 def end(session: SessionDir, name: str = "a", **about: Any) -> None:
     told = {"kind": "exit", "wait_status": 7 << 8, "cpu_s": 0.5, "told": False, "job": "12_0", "node": "n1"}
-    records(session, name).keep_end({**told, **about})
+    (session.job_path(key(name)) / END).write_bytes(dump({**told, **about}))
 
 
 def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
@@ -218,7 +214,7 @@ def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     assert [job["folder"] for job in jobs] == [f"jobs/{name}/a1-r1-work" for name in "abc"]
     assert stat.S_IMODE(batch.stat().st_mode) == 0o600
     assert len(words.commands("sbatch")) == 1 and "--array=0-2" in words.commands("sbatch")[0]
-    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in range(3)]
+    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1" for place in range(3)]
     assert poll(desk, words) == []
     for place, name in enumerate("abc"):
         assert begin(session, name, place)
@@ -281,7 +277,7 @@ def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[
     if word == "submit":
         return submit(desk, session, "a")
     if word == "row":
-        words.rows = [f"12|0|{about}|n1|{PREFIX}1-1|None"] if about else []
+        words.rows = [f"12|0|{about}|n1|{PREFIX}1-1"] if about else []
     elif word == "node":
         words.nodes = f"n1 {about}\n"
     elif word == "deaf":
@@ -332,7 +328,7 @@ def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
     desk.look()
     assert asked() == ["scancel --signal=USR2 --batch 12_0"]
     end(session, "b", job="12_1")
-    words.rows = [f"12|0|RUNNING|n1|{PREFIX}1-1|None"]
+    words.rows = [f"12|0|RUNNING|n1|{PREFIX}1-1"]
     poll(desk, words, 60)
     assert asked() == ["scancel 12_0"]  # what runs around it does not answer
     end(session, wait_status=9, told=True)
@@ -347,7 +343,7 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     later = open_desk(session, words)
     opened = {key(name): ("1-1", False) for name in "bcd"}
     later.reattach({**opened, key("a"): ("1-1", True), key("e"): ("1-7", False)})
-    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in (0, 2)]
+    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1" for place in (0, 2)]
     told = later.look()
     assert [notice for notice in told if isinstance(notice, JobStarted)] == [
         JobStarted(key("b"), 0, 0, 0, node="n1, Slurm job 12_1")
@@ -377,11 +373,11 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
 
 def test_a_claim_is_taken_once(session: SessionDir) -> None:
     assert begin(session) and not begin(session)
-    claim = records(session).claim_path
-    assert load(claim)["by"] == "node"
-    claim.write_text("[]")
+    path = session.job_path(key()) / CLAIM
+    assert load(path)["by"] == "node"
+    path.write_text("[]")
     with pytest.raises(ValueError, match="holds no object"):
-        load(claim)
+        load(path)
 
 
 # --- what runs around a job, without Slurm ---

@@ -507,7 +507,7 @@ def test_walls_are_refused_with_a_filter_that_could_run_what_a_task_planted(
 
 
 @pytest.mark.parametrize("policy", ["project", "strict"])
-def test_the_kernels_keys_of_the_caller_are_closed(tmp_path: Path, policy: Any) -> None:
+def test_the_kernels_keys_of_the_caller_are_closed(policy: Any) -> None:
     need_walls()
     calls = CALLS.get(os.uname().machine)
     if calls is None:
@@ -518,7 +518,7 @@ def test_the_kernels_keys_of_the_caller_are_closed(tmp_path: Path, policy: Any) 
         f"key = library.syscall({add_key + 2}, 10, -3, b'user', b'sessionrun-test', 0)\n"
     )
     look = f"{asks}print(key, os.strerror(ctypes.get_errno()))\n"
-    words = build_trial(policy, str(tmp_path), program=(find_python()[0], "-c", look))
+    words = build_trial(policy, program=(find_python()[0], "-c", look))
     caller = (
         f"import ctypes, os\nctypes.CDLL(None).syscall({add_key + 2}, 1, None)\n"
         f"assert ctypes.CDLL(None).syscall({add_key}, b'user', b'sessionrun-test', b'x', 1, -3) > 0\n"

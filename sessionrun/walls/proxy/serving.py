@@ -1,6 +1,9 @@
-"""The loop of the proxy: runs a program, accepts at its socket, and serves each connection in a thread.
+"""The proxy as a program: ``python -I -S serving.py SOCKET LIST DENIED DIES PROGRAM ARGUMENT...``.
 
-What a job was denied is recorded: one file for each list, replaced as a whole.
+It listens at SOCKET for what the file LIST lets through, runs the program, and ends as it does.  Each connection
+has a thread.  DIES is ``1`` if both end with the process that started them, else ``-``.
+
+What a job was denied is recorded in the file DENIED, which is replaced as a whole.
 
     {"hosts": [{"host", "port", "count", "first_at", "last_at", "why"}]}
 
@@ -12,14 +15,20 @@ named.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import Any, Final, NoReturn
+
+if __name__ == "__main__":
+    gc.disable()  # until all is imported
+    sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
 
 from sessionrun.store.files import replace_file
 from sessionrun.store.processes import die_with_parent
@@ -235,3 +244,8 @@ def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status))  # connections that are open have no client any more
+
+
+if __name__ == "__main__":
+    gc.enable()
+    main(*sys.argv[1:])

@@ -129,7 +129,7 @@ class Git:
     a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
     directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
     time).  With `protocols` git may reach other repositories by these, and the user's settings count, too.  With
-    `walls` it runs inside of them; they are the words that start a program in a directory there.
+    `walls`, which start a program as `programs.run` does, it runs inside of them.
     """
 
     directory: Path
@@ -139,7 +139,7 @@ class Git:
     git_dir: Path | None = None
     limit_s: float | None = READER_LIMIT_S
     protocols: tuple[str, ...] = ()
-    walls: Callable[[str], Sequence[str]] | None = None
+    walls: Callable[..., subprocess.CompletedProcess[bytes]] | None = None
 
     def __call__(
         self,
@@ -164,8 +164,8 @@ class Git:
         """Run git, whatever its exit code; it is an error if there is no git, or the time was up."""
         settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
         try:
-            return programs.run(
-                [*(self.walls(str(self.directory)) if self.walls else ()), "git", *settings, *argv],
+            return (self.walls or programs.run)(
+                ["git", *settings, *argv],
                 cwd=self.directory,
                 environ=self.environ(),
                 limit_s=self.limit_s,

@@ -131,15 +131,20 @@ def run(
             start_new_session=True,  # its end takes all with it that it has started; Ctrl+C reaches only us
         )
     try:
-        with (_COLLECTED.get() or _Programs()).hold(process.pid):
+        with hold(process.pid):
             output, errors = process.communicate(fed, timeout=limit_s)
     except BaseException:
-        _kill(process)
+        kill(process)
         raise
     return subprocess.CompletedProcess(argv, process.returncode, output or b"", errors or b"")
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def hold(pid: int) -> AbstractContextManager[None]:
+    """A program of this thread is under way meanwhile."""
+    return (_COLLECTED.get() or _Programs()).hold(pid)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
     """End a program and all that it has started; one that hangs in the kernel is not waited for."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -31,9 +31,6 @@ INNER: Final = "/run/inner.py"
 REPORT_FD: Final = 9
 """The descriptor of a job's report."""
 
-OURS: Final = "="
-"""In the place of a file that a program reads: it has our standard input."""
-
 PROXY_FOLDER: Final = "/run/proxy"
 PROXY_URL: Final = "http://127.0.0.1:3128"
 OWN_GIT: Final = "git"
@@ -82,7 +79,7 @@ class Walls:
         ro_binds: the same for what can only be read; it comes last, so that nothing covers it.
         proxy: the folder with the socket of its proxy, if it has one.
         reports: whether `inner` reports how the program ended.
-        stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
+        stdin: the file inside that the program reads; None: it reads nothing (or as `inner` says).
         outlives_us: whether programs go on when the process ends that starts them.
         env: all variables inside.
         before: the words that start bubblewrap: those of its proxy, and of a shell that enters control groups.

@@ -4,7 +4,8 @@
 
 REPORT is the descriptor of the report, or ``-``.  PROCESSES is the most processes that may live, or ``-``; it is
 set here, because it then counts those inside.  STDIN is the file that the program reads; ``-``: it reads nothing;
-``=``: our standard input.  PROXY is a Unix socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
+``@FD``: there is no program, but programs are asked for at the socket FD (see `serve`).  PROXY is a Unix socket to
+which connections to 127.0.0.1:3128 are carried, or ``-``.
 
 The report has lines: ``started``; then ``ended STATUS CPU``, the raw status of wait(2) and seconds; or ``failed
 ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 AGAIN_S = 0.1
 
+ASKED = "@"
+"""How the word begins that names the socket at which programs are asked for."""
+
 CALLS = {
     "x86_64": ((0xC000003E, 248), (0x40000003, 286)),
     "aarch64": ((0xC00000B7, 217), (0x40000028, 309)),
@@ -35,6 +39,7 @@ add_key; those of request_key and keyctl follow it."""
 
 JOIN_SESSION_KEYRING, SESSION_TO_PARENT = 1, 18
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 ALLOW, NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | errno.ENOSYS
 X32 = 0x40000000
 """A bit of the numbers of x86_64, which means the same call with smaller pointers."""
@@ -56,12 +61,13 @@ def main(words: list[str]) -> int:
         _signal.signal(number, _signal.SIG_IGN)  # they are meant for the program
     if proxy != "-":
         carry(proxy)
+    if stdin.startswith(ASKED):
+        return serve(int(stdin[len(ASKED) :]))
     reads = (os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)
-    actions = [] if stdin == "=" else [reads]
     # it begins with all of them as usual
     signals = [number for number in _signal.valid_signals() if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
     try:
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsigdef=signals)
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=[reads], setsigdef=signals)
     except OSError as error:
         if fd is not None:
             os.write(fd, b"failed %d\n" % (error.errno or 0))
@@ -71,6 +77,67 @@ def main(words: list[str]) -> int:
     if fd is not None:
         os.write(fd, b"ended %d %.6f\n" % (status, usage.ru_utime + usage.ru_stime))
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def serve(fd: int) -> int:
+    """Run the programs that are asked for, one at a time; all that one has started is dead before the answer.
+
+    What is asked is four bytes, the length of what follows, with the descriptors of input, output and errors; then
+    where it begins, the number of its words, these, and its variables, with a NUL between them.  The answer is the
+    exit code in digits.
+    """
+    import _socket
+
+    if os.getpid() != 2:  # all processes that we can see are ended below
+        return 125
+    set_process(PR_SET_CHILD_SUBREAPER, 1)
+    set_process(PR_SET_DUMPABLE, 0)  # no program inside can trace us, or take our descriptors
+    os.set_inheritable(fd, False)
+    stream = _socket.socket(fileno=fd)
+    while True:
+        head, given, *_ = stream.recvmsg(4, _socket.CMSG_SPACE(12))
+        if len(head) < 4 or not given:
+            return 0
+        text, size = b"", int.from_bytes(head, "big")
+        while len(text) < size:
+            text += stream.recv(size - len(text)) or sys.exit(1)
+        fds = memoryview(given[0][2]).cast("i").tolist()
+        code = run(text.split(b"\0"), fds)
+        for each in fds:
+            os.close(each)
+        stream.sendall(b"%d" % code)
+
+
+def run(words: list[bytes], fds: list[int]) -> int:
+    """Run a program and end all that it has started; its exit code, or 128 and the number of the signal."""
+    cwd, count, rest = words[0], int(words[1]), words[2:]
+    argv, environ = rest[:count], dict(word.split(b"=", 1) for word in rest[count:])
+    actions = [(os.POSIX_SPAWN_DUP2, each, number) for number, each in enumerate(fds)]
+    signals = [number for number in _signal.valid_signals() if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
+    try:
+        os.chdir(cwd)
+        pid = os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setsigdef=signals)
+    except OSError as error:
+        os.write(fds[2], b"%s: %s\n" % (argv[0], (error.strerror or "").encode()))
+        return 127
+    _, status = os.waitpid(pid, 0)
+    try:
+        while True:  # orphans become our children
+            try:
+                os.kill(-1, _signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def set_process(option: int, value: int) -> None:
+    """See prctl(2)."""
+    import _ctypes
+
+    library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+    _ctypes.call_function(_ctypes.dlsym(library, "prctl"), (option, value, 0, 0, 0))
 
 
 def close_keys() -> None:

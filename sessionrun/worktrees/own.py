@@ -41,7 +41,8 @@ from sessionrun.model.places import WORKSPACE_LIMIT_S, GitSettings, Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable
 from sessionrun.store.trees import remove_tree
-from sessionrun.walls.argv import GITFILE, OURS, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
+from sessionrun.walls.argv import GITFILE, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
+from sessionrun.walls.inside import Inside
 from sessionrun.walls.programs import find_folders, make_walls
 from sessionrun.worktrees.registration import bring_settings, find_lost_admins, need_admin, trash_path
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -277,11 +278,10 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
         # ours has the paths that it has outside
         binds=tuple((str(folder), str(folder)) for folder in (own, scratch)),
         ro_binds=tuple((store, store) for store in list_stores(fence.repository)),
-        stdin=OURS,
     )
     clear_ways(built)
     limit_s = (request.limit_s or WORKSPACE_LIMIT_S) / 2  # so that what cannot come out can still be parked
-    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=built.wrap)
+    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=Inside(built).run)
     return Own(fence, request, git, outer, walls)
 
 

@@ -1,0 +1,127 @@
+"""Programs one after another inside of the same walls, for our git: to build walls takes longer than it does.
+
+`inner` is asked at a socket, which also carries the descriptors of what a program reads and prints.  When the
+answer comes, all that the program has started is dead: between two programs nothing inside can change a file.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store import programs
+from sessionrun.walls.argv import Walls
+from sessionrun.walls.inner import ASKED
+
+_SIZE: Final = 4
+_LEAVE_S: Final = 5.0
+
+
+class Inside:
+    """Walls in which programs run; they are built for the first one, and go with this object."""
+
+    def __init__(self, walls: Walls) -> None:
+        self._walls = walls
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: socket.socket | None = None
+        self._said = tempfile.TemporaryFile()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        limit_s: float | None,
+        cwd: Path,
+        stdin: bytes | int | None = None,
+        stdout: int = subprocess.PIPE,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a program to its end, as `programs.run` does; its code is 128 more than a signal that ended it.
+
+        Raises:
+            OSError: the walls cannot be built.
+            subprocess.TimeoutExpired: its time was up; all inside is ended.
+        """
+        with ExitStack() as files:
+            output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            if isinstance(stdin, int):
+                source = stdin
+            else:
+                given = files.enter_context(tempfile.TemporaryFile())
+                given.write(stdin or b"")
+                given.seek(0)
+                source = given.fileno()
+            fds = [source, output.fileno() if stdout == subprocess.PIPE else stdout, errors.fileno()]
+            words = [str(cwd), str(len(argv)), *argv, *(f"{name}={value}" for name, value in environ.items())]
+            code = self._ask("\0".join(words), fds, environ, limit_s)
+            for stream in (output, errors, self._said):
+                stream.seek(0)
+            return subprocess.CompletedProcess(argv, code, output.read(), errors.read() or self._said.read())
+
+    def _ask(self, text: str, fds: list[int], environ: Mapping[str, str], limit_s: float | None) -> int:
+        process, end = self._start(environ)
+        request, deadline = os.fsencode(text), None if limit_s is None else time.monotonic() + limit_s
+        try:
+            with programs.hold(process.pid):
+                end.settimeout(limit_s)
+                socket.send_fds(end, [len(request).to_bytes(_SIZE, "big")], fds)
+                end.sendall(request)
+                end.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+                answer = end.recv(_SIZE)
+        except TimeoutError:
+            self._stop()
+            raise subprocess.TimeoutExpired(text.split("\0")[2:3], limit_s or 0.0) from None
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        except BaseException:
+            self._stop()
+            raise
+        if not answer:  # it was killed, or could not be built
+            code = process.wait()
+            self._stop()
+            return code or 1
+        return int(answer)
+
+    def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if self._process is not None and self._end is not None:
+            return self._process, self._end
+        end, other = socket.socketpair()
+        with other:
+            argv = replace(self._walls, stdin=f"{ASKED}{other.fileno()}").wrap("/")
+            process = subprocess.Popen(
+                argv,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=(other.fileno(),),
+                start_new_session=True,
+            )
+        self._process, self._end = process, end
+        weakref.finalize(self, _leave, process, end)
+        return process, end
+
+    def _stop(self) -> None:
+        process, end = self._process, self._end
+        self._process = self._end = None
+        if process is not None and end is not None:
+            programs.kill(process)
+            end.close()
+
+
+def _leave(process: subprocess.Popen[bytes], end: socket.socket) -> None:
+    """Nothing runs inside now: what waits there to be asked ends by itself."""
+    end.close()
+    try:
+        process.wait(_LEAVE_S)
+    except subprocess.TimeoutExpired:
+        programs.kill(process)

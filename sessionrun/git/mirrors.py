@@ -130,7 +130,7 @@ def use_mirror(
             with hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
                 start = _find_known(*known) if mirror.exists() else None
-                start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
+                start = start or _fetch(upstream, folder, limit_s)
                 if note is not None:
                     replace_file(note, orjson.dumps(start), durable=False)
                 held.enter_context(hold_mirror(upstream))
@@ -159,19 +159,9 @@ def _find_known(
         return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
 
 
-def fetch_mirror(
-    mirror: Path, repo: str, ref: str | None, folder: Path | None = None, *, limit_s: float | None = None
-) -> Start:
-    """Make or renew a mirror so that it has this ref, and say where that is; under its lock.
-
-    Args:
-        ref: of the upstream; None: its HEAD.
-        folder: for temporary files; None: the system's.
-        limit_s: how long each git command may take (seconds); None: any time.
-
-    Raises:
-        RepositoryFailed: nothing can be fetched, or there is no such ref.
-    """
+def _fetch(upstream: Upstream, folder: Path | None, limit_s: float | None) -> Start:
+    """Make or renew a mirror so that it has the ref that a task names, and say where that is; under its lock."""
+    mirror, repo, ref = Path(upstream.mirror), upstream.repo, upstream.ref
     sweep_entry(mirror)
     is_new = not mirror.exists()
     if is_new:

@@ -132,7 +132,7 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     first = request.seat or 1
     for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
         path = Path(seats.path_of(number))
-        wanted = Claim("", str(path), base, request.owner, seat=number)
+        wanted = Claim("", str(path), base, seat=number)
         if not os.path.lexists(path):
             lost = find_lost_admins(request.repository, path)
             if all(load_free(admin) is not None for admin in lost):
@@ -158,13 +158,13 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
 
     def take(claim: Claim) -> None:
         if admin is None:
-            register(git, fence.settings, request.repository, claim)
+            register(git, fence.settings, request, claim)
         else:
             create_branch(git, claim)
-            write_mark(admin, claim.owner, claim.branch)
+            write_mark(admin, request.owner, claim.branch)
 
     if earlier is not None and earlier.branch is not None:
-        again = Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
+        again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
         return claim_first([again], folder, take)
     names = free_branches(*list_taken(git, request))
     return claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)

@@ -179,8 +179,8 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         repository, mirrored = request.repository, request.upstream is not None
         start = Start(repository.base_branch, repository.base_commit) if mirrored else None
         names = free_names(repository, *list_taken(git, request), request.directory)
-        claims = (Claim(branch, path, base, request.owner, start=start) for branch, path in names)
-    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
+        claims = (Claim(branch, path, base, start=start) for branch, path in names)
+    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request, claim))
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -225,7 +225,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     site = find_site(fence, own, path, folder)
     git = site.git
     check_on_branch(site.outer, earlier)
-    claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
+    claim = Claim.again(earlier, str(path), git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
@@ -265,7 +265,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         # one of ours whose directory a person deleted
         if find_lost_admins(request.repository, Path(path), request.owner):
             unregister(request.repository, Path(path), request.owner)
-        yield Claim.again(earlier, path, request.owner, tip)
+        yield Claim.again(earlier, path, tip)
 
 
 def check_earlier(request: WorkspaceRequest) -> None:

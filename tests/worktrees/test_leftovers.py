@@ -205,7 +205,7 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
     for request, place in both:
         with pytest.raises(SessionrunError, match=r"git worktree repair in the repository.*is not a worktree of"):
             release(replace(request, place=place), project.folder())
-        claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
+        claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "")
         claimed = Claimed.of(request, claim, project.folder(), worked=True)
         (finding,) = clean_claimed(claimed, dry_run=False)
         assert not finding.removed and "is not a worktree of" in finding.why

@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
 from sessionrun.git.merging import find_patch_fault
@@ -26,8 +24,8 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.repository import hide_name
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import TASK_FILE, Place, Start
-from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import CLAIM
+from sessionrun.store.files import make_directories
+from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.mirrored import settle_start
@@ -185,7 +183,7 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
     """Make the claim durable before there is any work: from it `clean` knows what is ours."""
-    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
+    write_record(folder / CLAIM, claim, durable=True)
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:

@@ -44,7 +44,7 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
     idle = [task for task in state.tasks.values() if not (task.active if evidence.alive else not evidence.ended)]
     for task in idle:
         named = task.place.worktree if task.place else None
-        for _, _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
+        for _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
             if isinstance(claim, JobFileError):
                 yield error(claim.path, f"its claim cannot be read: {claim.why}", "look at it")
             elif (repository := repository_of(spec, task.spec, claim.start)) is None:
@@ -130,7 +130,7 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
     session, spec = evidence.session, evidence.require().spec
     claimed: dict[tuple[str, str], Claimed] = {}
     unreadable: list[JobFileError] = []
-    for _, folder, claim in find_claims(session.path / "jobs" / task.id):
+    for folder, claim in find_claims(session.path / "jobs" / task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue

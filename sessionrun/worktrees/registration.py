@@ -336,17 +336,17 @@ def drop_empty_books(common_dir: Path) -> None:
         (common_dir / "worktrees").rmdir()
 
 
-def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
-    """The claims in a task's folder of jobs by attempt, or why one cannot be read, and the job's folder."""
+def find_claims(folder: Path) -> Iterator[tuple[Path, Claim | JobFileError]]:
+    """The folders of a task's jobs by attempt, each with its claim, or why that cannot be read."""
     jobs = [(job.name[1:].partition("-")[0], job) for job in sorted(folder.glob("a*-prepare*"))]
     ours = [(int(attempt), job) for attempt, job in jobs if attempt.isdecimal()]
-    for attempt, job in sorted(ours, key=itemgetter(0)):
+    for _, job in sorted(ours, key=itemgetter(0)):
         try:
             claim: Claim | JobFileError | None = load_claim(job)
         except JobFileError as error:
             claim = error
         if claim is not None:
-            yield attempt, job, claim
+            yield job, claim
 
 
 def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:

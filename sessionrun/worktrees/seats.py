@@ -238,8 +238,7 @@ def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     if is_tracked(fence.main(), TASK_FILE, claim.base_commit):
         return
     remove_entry(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "wb") as stream:
+    with open(path, "xb") as stream:  # it follows no link
         stream.write(request.prompt.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n")
 
 

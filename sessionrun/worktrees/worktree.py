@@ -253,7 +253,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     earlier = request.earlier
     assert earlier is not None and earlier.branch is not None
     branch = earlier.branch
-    claims = [claim for *_, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
+    claims = [claim for _, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
     before = [claim.worktree for claim in reversed(claims) if claim.branch == branch]
     stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))

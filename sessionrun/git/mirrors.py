@@ -16,15 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
 from sessionrun.git.git import Git
 from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
-from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.jobfiles import load_usable
+from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import load_usable, write_record
 from sessionrun.store.space import Cached
 from sessionrun.store.trees import (
     hold_entry,
@@ -130,12 +128,12 @@ def use_mirror(
             with hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
                 start = _find_known(*known) if mirror.exists() else None
-                start = start or fetch_mirror(mirror, upstream.repo, upstream.ref, folder, limit_s=limit_s)
+                start = start or _fetch(upstream, folder, limit_s)
                 if note is not None:
-                    replace_file(note, orjson.dumps(start), durable=False)
+                    write_record(note, start)
                 held.enter_context(hold_mirror(upstream))
         elif require_cache and note is not None:
-            replace_file(note, orjson.dumps(start), durable=False)
+            write_record(note, start)
         with suppress(OSError):  # of a cache that may only be read
             os.utime(mirror / MARKER)  # its last use, for `clean --cache`
         yield start
@@ -159,19 +157,9 @@ def _find_known(
         return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
 
 
-def fetch_mirror(
-    mirror: Path, repo: str, ref: str | None, folder: Path | None = None, *, limit_s: float | None = None
-) -> Start:
-    """Make or renew a mirror so that it has this ref, and say where that is; under its lock.
-
-    Args:
-        ref: of the upstream; None: its HEAD.
-        folder: for temporary files; None: the system's.
-        limit_s: how long each git command may take (seconds); None: any time.
-
-    Raises:
-        RepositoryFailed: nothing can be fetched, or there is no such ref.
-    """
+def _fetch(upstream: Upstream, folder: Path | None, limit_s: float | None) -> Start:
+    """Make or renew a mirror so that it has the ref that a task names, and say where that is; under its lock."""
+    mirror, repo, ref = Path(upstream.mirror), upstream.repo, upstream.ref
     sweep_entry(mirror)
     is_new = not mirror.exists()
     if is_new:
@@ -180,7 +168,7 @@ def fetch_mirror(
             with open_room(draft, repo, folder, limit_s=limit_s) as room:
                 _renew(room)
                 room.git("pack-refs", "--all")
-            replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=False)
+            write_record(draft / MARKER, Marker(repo))
     check_whole(mirror, repo)
     (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:

@@ -97,6 +97,11 @@ def load_usable(path: Path, cls: type[_Record]) -> _Record | None:
         return None
 
 
+def write_record(path: Path, record: object, *, durable: bool = False) -> None:
+    """Leave a record for `load_record`: it is there in whole, or as it was before."""
+    replace_file(path, orjson.dumps(record), durable=durable)
+
+
 def load_request(folder: Path, cls: type[_Record]) -> _Record:
     """What a job of ours is asked for.
 
@@ -117,7 +122,7 @@ def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
 
 def write_answer(folder: Path, answer: object) -> None:
     """Leave the answer of a job of ours: it is there in whole, or it is not there."""
-    replace_file(folder / ANSWER, orjson.dumps(answer), durable=True)
+    write_record(folder / ANSWER, answer, durable=True)
 
 
 def list_outputs(folder: Path, *, whole: bool = False) -> list[Path]:

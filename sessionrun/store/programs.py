@@ -74,12 +74,13 @@ def run_abreast(jobs: Sequence[Callable[[], _Result]], most: int) -> list[_Resul
 
     Whatever is raised, Ctrl+C too, ends the others first, and of all children of this process only their programs.
     """
-    from concurrent.futures import ThreadPoolExecutor, as_completed  # few processes of ours have threads
+    from concurrent.futures import Future, ThreadPoolExecutor, as_completed  # few of our processes have threads
 
     under_way = _Programs()
     pool = ThreadPoolExecutor(most, initializer=_COLLECTED.set, initargs=(under_way,))
-    futures = [pool.submit(job) for job in jobs]
+    futures: list[Future[_Result]] = []
     try:
+        futures.extend(map(pool.submit, jobs))
         for future in as_completed(futures):
             future.result()
     except BaseException:

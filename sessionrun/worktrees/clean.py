@@ -101,7 +101,7 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
-        trash = trash_path(Path(claimed.claim.worktree), claimed.claim.owner)
+        trash = trash_path(Path(claimed.claim.worktree), claimed.request.owner)
         if trash.exists():  # the removal was broken off when its job was killed: its work had been parked
             finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
             yield finding if dry_run else _remove(finding)
@@ -151,7 +151,7 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
                 rescue_lost_head(request, main, path)
             if (why := drop_made(request, first)) is not None:
                 return replace(finding, removed=False, why=why)
-            remove_tree(unregister(claimed.request.repository, path, claimed.claim.owner))
+            remove_tree(unregister(request.repository, path, request.owner))
     return finding
 
 

@@ -44,29 +44,29 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
     idle = [task for task in state.tasks.values() if not (task.active if evidence.alive else not evidence.ended)]
     for task in idle:
         named = task.place.worktree if task.place else None
-        for _, _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
+        for _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
             if isinstance(claim, JobFileError):
                 yield error(claim.path, f"its claim cannot be read: {claim.why}", "look at it")
             elif (repository := repository_of(spec, task.spec, claim.start)) is None:
                 continue  # no job of ours makes a claim there
             elif os.path.isdir(repository.common_dir):
-                yield from _check_claim(evidence, repository, claim, named)
+                yield from _check_claim(f"{spec.session_id}/{task.spec.id}", repository, claim, named)
             elif os.path.isdir(claim.worktree):
                 shows = f"sessionrun diff {spec.session_id} shows the work; take what else you need"
                 plan = f"{shows}, then: rm -r {shlex.quote(claim.worktree)}"
                 yield error(claim.worktree, f"its repository {repository.common_dir} is gone", plan)
 
 
-def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
+def _check_claim(owner: str, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
     from sessionrun.worktrees import registration
 
-    clean = f"sessionrun clean --worktrees {evidence.session.session_id}"
+    clean = f"sessionrun clean --worktrees {owner.partition('/')[0]}"
     path = Path(claim.worktree)
     admin = registration.find_admin(repository, path)
-    is_ours = admin is not None and registration.load_owner(admin) == claim.owner
+    is_ours = admin is not None and registration.load_owner(admin) == owner
     if path.is_dir() and claim.worktree != named and is_ours:
         yield warning(path, "a worktree of no task, left by a crash", clean)
-    trash = registration.trash_path(path, claim.owner)
+    trash = registration.trash_path(path, owner)
     if trash.exists():
         yield warning(trash, "a worktree whose removal was broken off", clean)
 
@@ -130,7 +130,7 @@ def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], li
     session, spec = evidence.session, evidence.require().spec
     claimed: dict[tuple[str, str], Claimed] = {}
     unreadable: list[JobFileError] = []
-    for _, folder, claim in find_claims(session.path / "jobs" / task.id):
+    for folder, claim in find_claims(session.path / "jobs" / task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue

@@ -26,8 +26,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.git.clone import list_alternates, list_tags, make_repository
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
@@ -39,7 +37,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import WORKSPACE_LIMIT_S, GitSettings, Place
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import load_record_if_any, load_usable
+from sessionrun.store.jobfiles import load_record_if_any, load_usable, write_record
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
 from sessionrun.walls.inside import Inside
@@ -107,7 +105,7 @@ class Own:
             return
         self.refs("update-ref", self.name, tip, home.commit)
         self.git("read-tree", "HEAD")
-        replace_file(self.folder / HOME, orjson.dumps(replace(home, commit=tip)), durable=False)
+        write_record(self.folder / HOME, replace(home, commit=tip))
 
     def publish(self, *commits: str) -> None:
         """Let the repository have these commits, and the task's branch be where it is inside.
@@ -125,8 +123,7 @@ class Own:
         self.hold(*commits, *((own,) if moves and own else ()))
         if moves and own is not None and not self.outer.set_ref(self.name, own, tip):
             raise CannotLeave(_MOVED.format(self.name))
-        note = Home(own or tip or commits[0], self._word_left(commits[-1]))
-        replace_file(self.folder / HOME, orjson.dumps(note), durable=False)
+        write_record(self.folder / HOME, Home(own or tip or commits[0], self._word_left(commits[-1])))
 
     def hold(self, *commits: str) -> None:
         """Let the repository have these commits, whole and checked, or raise `CannotLeave`; no ref moves."""
@@ -202,7 +199,7 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     )
     replace_file(walls / GITFILE, f"gitdir: {OWN_PLACE}\n".encode(), durable=False)
     remove_tree(own)
-    replace_file(walls / HOME, orjson.dumps(Home(commit)), durable=False)
+    write_record(walls / HOME, Home(commit))
     os.rename(draft, own)
 
 

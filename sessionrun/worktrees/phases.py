@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.handed import find_earlier, find_handed
@@ -34,8 +32,7 @@ from sessionrun.model.repositories import repository_of, resets_hard
 from sessionrun.model.spec import AND_THEN, Job, TaskSpec, hides_tests, title_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site, read_last_line
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail
+from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail, write_record
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
 from sessionrun.worktrees.environments.request import (
@@ -234,7 +231,7 @@ def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
         is_new = key.start == 1 and place.seat is None and place.taken_up is None
         pristine = is_new and repository is not None and place.base_commit == repository.base_commit
         wish = replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)
-        replace_file(folder / WISH, orjson.dumps(wish), durable=False)
+        write_record(folder / WISH, wish)
         words = (SHELL, "-c", _THEN, sys.executable, PROGRAM, "environment", str(folder), *words)
     return site.run_commands(state, key, words)
 

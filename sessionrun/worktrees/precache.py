@@ -35,8 +35,7 @@ from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.session.shared import PROGRAM, Site
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import load_usable
+from sessionrun.store.jobfiles import load_usable, write_record
 from sessionrun.store.programs import run, run_abreast
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
@@ -258,7 +257,7 @@ def _ask(ahead: _Ahead, top: Path) -> EnvironmentRequest:
 
 def _make(request: EnvironmentRequest, digest: str, log: Path, environ: Mapping[str, str]) -> Record:
     """Have the entry made or checked, in a process of its own; what is new in its record."""
-    replace_file(log / WISH, orjson.dumps(request), durable=False)
+    write_record(log / WISH, request)
     with open(log / OUTPUT, "wb") as stream:
         argv = (sys.executable, PROGRAM, "environment", str(log))
         code = run(argv, environ=environ, limit_s=None, cwd=request.top, stdout=stream, stderr=stream).returncode

@@ -57,7 +57,7 @@ def register_lock(repository: Repository) -> Iterator[None]:
         yield
 
 
-def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
+def register(git: Git, settings: GitSettings, request: WorkspaceRequest, claim: Claim) -> Path:
     """Make the claim's branch, directory and worktree, without files; under the lock.  An error leaves nothing.
 
     Raises:
@@ -65,23 +65,23 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
     """
     make_directory(Path(claim.worktree))
     try:
-        return _add(git, settings, repository, claim)
+        return _add(git, settings, request, claim)
     except _NameTaken as error:  # the branch is not ours
         Path(claim.worktree).rmdir()
         raise FileExistsError(*error.args) from None
     except (SessionrunError, OSError):
-        take_back(git, repository, claim)
+        take_back(git, request, claim)
         raise
 
 
-def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
-    common, path = Path(repository.common_dir), Path(claim.worktree)
+def _add(git: Git, settings: GitSettings, request: WorkspaceRequest, claim: Claim) -> Path:
+    common, path = Path(request.repository.common_dir), Path(claim.worktree)
     if not (books := common / "worktrees").is_dir():  # git makes it as well, but not behind the link of a `fence`
         books.mkdir()
         books.chmod(common.stat().st_mode & 0o7777)  # group and others write there as they do in the repository
     # it reads the HEADs of all worktrees, and others must not wait for the lock if one of these is a FIFO
     brief = replace(git, limit_s=min(READER_LIMIT_S, git.limit_s or READER_LIMIT_S))
-    words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{claim.owner}")
+    words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{request.owner}")
     branch = ("-b", claim.branch, str(path), claim.taken_up or claim.base_commit)
     done = brief.attempt(*words, *((str(path), claim.branch) if _goes_on(git, claim) else branch))
     if done.returncode != 0:
@@ -95,7 +95,7 @@ def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) 
     (path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
     (admin / "gitdir").write_bytes(os.fsencode(path / ".git") + b"\n")
     bring_settings(admin, settings)
-    write_mark(admin, claim.owner, claim.branch)
+    write_mark(admin, request.owner, claim.branch)
     (admin / LOCKED).unlink()
     return admin
 
@@ -114,10 +114,10 @@ def write_mark(admin: Path, *lines: str) -> None:
     replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
 
 
-def take_back(git: Git, repository: Repository, claim: Claim) -> None:
+def take_back(git: Git, request: WorkspaceRequest, claim: Claim) -> None:
     """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
-    trash = unregister(repository, Path(claim.worktree), claim.owner)
-    drop_branch(git, repository, claim)
+    trash = unregister(request.repository, Path(claim.worktree), request.owner)
+    drop_branch(git, request.repository, claim)
     with suppress(OSError):  # a seat may hold what another user made: it lies at its trash path until `clean`
         remove_tree(trash)
 
@@ -336,17 +336,17 @@ def drop_empty_books(common_dir: Path) -> None:
         (common_dir / "worktrees").rmdir()
 
 
-def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
-    """The claims in a task's folder of jobs by attempt, or why one cannot be read, and the job's folder."""
+def find_claims(folder: Path) -> Iterator[tuple[Path, Claim | JobFileError]]:
+    """The folders of a task's jobs by attempt, each with its claim, or why that cannot be read."""
     jobs = [(job.name[1:].partition("-")[0], job) for job in sorted(folder.glob("a*-prepare*"))]
     ours = [(int(attempt), job) for attempt, job in jobs if attempt.isdecimal()]
-    for attempt, job in sorted(ours, key=itemgetter(0)):
+    for _, job in sorted(ours, key=itemgetter(0)):
         try:
             claim: Claim | JobFileError | None = load_claim(job)
         except JobFileError as error:
             claim = error
         if claim is not None:
-            yield attempt, job, claim
+            yield job, claim
 
 
 def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
@@ -371,7 +371,7 @@ def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
     admin = find_admin(repository, path) if claim.seat is not None else None
     of_another = admin is not None and load_branch(admin) not in ("", claim.branch)  # "": it was half made
     if is_untouched(request, path) and not of_another:
-        take_back(main, repository, claim)
+        take_back(main, request, claim)
     elif claim.seat is not None:
         wanted = {load_branch(admin) for admin in _admins(repository.common_dir)}  # a mark comes before its HEAD
         if claim.branch not in wanted | read_heads(repository, None):

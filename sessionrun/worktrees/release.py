@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import hold_mirror
@@ -19,8 +17,7 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.rooms import remove_clean_room, room_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import CLAIM
+from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bases import finish_mend, holds_nothing
@@ -321,4 +318,4 @@ def _note(folder: Path, branch: str | None, **changes: Any) -> None:
     """Note in the claims of this attempt's branch what a later start could not find out any more."""
     for job, claim in prepare_jobs(folder):
         if claim.branch == branch:
-            replace_file(job / CLAIM, orjson.dumps(replace(claim, **changes)), durable=True)
+            write_record(job / CLAIM, replace(claim, **changes), durable=True)

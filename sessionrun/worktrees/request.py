@@ -12,7 +12,6 @@ from typing import Final
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
@@ -103,7 +102,7 @@ class WorkspaceRequest:
 
 @frozen
 class Claim:
-    """The branch and the worktree that a PREPARE job is about to make; `owner` is what its mark says.
+    """The branch and the worktree that a PREPARE job is about to make.
 
     `emptied`: the worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     `seat` is its number if the worktree stays.
@@ -114,7 +113,6 @@ class Claim:
     branch: str
     worktree: str
     base_commit: str
-    owner: str
     emptied: bool = False
     setup_commit: str | None = None
     start: Start | None = None
@@ -127,14 +125,13 @@ class Claim:
         cls,
         earlier: Place,
         worktree: str,
-        owner: str,
         begin: str,
         *,
         seat: int | None = None,
         reused: bool = False,
     ) -> Claim:
         """The claim of a branch with earlier work, which goes on at the commit `begin`."""
-        known = earlier.branch or "", worktree, earlier.base_commit or "", owner
+        known = earlier.branch or "", worktree, earlier.base_commit or ""
         return cls(
             *known,
             setup_commit=earlier.setup_commit,
@@ -180,14 +177,9 @@ def load_place(folder: Path) -> Place | None:
 
 def load_claim(folder: Path) -> Claim | None:
     """What a PREPARE job was about to make; None before its claim.  Raises `JobFileError` if it is damaged."""
-    path = folder / CLAIM
-    claim = load_record_if_any(path, Claim)
-    if claim is None:
-        return None
-    _check_names(path, claim)
-    session_id, _, task = claim.owner.partition("/")  # a part of it becomes the name of a directory
-    if describe_id_problem(session_id) or describe_id_problem(task):
-        raise JobFileError(path, f"it is damaged: {claim.owner!r:.140} is not SESSION/TASK")
+    claim = load_record_if_any(folder / CLAIM, Claim)
+    if claim is not None:
+        _check_names(folder / CLAIM, claim)
     return claim
 
 

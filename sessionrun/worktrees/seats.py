@@ -132,7 +132,7 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     first = request.seat or 1
     for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
         path = Path(seats.path_of(number))
-        wanted = Claim("", str(path), base, request.owner, seat=number)
+        wanted = Claim("", str(path), base, seat=number)
         if not os.path.lexists(path):
             lost = find_lost_admins(request.repository, path)
             if all(load_free(admin) is not None for admin in lost):
@@ -158,13 +158,13 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
 
     def take(claim: Claim) -> None:
         if admin is None:
-            register(git, fence.settings, request.repository, claim)
+            register(git, fence.settings, request, claim)
         else:
             create_branch(git, claim)
-            write_mark(admin, claim.owner, claim.branch)
+            write_mark(admin, request.owner, claim.branch)
 
     if earlier is not None and earlier.branch is not None:
-        again = Claim.again(earlier, wanted.worktree, wanted.owner, wanted.base_commit, seat=wanted.seat)
+        again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
         return claim_first([again], folder, take)
     names = free_branches(*list_taken(git, request))
     return claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
@@ -243,8 +243,7 @@ def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     if is_tracked(fence.main(), TASK_FILE, claim.base_commit):
         return
     remove_entry(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "wb") as stream:
+    with open(path, "xb") as stream:  # it follows no link
         stream.write(request.prompt.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n")
 
 

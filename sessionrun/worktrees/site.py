@@ -14,16 +14,14 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from sessionrun.git.git import Git
 from sessionrun.git.links import find_name
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
-from sessionrun.store.files import expand_path, replace_file
-from sessionrun.store.jobfiles import CLAIM
+from sessionrun.store.files import expand_path
+from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees.bringing import find_included
 from sessionrun.worktrees.mirrored import list_home
@@ -276,7 +274,7 @@ NAME_TRIES: Final = 8
 def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
     """Make the first of these claims whose names turn out to be free, after it is written to the job's folder."""
     for number, claim in enumerate(claims, 1):
-        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
+        write_record(folder / CLAIM, claim)
         try:
             make(claim)
             return claim

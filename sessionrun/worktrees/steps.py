@@ -328,7 +328,7 @@ def check_worktrees(spec: SessionSpec) -> None:
         if (
             cwd in missing
             and not begins_elsewhere
-            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
+            and not any(Path(cwd).is_relative_to(find_name(repository.top, link)) for link in task.links)
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             why = f"{cwd} is not a directory in {where}, where its worktree begins"
@@ -337,10 +337,6 @@ def check_worktrees(spec: SessionSpec) -> None:
         for link in task.links:
             if (problem := describe_problem(repository.top, task.links, link)) is not None:
                 raise refuse_task(num, task, f"link {problem}")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + os.sep)
 
 
 def check_branch(spec: SessionSpec, task: TaskState) -> None:

@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.links import write_hidden
 from sessionrun.git.merging import find_patch_fault
@@ -26,8 +24,8 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.repository import hide_name
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import TASK_FILE, Place, Start
-from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.jobfiles import CLAIM
+from sessionrun.store.files import make_directories
+from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.worktrees.bases import find_base, find_mend_base
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.mirrored import settle_start
@@ -179,13 +177,13 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         repository, mirrored = request.repository, request.upstream is not None
         start = Start(repository.base_branch, repository.base_commit) if mirrored else None
         names = free_names(repository, *list_taken(git, request), request.directory)
-        claims = (Claim(branch, path, base, request.owner, start=start) for branch, path in names)
-    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
+        claims = (Claim(branch, path, base, start=start) for branch, path in names)
+    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request, claim))
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
     """Make the claim durable before there is any work: from it `clean` knows what is ours."""
-    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
+    write_record(folder / CLAIM, claim, durable=True)
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:
@@ -225,7 +223,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     site = find_site(fence, own, path, folder)
     git = site.git
     check_on_branch(site.outer, earlier)
-    claim = Claim.again(earlier, str(path), request.owner, git.line("rev-parse", "HEAD"), reused=True)
+    claim = Claim.again(earlier, str(path), git.line("rev-parse", "HEAD"), reused=True)
     _sync_claim(claim, folder)
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
@@ -255,7 +253,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     earlier = request.earlier
     assert earlier is not None and earlier.branch is not None
     branch = earlier.branch
-    claims = [claim for *_, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
+    claims = [claim for _, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
     before = [claim.worktree for claim in reversed(claims) if claim.branch == branch]
     stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
@@ -265,7 +263,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         # one of ours whose directory a person deleted
         if find_lost_admins(request.repository, Path(path), request.owner):
             unregister(request.repository, Path(path), request.owner)
-        yield Claim.again(earlier, path, request.owner, tip)
+        yield Claim.again(earlier, path, tip)
 
 
 def check_earlier(request: WorkspaceRequest) -> None:

@@ -376,7 +376,7 @@ def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Proj
     (finding,) = examine(session, [])
     assert (finding.check, finding.where) == ("worktrees", str(worktree))
     assert finding.what == "a worktree of no task, left by a crash"
-    worktree.rename(trash := trash_path(worktree, claim.owner))
+    worktree.rename(trash := trash_path(worktree, f"{session.session_id}/a"))
     (half,) = examine(session, [])
     assert (half.where, half.what) == (str(trash), "a worktree whose removal was broken off")
     assert half.plan == f"sessionrun clean --worktrees {session.session_id}"

@@ -11,7 +11,8 @@ import pytest
 from calls import each_call, needs_calls, run_program
 
 from sessionrun.git.clone import drop_excerpt, list_alternates, make_excerpt
-from sessionrun.git.mirrors import fetch_mirror, locate_mirror
+from sessionrun.git.mirrors import locate_mirror, use_mirror
+from sessionrun.model import places
 from sessionrun.model.errors import SessionrunError
 
 
@@ -47,8 +48,8 @@ class Upstream:
         git(self.top, "commit", "-q", "--allow-empty", "-m", "aside")
         git(self.top, "checkout", "-q", "main")
         self.mirror = locate_mirror(place / "cache", str(self.top))
-        self.mirror.parent.mkdir(parents=True)
-        fetch_mirror(self.mirror, str(self.top), self.base)
+        with use_mirror(places.Upstream(str(self.top), self.base, str(self.mirror)), None):
+            pass
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim, lo
 COMMIT = "0" * 40
 DIFF_STAT: DiffStat = {"files": 1, "insertions": 1, "deletions": 0}
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat=DIFF_STAT, seat=1)
-CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a", seat=1)
+CLAIMED = Claim("main-task-a", "/w/a", COMMIT, seat=1)
 ASKED = WorkspaceRequest(
     Repository("/r", "/r/.git", "main", COMMIT, "/w"),
     "session",
@@ -67,7 +67,6 @@ def test_what_is_no_object_is_refused(kind: str, content: bytes, tmp_path: Path)
 
 
 DAMAGED: list[tuple[str, Mapping[str, object], str]] = [
-    ("claim", {"owner": 7}, "damaged"),
     ("claim", {"seat": "x"}, "damaged"),
     ("answer", {"branch": 7}, "damaged"),
     ("request", {"repository": None}, "damaged"),
@@ -89,10 +88,6 @@ DAMAGED: list[tuple[str, Mapping[str, object], str]] = [
             ("start", {"name": "-D", "commit": COMMIT}, "is not a branch"),
             ("start", {"name": "main", "commit": "--stdin"}, "is not a commit"),
         )
-    ),
-    *(
-        ("claim", {"owner": owner}, "is not SESSION/TASK")
-        for owner in ("", "session", "session/", "/a", "../a", "session/a/b", "x" * 500 + "/a")
     ),
 ]
 """A value of another type, or a word that git would take for something else; and what is said of it."""

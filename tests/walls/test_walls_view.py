@@ -371,7 +371,7 @@ def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool =
     """What `clean` says of the task of a session that was killed, and does."""
     place = request.place
     assert place is not None
-    claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
+    claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "")
     claimed = Claimed.of(request, claim, project.walls.with_name("job-1"), worked=True)
     assert claimed.request.walls == str(project.walls)
     return list(clean_claimed(claimed, dry_run=dry_run))

@@ -255,7 +255,7 @@ PARKED = {
     "touch $(git rev-parse --git-dir)/index.lock",
     "where nobody may write": "mkdir ro; echo x > ro/f; chmod 555 ro",
     "in a worktree that was moved": 'git worktree move "$PWD" "$PWD-elsewhere"',
-    "behind a link": "mv sub kept; ln -s kept sub; echo more > kept/n",
+    "behind a link": "mv sub kept; ln -s kept sub; echo more > kept/n; mv kept/b.txt kept/c.txt",
     "a file for a directory": "rm -r sub; echo > sub; rm a.txt; mkdir a.txt; echo x > a.txt/x",
     "staged": "echo s > s; git add s; git rm -q --cached a.txt",
     "to be added": "echo x > x; git add -N x",

@@ -16,11 +16,9 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +27,8 @@ import orjson
 from sessionrun.git.clone import list_tags, make_repository, open_room
 from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
+from sessionrun.input.parse import parse_toml
+from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
 from sessionrun.store.programs import ask, locate_python, locate_uv
@@ -173,7 +173,9 @@ class Way:
 
 def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterator[Way]:
     """The ways to install a project, in the order in which they are tried: the first that works is taken."""
-    described = _parse_toml(texts.get("pyproject.toml", ""))
+    described: Mapping[str, Any] = {}
+    with suppress(InputError):  # what is wrong with it is the installer's to say
+        described = parse_toml(texts.get("pyproject.toml", "").encode(), "pyproject.toml")
     is_project = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
     extras, groups = _choose(_find_extras(described, texts)), _as_map(described.get("dependency-groups"))
     named = _choose(groups)
@@ -221,14 +223,6 @@ def _as_files(names: Sequence[str]) -> list[str]:
 
 def _as_map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _parse_toml(text: str) -> Mapping[str, Any]:
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        return dict(toml.loads(text))
-    except (ValueError, RecursionError):
-        return {}
 
 
 NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"

@@ -154,20 +154,15 @@ def _run(
 
 
 class Shell(NamedTuple):
-    """Where scripts run, one after the other, and their variables; `dies_with_us` is as of `run_script`."""
+    """Where scripts run, one after the other, and their variables."""
 
     directory: Path
     environ: Mapping[str, str]
     walls: Walls | None = None
-    dies_with_us: bool = False
 
     def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
         """Run a script and end all that it leaves."""
-        return run_script(
-            *(script, self.directory, self.environ, stream, limit_s),
-            dies_with_us=self.dies_with_us,
-            walls=self.walls,
-        )
+        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
 
     def run_counted(
         self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
@@ -195,7 +190,7 @@ def run_first(_: object, folder: Path) -> None:
         walls = raise_if_any(request.walls)
         environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
         with open(folder / OUTPUT, "wb") as stream:
-            shell, report = Shell(Path.cwd(), environ, walls, dies_with_us=True), folder / "junit-known.xml"
+            shell, report = Shell(Path.cwd(), environ, walls), folder / "junit-known.xml"
             words = ("-p", "no:cacheprovider", ALL_FILES)
             ended, tests = shell.run_counted(command, stream, known.timeout_s, report, *words)
         ran, red = _list_red(known, tests)

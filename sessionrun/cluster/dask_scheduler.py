@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 import orjson
 
-from sessionrun.cluster.ends import Timers, name_epoch, parse_timers
+from sessionrun.cluster.ends import name_epoch, parse_timers
 from sessionrun.cluster.messages import OUTDATED, PROTOCOL, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.store import processes
@@ -37,11 +37,6 @@ CLOCK_S: Final = 0.2
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
-def load_timers(environ: Mapping[str, str]) -> Timers:
-    """The cluster's times.  ValueError: they cannot be used."""
-    return parse_timers(environ.get(TIMERS_VARIABLE, ""))
-
-
 async def dask_setup(scheduler: Any) -> None:
     """Begin: dask calls this when its scheduler starts.
 
@@ -51,7 +46,7 @@ async def dask_setup(scheduler: Any) -> None:
         processes.die_with_parent()
         if os.getppid() != int(verb):  # it died before
             os._exit(0)
-    timers = load_timers(os.environ)
+    timers = parse_timers(os.environ.get(TIMERS_VARIABLE, ""))
     room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), scheduler)
     calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
     room.look_at_clock()

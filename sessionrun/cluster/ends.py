@@ -54,18 +54,6 @@ class Timers:
         return 3 * self.tick
 
 
-def find_fault(timers: Timers) -> str | None:
-    """Why two attempts of a task could run at once with these times, or no job for long; None: they are right."""
-    margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
-    if min(timers.tick, timers.grace) <= 0:
-        return "tick and grace must be more than 0"
-    if timers.margin < margin:
-        return f"margin must be at least {margin:g} s, for a lease of {timers.lease:g} s"
-    if timers.lease < 3 * timers.tick + timers.grace:
-        return f"lease must be at least three ticks and the grace, {3 * timers.tick + timers.grace:g} s"
-    return None
-
-
 def parse_timers(text: str) -> Timers:
     """Read ``lease=60,tick=2``; what is not named has its default.
 
@@ -85,8 +73,14 @@ def parse_timers(text: str) -> Timers:
         if not math.isfinite(found[name]):
             raise ValueError(f"{pair!r} is no time: write seconds, as in lease=60")
     timers = Timers(**found)
-    if fault := find_fault(timers):
-        raise ValueError(fault)
+    # with other times two attempts of a task could run at once, or no job for long
+    margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
+    if min(timers.tick, timers.grace) <= 0:
+        raise ValueError("tick and grace must be more than 0")
+    if timers.margin < margin:
+        raise ValueError(f"margin must be at least {margin:g} s, for a lease of {timers.lease:g} s")
+    if timers.lease < 3 * timers.tick + timers.grace:
+        raise ValueError(f"lease must be at least three ticks and the grace, {3 * timers.tick + timers.grace:g} s")
     return timers
 
 

@@ -108,6 +108,5 @@ def take_rescue(repository: Repository, place: Place, packs: Iterable[Path]) -> 
 
 def _list_packs(site: Site, key: JobKey) -> Iterator[Path]:
     """The packs of work in progress that came of an attempt, the newest first."""
-    for number in range(key.round, 0, -1):
-        for folder in site.session.find_starts(key._replace(round=number, phase="work")):
-            yield from list_packs(folder)
+    for folder in site.session.find_jobs(key.task, key.attempt, "work"):
+        yield from list_packs(folder)

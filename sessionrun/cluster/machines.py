@@ -21,7 +21,8 @@ from sessionrun.cluster.address import (
     require_dask,
     show_cluster,
 )
-from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, load_timers
+from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, TIMERS_VARIABLE
+from sessionrun.cluster.ends import parse_timers
 from sessionrun.cluster.node_directory import (
     GUARD_LOCK,
     RESCUE_S,
@@ -68,9 +69,9 @@ def open_head(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[st
         raise InputError("--host '': give an address of this machine")
     host = f"[{host.strip('[]')}]" if ":" in host else host
     try:
-        load_timers(environ)
+        parse_timers(environ.get(TIMERS_VARIABLE, ""))
     except ValueError as error:
-        raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
+        raise InputError(f"{TIMERS_VARIABLE}: {error}") from None
     free = _probe(host, 0)
     port = port or free
     address, (ca_file, cert_file, key_file) = f"tls://{host}:{port}", find_certs(environ)

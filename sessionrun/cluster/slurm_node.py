@@ -1,27 +1,36 @@
 """What runs around a job on a node of Slurm's: claims it, starts it, stops its tree, and records its end.
 
-``on_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same
+``slurm_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same
 code starts, reaps and stops.  The claim is a file that can be made only once, so a job begins at most once,
 whatever Slurm starts again, and however late.  Standard library alone.
 
     TERM    stop the tree: TERM, the job's grace, KILL      (scancel, a time limit, preemption)
     USR2    KILL at once
+
+What it and the head leave each other is on the shared file system, below the session's directory:
+
+    slurm/batch-B.json              the orders of a batch, by index
+    slurm/log-B.txt                 what was printed around its jobs
+    JOB_FOLDER/slurm-claim.json     which Slurm job runs it, or that the head has given it up
+    JOB_FOLDER/slurm-end.json       how it ended
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
-from sessionrun.cluster.slurm_records import END, LEDGER, claim, dump, load
 from sessionrun.keeper.children import Children
 from sessionrun.keeper.loop import drain, wake_on_death
 from sessionrun.keeper.wire import count_ms
@@ -29,8 +38,13 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
 from sessionrun.session.executor import Exit, NotSet, describe_end, fill_in, parse_order, read_frame
 from sessionrun.store import processes
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
 from sessionrun.store.logs import AppendLog
+
+CLAIM: Final = "slurm-claim.json"
+END: Final = "slurm-end.json"
+LEDGER: Final = "slurm-ledger"
+MAX_BYTES: Final = 1 << 20
 
 RETRY_S: Final = 1.0
 LATE_S: Final = 1.0
@@ -140,6 +154,45 @@ def make_job_environment(
     kept = tuple(name.encode() for name in _FROM_SLURM)
     environ |= {name: value for name, value in given.items() if name.startswith(b"SLURM") or name in kept}
     return environ
+
+
+# --- what head and node leave each other ---
+
+
+def claim(folder: Path, about: Mapping[str, Any]) -> bool:
+    """Take the job whose folder that is, once and for ever; False: it was taken before.
+
+    A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
+    """
+    make_directories(folder, 0o700)
+    beside = folder / f".{CLAIM}.{os.uname().nodename}.{os.getpid()}"
+    replace_file(beside, dump(about), durable=True)
+    try:
+        with suppress(FileExistsError):
+            os.link(beside, folder / CLAIM)
+        taken = os.stat(beside).st_nlink == 2
+    finally:
+        os.unlink(beside)
+    sync_directory(folder)
+    return taken
+
+
+def load(path: Path, most: int | None = None) -> dict[str, Any]:
+    """The JSON object in a file of at most so many bytes, such as the orders of a batch.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read.
+    """
+    found = json.loads(read_regular(path, most))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no object")
+    return found
+
+
+def dump(about: Mapping[str, Any]) -> bytes:
+    """An object as it is written: words may hold any byte, as surrogates."""
+    return json.dumps(about).encode()
 
 
 if __name__ == "__main__":

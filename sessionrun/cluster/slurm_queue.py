@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sessionrun.cluster import slurm_programs
+from sessionrun.cluster.slurm_node import CLAIM, END, MAX_BYTES, claim, dump, load
 from sessionrun.cluster.slurm_programs import (
     ASK_S,
     FORMAT,
@@ -28,7 +29,6 @@ from sessionrun.cluster.slurm_programs import (
     parse_rows,
     run_program,
 )
-from sessionrun.cluster.slurm_records import CLAIM, END, MAX_BYTES, claim, dump, load
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job

@@ -111,7 +111,7 @@ class GateRoom:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()
             # the gate of a landing that is killed must not go on in the room that the next landing uses
-            ended = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls)
+            ended = run_script(command, self.path, environ, stream, limit_s, walls=walls)
             if ended.why is not None:
                 how = f"{NOT_RUN}: {ended.no_program}:" if ended.no_program else f"{ended.why} of:"
                 return f"{how} {' '.join(command.split())}"[:200]

@@ -177,7 +177,7 @@ def _list_hidden(wish: WallsWish, top: str | None, needs: Sequence[str], visible
     kept = (wish.repository.common_dir, *((top,) if top else ()))
     yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
     # that of a mirror is ours, whatever of the task's lies in it
-    yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
+    yield from _hide(wish.repository.worktree_dir, () if wish.repository.upstream is not None else kept)
     if (beside := os.path.dirname(wish.worktree)) != wish.repository.worktree_dir:  # it stays, or was moved
         yield from _hide(beside, (wish.worktree,))
     for folder in (wish.cache, *wish.hidden):

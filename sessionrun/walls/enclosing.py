@@ -77,7 +77,6 @@ def wish_walls(
         cache=site.cache,
         answers=tuple(_find_answers(spec, task)),
         links=task.links,
-        is_mirror=task.upstream is not None,
         environment=None if task.environment is None else environment or env.get("VIRTUAL_ENV"),
         python=None if task.environment is None else task.environment.python,
         plain_env=task.env,

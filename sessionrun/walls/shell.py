@@ -47,26 +47,22 @@ def run_script(
     output: IO[bytes],
     limit_s: float | None,
     *,
-    dies_with_us: bool = False,
     walls: Walls | None = None,
 ) -> Ended:
-    """Run a script as `run_alone` does.
+    """Run a script as `run_alone` does; it ends, with all that it started, also when this process is killed.
 
     Args:
         script: what a shell runs to the first command that fails.
         limit_s: how long it may take (seconds); None: as long as it needs.
-        dies_with_us: whether it ends when this process is killed, and all that it started with it.
-        walls: of the task; with them it ends when this process is killed, too.
+        walls: of the task.
 
     Raises:
         OSError: the shell cannot be started.
     """
-    dies_with_us = dies_with_us and walls is None
-    argv: Sequence[str] = (
-        (sys.executable, "-I", "-S", ALONE, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
-    )
-    argv = argv if walls is None else walls.wrap(os.fspath(directory), *argv)
-    stdin = subprocess.PIPE if dies_with_us else subprocess.DEVNULL
+    argv: Sequence[str] = (sys.executable, "-I", "-S", ALONE, SHELL, script)
+    stdin = subprocess.PIPE
+    if walls is not None:
+        argv, stdin = walls.wrap(os.fspath(directory), SHELL, "-ec", script), subprocess.DEVNULL
     code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
     if code is None:
         return Ended(None, f"not done after {limit_s:g} s")

@@ -38,7 +38,6 @@ class WallsWish:
         hidden: folders of which nothing is seen but what is the task's own.
         answers: files and folders from which the task could learn what judges it.
         links: paths that the worktree shares with the checkout.
-        is_mirror: whether the repository is a mirror of the task's own.
         environment: where the environment of the task is; None: it has none.
         python: the interpreter that was asked for it.
         agent: whose state comes in; None: of no agent.
@@ -64,7 +63,6 @@ class WallsWish:
     hidden: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
-    is_mirror: bool = False
     environment: str | None = None
     python: str | None = None
     plain_env: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import end_all, make_repository, marker_of, pick, words_of
+from clusters import RealCluster, end_all, make_repository, marker_of, pick, words_of
 from conftest import Command, eventually, slow_seed
 from stages import git
 
@@ -125,7 +125,7 @@ def kill_guard(run: Run, machine: str) -> Undo:
     """kill -9 of `cluster node`, which systemd would start again."""
     run.machines.programs[machine].kill()
     run.machines.programs[machine].wait()
-    run.machines.start_node(machine)
+    run.machines.start_node(machine, 4)
     return nothing
 
 
@@ -134,7 +134,7 @@ def find(run: Run, what: tuple[str, ...], machine: str) -> list[psutil.Process]:
     found: list[psutil.Process] = []
 
     def look() -> bool:
-        each = [run.machines.find(one, machine) for one in what]
+        each = [run.machines.find_each(one, machine) for one in what]
         found[:] = [process for processes in each for process in processes]
         return all(each)
 
@@ -419,15 +419,13 @@ class Lan:
             subprocess.run(["ip", "netns", "delete", self.name(machine)], capture_output=True)
 
 
-class Machines:
+class Machines(RealCluster):
     """The programs on the machines."""
 
     def __init__(self, place: Path, lan: Lan, timers: str) -> None:
+        super().__init__(Command(place, place / "results"), timers, {}, lan.addresses["head"])
         self.place = place
-        self.timers = timers
         self.lan = lan
-        self.address = f"tls://{lan.addresses['head']}:8786"
-        self.programs: dict[str, subprocess.Popen[bytes]] = {}
 
     def environment(self, machine: str) -> dict[str, str]:
         home = self.place / machine
@@ -439,9 +437,8 @@ class Machines:
             "XDG_CONFIG_HOME": str(home / "config"),
             "SESSIONRUN_NODES": str(home / "nodes"),
             "SESSIONRUN_CERTS": str(home / "certs"),
-            "SESSIONRUN_CLUSTER_TIMERS": self.timers,
         }
-        return {**os.environ, **own}
+        return {**self.env, **own}
 
     def argv(self, machine: str, *words: str) -> list[str]:
         return ["ip", "netns", "exec", self.lan.name(machine), sys.executable, "-m", "sessionrun", *words]
@@ -454,21 +451,11 @@ class Machines:
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 
-    def start(self, name: str, machine: str, *words: str) -> None:
-        with open(self.place / f"{name}.log", "ab") as log:
-            self.programs[name] = subprocess.Popen(
-                self.argv(machine, "cluster", *words),
-                cwd=self.place,
-                env=self.environment(machine),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+    def _start(self, name: str, *words: str) -> None:
+        """On the machine of that name."""
+        self.start_program(name, *self.argv(name, "cluster", *words), env=self.environment(name))
 
-    def start_node(self, machine: str) -> None:
-        self.start(machine, machine, "node", self.address, "--name", machine, "--slots", "4")
-
-    def find(self, what: str, machine: str) -> list[psutil.Process]:
+    def find_each(self, what: str, machine: str) -> list[psutil.Process]:
         """One kind of process of a machine: `scheduler`, or as `pick` of its node's."""
         own = self.lan.processes(machine)
         if what == "scheduler":
@@ -494,9 +481,9 @@ def three_machines(place: Path, timers: str) -> Iterator[Machines]:
         for machine in ("a", "b"):
             made.environment(machine)
             shutil.copytree(place / "head" / "certs", place / machine / "certs")
-        made.start("scheduler", "head", "head", "--host", lan.addresses["head"])
+        made.start_head()
         for machine in ("a", "b"):
-            made.start_node(machine)
+            made.start_node(machine, 4)
         yield made
     finally:
         made.close()

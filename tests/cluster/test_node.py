@@ -53,16 +53,19 @@ def begin(nodes: list[NodeUnderTest], place: Path, **options: object) -> NodeUnd
     return node
 
 
+@pytest.fixture
+def node(nodes: list[NodeUnderTest], own_place: Path) -> NodeUnderTest:
+    """One of these, as usual."""
+    return begin(nodes, own_place)
+
+
 def stubborn(seconds: int = 300) -> tuple[str, ...]:
     """A job that ignores TERM, with a child in a session of its own that does, too."""
     trap = f"trap '' TERM; echo up; while :; do sleep {seconds}; done"
     return "/bin/sh", "-c", f'setsid sh -c "{trap}" & {trap}'
 
 
-def test_output_and_end_come_back_and_the_node_forgets_the_job(
-    nodes: list[NodeUnderTest], own_place: Path
-) -> None:
-    node = begin(nodes, own_place)
+def test_output_and_end_come_back_and_the_node_forgets_the_job(node: NodeUnderTest) -> None:
     file = base64.b64encode(b"brought\n").decode()
     folder = f"{SESSION_TOKEN}/jobs/t"
     script = f'cat; cat "$F"; echo made > {folder}/made; : > {folder}/empty; echo oops >&2; exit 3'
@@ -85,10 +88,7 @@ def test_output_and_end_come_back_and_the_node_forgets_the_job(
 
 
 @pytest.mark.parametrize("victim", ["link", *slow("keeper", "root")])
-def test_no_death_of_the_chain_costs_a_job_or_its_code(
-    victim: str, nodes: list[NodeUnderTest], own_place: Path
-) -> None:
-    node = begin(nodes, own_place)
+def test_no_death_of_the_chain_costs_a_job_or_its_code(victim: str, node: NodeUnderTest) -> None:
     job = node.submit("t", "/bin/sh", "-c", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo down; exit 7")
     node.pump(lambda: node.text(job) == b"up\n")
     node.find(victim).kill()
@@ -98,8 +98,7 @@ def test_no_death_of_the_chain_costs_a_job_or_its_code(
     node.pump(lambda: node.text(job) == b"up\ndown\n")
 
 
-def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own_place: Path) -> None:
-    node = begin(nodes, own_place)
+def test_an_end_is_told_until_the_session_has_it(node: NodeUnderTest) -> None:
     node.drops = False
     job = node.submit("t", "/bin/sh", "-c", "echo hello")
     node.pump(lambda: job in node.ends)
@@ -114,11 +113,8 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
 
 
 @pytest.mark.parametrize("who", ["keeper", *slow("root")])
-def test_with_the_lease_its_jobs_end_whatever_they_ignore(
-    who: str, nodes: list[NodeUnderTest], own_place: Path
-) -> None:
+def test_with_the_lease_its_jobs_end_whatever_they_ignore(who: str, node: NodeUnderTest) -> None:
     """By the keeper or, where that is stopped, by its root, with the keeper."""
-    node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
     running, keeper = node.jobs(job), node.find("keeper")
@@ -132,8 +128,7 @@ def test_with_the_lease_its_jobs_end_whatever_they_ignore(
     assert node.ends[job]["kind"] == "lease" and node.ledger_words(job).startswith("CTSO")
 
 
-def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:
-    node = begin(nodes, own_place)
+def test_under_a_lease_that_is_nearly_over_nothing_starts(node: NodeUnderTest) -> None:
     node.permits.timers = replace(PATIENT, grace=PATIENT.lease)
     job = node.submit("a", "/bin/true")
     node.pump(lambda: job in node.ends)
@@ -206,9 +201,9 @@ def test_a_worker_of_dask_tells_its_node_where_its_files_are_from_anywhere(
     assert load_site(path).cluster == Cluster("tls://a:1", str(own_place / "ca.pem"), "-----BEGIN\n")
 
 
-def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], own_place: Path) -> None:
+def test_an_order_that_comes_again_starts_nothing(node: NodeUnderTest, own_place: Path) -> None:
     """Neither while its job runs, for which the link is enough, nor when the link has forgotten it."""
-    node, ran = begin(nodes, own_place), own_place / "ran"
+    ran = own_place / "ran"
     argv = "/bin/sh", "-c", f"echo x >> {ran}; while [ ! -e {own_place}/go ]; do sleep 0.05; done"
     job = node.submit("t", *argv)
     permit = node.permits.sessions[SID].permits[job]
@@ -226,9 +221,8 @@ def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], ow
 
 
 def test_a_refused_order_never_runs_writes_nothing_elsewhere_and_sends_nothing_back(
-    nodes: list[NodeUnderTest], own_place: Path
+    node: NodeUnderTest, own_place: Path
 ) -> None:
-    node = begin(nodes, own_place)
     brought = {"jobs/t/file": base64.b64encode(b"brought\n").decode()}
     damaged: list[dict[str, object]] = [
         {"files": {"../../evil": ""}},

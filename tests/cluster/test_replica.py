@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import random
@@ -21,10 +20,9 @@ from clusters import SHORT_WORDS, make_repository, real_cluster
 from conftest import Command, eventually
 from stages import commit_all, git
 from test_cluster import start
-from test_cluster_parts import run
 
 from sessionrun.client.clean import clean_cache
-from sessionrun.cluster import replica
+from sessionrun.cluster import orders, replica
 from sessionrun.cluster.companions import (
     Remote,
     fetch_missing,
@@ -386,8 +384,6 @@ def test_a_link_among_included_files_travels_as_it_is(own_place: Path, monkeypat
 
 # --- Large repositories on nodes: what the remote has a node fetches there, and the rest travels ---
 
-BIG = 140 << 20
-
 
 class Hub:
     """A bare repository that others push to, and a clone with a commit that it lacks."""
@@ -446,16 +442,35 @@ def test_what_is_there_already_does_not_count(hub: Hub) -> None:
     assert not is_larger(hub.git, 1 << 18, [last], [last])
 
 
-def test_a_node_fetches_and_takes_the_rest(own_place: Path, hub: Hub) -> None:
+def test_a_node_fetches_what_is_too_large_to_travel_and_takes_the_rest(
+    own_place: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as the remote has it; else a launch says what to do."""
+    monkeypatch.setattr(orders, "MAX_PACK", 1 << 18)
+
+    def bring(name: str, content: bytes) -> tuple[bytes | None, ReplicaWish]:
+        """What an order of a task brings that begins with one commit more."""
+        (hub.top / name).write_bytes(content)
+        commit_all(hub.top)
+        base = git(hub.top, "rev-parse", "HEAD")
+        asked = WorkspaceRequest(replace(hub.repository, base_commit=base), "s", "t", "title")
+        replicas = Replicas(SessionDir(own_place / "session-x"), asked)
+        return replicas._bring(JobKey("t", 1, 1, "prepare", 1), "n", ReplicaWish((base,)))
+
+    with pytest.raises(SessionrunError, match=r"are more than the 262144 that travel: push them there"):
+        bring("noise", random.Random(5).randbytes(300_000))
+    pushed = git(hub.top, "rev-parse", "HEAD")
+    git(hub.top, "push", "-q", "origin", "main")
+    pack, wish = bring("later", b"later\n")
+    assert pack is not None and len(pack) < 1000 and wish.remote == Remote(str(hub.path), (pushed,))
     (own_place / "node" / "source").mkdir(parents=True)
     node = Node(own_place / "node")
-    node.base = hub.own
+    (node.base,) = wish.known
     folder = node.folder("job")
-    wish = ReplicaWish((hub.own,), remote=Remote(str(hub.path), (hub.pushed,)))
     replace_file(folder / REPLICA, orjson.dumps(wish), durable=False)
-    replace_file(folder / PACK, pack_objects(hub.git, [hub.own], [hub.pushed]), durable=False)
+    replace_file(folder / PACK, pack, durable=False)
     receive(node.request(), folder)
-    assert git(node.top, "show", f"{hub.own}:mine") == "mine"
+    assert git(node.top, "show", f"{node.base}:later") == "later"
     git(node.top, "fsck", "--connectivity-only")
     hub.path.rename(own_place / "gone.git")
     receive(node.request(), folder)  # nothing has to be fetched
@@ -468,33 +483,6 @@ def test_a_remote_that_lost_a_commit_is_named(own_place: Path, hub: Hub) -> None
     make_repository(node.top)
     with pytest.raises(SessionrunError, match=f"cannot be fetched.*{hub.own}"):
         fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), (hub.own,)), None)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_repository_that_is_too_large_to_travel(sessionrun: Command, hub: Hub) -> None:
-    for top in (hub.top, hub.path):  # else git would try long to make noise smaller
-        git(top, "config", "core.compression", "0")
-        git(top, "config", "core.bigFileThreshold", "1m")
-    noise = random.Random(6).randbytes(BIG)
-    (hub.top / "noise").write_bytes(noise)
-    commit_all(hub.top)
-    sessionrun.cwd, sessionrun.results = hub.top, hub.top.parent / "results"
-    plan = hub.top.parent / "plan.json"
-    digest = hashlib.sha256(noise).hexdigest()
-    check = f"sha256sum noise | grep -q {digest}; cat mine later > made"
-    plan.write_bytes(orjson.dumps([{"id": "a", "prompt": check}, {"id": "b", "prompt": check}]))
-    words = ("--agent", "shell", "--worktree", str(plan))
-    with real_cluster(sessionrun, nodes=1) as cluster:
-        refused = run(sessionrun, "--cluster", cluster.address, *words)["tasks"]
-        for task in refused:
-            assert "are more than the 134217728 that travel: push them there" in task["reason"]
-        git(hub.top, "push", "-q", "origin", "main")
-        (hub.top / "later").write_text("later\n")
-        commit_all(hub.top)
-        for task in run(sessionrun, "--cluster", cluster.address, *words)["tasks"]:
-            assert task["outcome"] == "succeeded", task["reason"]
-            assert git(hub.top, "show", f"{task['branch']}:made") == "mine\nlater"
 
 
 # --- Work in progress on a node: it comes to the session while the task runs, and stays if the node does  ---

@@ -24,7 +24,7 @@ from sessionrun.cli.options import Parsed
 from sessionrun.cli.run import _read_word
 from sessionrun.cluster import slurm_programs
 from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
-from sessionrun.cluster.slurm_node import make_job_environment
+from sessionrun.cluster.slurm_node import CLAIM, END, claim, dump, load, make_job_environment
 from sessionrun.cluster.slurm_programs import (
     LARGEST_ARRAY,
     Row,
@@ -35,7 +35,6 @@ from sessionrun.cluster.slurm_programs import (
     parse_rows,
 )
 from sessionrun.cluster.slurm_queue import Desk
-from sessionrun.cluster.slurm_records import CLAIM, END, claim, dump, load
 from sessionrun.cluster.steps import check_options
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.asked import Cluster

@@ -112,12 +112,10 @@ def command(
     return Answer(None)
 
 
-def find_summary(
-    session: SessionDir, view: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
-) -> dict[str, Any] | None:
+def find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:
     """The account of the job files of a session that has ended; None if it has none, or no spec to read.
 
-    `tell` hears of each export that is not up to date.
+    Warns of each export that is not up to date.
     """
     if view["ended_at"] is None:
         return None
@@ -130,7 +128,7 @@ def find_summary(
     from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
 
     for problem in find_export_problems(session, spec, view):
-        tell(problem)
+        warn(problem)
     return summarise_jobs(session, spec, view)
 
 
@@ -193,10 +191,9 @@ def make_record(
     tasks: Sequence[dict[str, Any]],
     *,
     tail: int | None,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The object of ``results --json``: `head`, and the tasks, each with all that it printed."""
-    summary = find_summary(session, view, tell)
+    summary = find_summary(session, view)
     return {
         **head,
         **({"summary": summary} if summary else {}),

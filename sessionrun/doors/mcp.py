@@ -321,21 +321,18 @@ def _offer(tool: Callable[..., Record]) -> Callable[..., Awaitable[str]]:
 
 
 class _Reporter:
-    """Tells the caller how far a session is: see `api.Progress`.  Called in the thread of a tool."""
+    """Tells the caller how far a session is.  Called in the thread of a tool."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._told: tuple[int, int] | None = None
 
-    def show(self, view: dict[str, Any]) -> None:
+    def __call__(self, view: dict[str, Any]) -> None:
         counts = (int(view["completed"]), int(view["failed"]))
         if counts != self._told:
             self._told = counts
             message = f"{view['completed']}/{view['total']} done, {view['failed']} failed"
             run_in_loop(self._context.report_progress, float(counts[0]), float(view["total"]), message)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
 
 def _run(work: Callable[[], dict[str, Any]]) -> str:

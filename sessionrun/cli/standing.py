@@ -33,6 +33,7 @@ from sessionrun.model.wording import (
     tell_head,
     tell_reason,
     tell_span,
+    tell_took,
     tell_until,
     tell_word,
     took_s,
@@ -251,7 +252,7 @@ def row_lines(
     if tell_last is None:
         more.append(lambda task: tell_doing(task) if task["status"] == "running" else tell_changes(task))
     cells = [
-        [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
+        [short_id(task), escape_line(task["title"]), tell_took(task, now), *(tell(task) for tell in more)]
         for task in tasks
     ]
     word = max((columns(tell_word(task["word"])) for task in tasks), default=0)
@@ -279,12 +280,6 @@ def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[
         taken = sum(each + 2 for each in (widths[0], *widths[2:]) if each)
         widths[1] = max(4, min(widths[1], room - taken - 2))
     return widths
-
-
-def _tell_took(task: Task, now: float) -> str:
-    if task["status"] == "running" and task["started_at"]:
-        return tell_span(took_s(task, now))
-    return "" if task["duration_s"] is None else tell_span(task["duration_s"])
 
 
 def _tell_cost(task: Task) -> str:

@@ -25,6 +25,7 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import format_time
+from sessionrun.model.wording import follow_chain, name_tasks
 from sessionrun.store import processes
 from sessionrun.store.jobfiles import read_denials
 from sessionrun.store.logs import Ledger
@@ -51,9 +52,10 @@ _OPEN: Final = dict.fromkeys(("outcome", "reason_class", "reason", "started_at",
 
 
 class Grounds(NamedTuple):
-    """What an explanation is made from; `holders` are the tasks that hold tokens, by resource."""
+    """What an explanation is made from: `tasks` of the view by id, `holders` of tokens (tasks) by resource."""
 
     view: dict[str, Any]
+    tasks: Mapping[str, Mapping[str, Any]]
     state: State
     evidence: Evidence
     holders: Mapping[str, list[str]]
@@ -63,7 +65,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead."""
     view, evidence = load_history(session)
     state = evidence.require()
-    grounds = Grounds(view, state, evidence, find_holders(state))
+    grounds = Grounds(view, name_tasks(view), state, evidence, find_holders(state))
     facts = explain_session(grounds)
     if wanted:
         tasks = choose_tasks(view, wanted)
@@ -140,7 +142,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
         "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": describe_wait(state, task) if lacking else None,
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
-        "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
+        "chain": [cause["id"] for cause in follow_chain(shown, grounds.tasks)],
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}
@@ -240,21 +242,6 @@ def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = No
         "holders": grounds.holders.get(resource, []),
     }
     return token if task is None else {**token, "wants": dict(wanted_tokens(state, task))[resource]}
-
-
-def _follow_chain(state: State, task: TaskState) -> list[str]:
-    """The tasks because of which this one was skipped, from the nearest to the first that did not succeed."""
-    chain: list[str] = []
-    at: TaskState | None = task
-    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs form no circle
-        broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
-        # its reason is that of the need that ended first, or names that one; others may have failed since
-        failed = [other for other in broken if other.outcome not in (None, "succeeded")]
-        why = at.reason or ""
-        at = next((one for one in failed if one.reason == why or why.startswith(f"need: {one.spec.id!r} ")), None)
-        if at is not None:
-            chain.append(at.spec.id)
-    return chain
 
 
 # --- what happened ---

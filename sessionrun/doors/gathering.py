@@ -15,9 +15,9 @@ from sessionrun.client.reading.outputs import read_steps
 from sessionrun.client.reading.telling import (
     Failure,
     Section,
-    choose_lines,
     group_failures,
     list_step,
+    read_section,
     read_sections,
 )
 from sessionrun.client.reading.terse import cut_bytes
@@ -29,7 +29,6 @@ from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
 from sessionrun.model.wording import name_tasks
 from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import patch_path
 
@@ -86,7 +85,6 @@ class Matter(NamedTuple):
 
 STREAM_LINES: Final = 2000
 ACT_BYTES: Final = 200
-LIVE_LINES: Final = 5
 MOST_LIVE: Final = 12
 """Of so many running tasks the last lines are read."""
 
@@ -114,7 +112,9 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
     def show(task: dict[str, Any]) -> Shown:
         ran = find_bars(task, bars.get(task["id"], []), ended)
-        last = _read_last(session, task) if task["id"] in live else ()
+        printed = (session.path / task[key] for key in ("output", "stderr"))
+        section = read_section("work", printed) if task["id"] in live else None
+        last = [section] if section else []
         if task["id"] not in chosen:
             return Shown(task, ran, last)
         known, agent = state.tasks.get(task["id"]), state.spec.agents.get(task["agent"])
@@ -149,14 +149,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:
     steps = read_steps(path, format_, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
     return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
-
-
-def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
-    texts = (
-        read_tail(session.path / task[key]).decode("utf-8", "backslashreplace") for key in ("output", "stderr")
-    )
-    lines = choose_lines("\n".join(texts))[-LIVE_LINES:]
-    return [Section("work", lines)] if lines else []
 
 
 def write_page(path: Path, page: bytes) -> None:

@@ -151,20 +151,23 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
 
 def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
     """The first task because of which one was skipped; None if it was not for a need, or that is no longer so."""
-    if task["word"] != "skipped" or task["reason_class"] != "need":
-        return None
-    seen, at = {task["id"]}, task
+    return next(reversed(follow_chain(task, tasks)), None)
+
+
+def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
+    """The tasks because of which one was skipped, from the nearest to the first; empty as with `find_cause`."""
+    chain, at = [task], task
     while at["word"] == "skipped" and at["reason_class"] == "need":
-        needs = [tasks[need] for need in at["needs"] if need in tasks and need not in seen]
+        needs = [tasks[need] for need in at["needs"] if need in tasks and tasks[need] not in chain]
         broken = [need for need in needs if need["word"] in (*BAD, "cancelled", "skipped")]
         # its reason names the first cause, or is that of the need which ended first
         named = [need for need in broken if f"{need['id']!r} " in (task["reason"] or "")]
         same = [need for need in broken if need["reason"] == task["reason"]]
         if not broken:
-            return None
+            return []
         at = (named or same or broken)[0]
-        seen.add(at["id"])
-    return at
+        chain.append(at)
+    return chain[1:]
 
 
 def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
@@ -233,6 +236,18 @@ def short_id(task: Task) -> str:
 def name_agent(record: View) -> str:
     """Agent and model of a task or an attempt in one word, as `--fallback` spells them."""
     return "/".join(filter(None, (record["agent"], record["model"])))
+
+
+def find_took_s(task: Task, now: float) -> float | None:
+    """How long a task took, or runs already; None: it has not begun."""
+    is_begun = task["status"] == "running" and task["started_at"]
+    return took_s(task, now) if is_begun else task["duration_s"]
+
+
+def tell_took(task: Task, now: float) -> str:
+    """The same in words; empty: it has not begun."""
+    seconds = find_took_s(task, now)
+    return "" if seconds is None else tell_span(seconds)
 
 
 def tell_changes(task: Task) -> str:

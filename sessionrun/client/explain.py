@@ -69,7 +69,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     facts = explain_session(grounds)
     if wanted:
         tasks = choose_tasks(view, wanted)
-        attempts = _tell_attempts(grounds, {shown["id"] for shown in tasks})
+        attempts = find_attempts(state, evidence, {shown["id"] for shown in tasks})
         facts["tasks"] = [
             {
                 **_explain_task(grounds, shown),
@@ -247,22 +247,23 @@ def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = No
 # --- what happened ---
 
 
-def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
+def find_attempts(state: State, evidence: Evidence, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
+    """The attempts of the wanted tasks by id, each with its jobs."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     begun: dict[str, Entry | None] = {}
-    runs = find_runs(grounds.evidence.entries)
-    for entry in grounds.evidence.entries:
+    runs = find_runs(evidence.entries)
+    for entry in evidence.entries:
         event = entry.event
         if isinstance(event, JobClaimed) and event.key.task in wanted:
             task, run = event.key.task, runs[event.key]
             attempts = by_task.setdefault(task, [])
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                ran = find_ran(grounds.state.tasks[task], event.key.attempt)._asdict()
+                ran = find_ran(state.tasks[task], event.key.attempt)._asdict()
                 attempts.append({**ran, "attempt": event.key.attempt, "rounds": 0, **_OPEN, "jobs": []})
                 begun[task] = None
             begun[task] = begun[task] or run.begin
             attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
-            attempts[-1]["jobs"].append(_describe_job(grounds.evidence.ledger, event, run))
+            attempts[-1]["jobs"].append(_describe_job(evidence.ledger, event, run))
         elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
             attempt = by_task[event.task][-1]
             if attempt["outcome"] is None:

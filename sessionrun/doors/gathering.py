@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import find_runs
+from sessionrun.client.explain import find_attempts
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
@@ -26,7 +27,7 @@ from sessionrun.doors.drawing import Bar, find_bars
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
 from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
-from sessionrun.model.wording import name_tasks
+from sessionrun.model.wording import name_tasks, tell_reason, tell_rounds
 from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
@@ -51,8 +52,9 @@ NOTHING: Final = Excerpt("", 0, False)
 class Shown(NamedTuple):
     """What is shown of one task beside its view.
 
-    `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each with
-    the seconds it took, if those are known; `check` is what its check printed, both streams.
+    `bars` are its jobs that have begun, `rounds` these in words; `acts` what its agent called tools for, and its
+    errors, a line each with the seconds it took, if those are known; `check` is what its check printed, both
+    streams.
     """
 
     task: Task
@@ -64,12 +66,13 @@ class Shown(NamedTuple):
     patch: Excerpt = NOTHING
     acts: Sequence[tuple[str, float | None]] = ()
     check: Sequence[Excerpt] = ()
+    rounds: Sequence[str] = ()
 
 
 class Matter(NamedTuple):
     """What a page is made of; `name` stands for the session on a command line, `now` is wall time.
 
-    `names` are the tasks as a person names them, by id.
+    `names` are the tasks as a person names them, `reasons` why each stands as it does, both by id.
     """
 
     view: Mapping[str, Any]
@@ -78,6 +81,7 @@ class Matter(NamedTuple):
     tasks: Sequence[Shown]
     failures: Sequence[Failure]
     names: Mapping[str, str]
+    reasons: Mapping[str, str]
     pauses: Sequence[Bar] = ()
     last_at: float | None = None
     """When its last event was, of a session that has not ended."""
@@ -104,6 +108,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     live = {task["id"] for task in [task for task in tasks if task["word"] == "running"][:MOST_LIVE]}
     chosen = {task["id"] for task in tasks if (few or is_wrong(task) if details_of is None else details_of(task))}
     state = evidence.require()
+    attempts = find_attempts(state, evidence, chosen)
     bars: dict[str, list[Any]] = {}
     for key, run in find_runs(entries).items():
         bars.setdefault(key.task, []).extend([run] if run.begin is not None else [])
@@ -131,9 +136,11 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             else (),
             # a page of its own has room for all of it
             [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
+            [*tell_rounds(attempts.get(task["id"], ()), task["attempt"])],
         )
 
-    failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
+    by_id = name_tasks(view)
+    failures = group_failures(session, filter(is_wrong, tasks), by_id, now)
     return Matter(
         view,
         name_for_command(view),
@@ -141,6 +148,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
         [show(task) for task in tasks],
         failures,
         name_each(tasks),
+        {name: tell_reason(task, by_id, now) for name, task in by_id.items()},
         find_pauses(entries, ended),
         entries[-1].at if entries and not view["ended_at"] else None,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
@@ -272,6 +272,54 @@ def list_ids(tasks: Sequence[Task], room: int) -> str:
 def name_source(source: str) -> str:
     """What the last lines of a source are called."""
     return {SAID: "the agent said", "work": "standard error, last lines"}.get(source, f"{source}, last lines")
+
+
+# --- what ran ---
+
+
+def tell_rounds(attempts: Sequence[View], newest: int) -> Iterator[str]:
+    """A line for each round of a task's attempts, as `explain` has them: its phases, with what did not pass."""
+    several = len({(attempt["agent"], attempt["model"]) for attempt in attempts}) > 1
+    for attempt in attempts:
+        named = f"attempt {attempt['attempt']}" + (f" ({name_agent(attempt)})" if several else "")
+        rounds: dict[int, list[View]] = {}
+        for job in attempt["jobs"]:
+            rounds.setdefault(job["round"], []).append(job)
+        for number, jobs in rounds.items():
+            at = f"{named}, round {number}" if len(rounds) > 1 else named
+            phases = ", ".join(_tell_job(job, attempt) for job in jobs)
+            is_last = number < attempt["rounds"] or attempt["attempt"] == newest
+            why = "" if is_last else _word_reason(attempt["reason"] or "")
+            yield f"{at}: {phases}{f'; {why}' if why and why not in phases else ''}"
+
+
+def _word_reason(reason: str) -> str:
+    kind = reason.partition(": ")[0]
+    return clean_reason(reason, kind if kind in REASONS else None)
+
+
+def _tell_job(job: View, attempt: View) -> str:
+    took = f" {tell_span(job['duration_s'])}" if job["duration_s"] is not None else ""
+    verdict = "" if job["verdict"] == "passed" else f" {job['verdict'] or 'has not ended'}"
+    more = "; ".join(_tell_unusual(job, attempt))
+    return f"{job['phase']}{took}{verdict}{f' ({more})' if more else ''}"
+
+
+def _tell_unusual(job: View, attempt: View) -> Iterator[str]:
+    if job["start"] > 1:
+        yield f"start {job['start']}"
+    if job["timer"]:
+        yield f"stopped by {job['timer']}"
+    if job["exit_code"] and job["phase"] == "work":  # of others it is our program's, and means nothing
+        yield f"exit code {job['exit_code']}"
+    if job["signal"] is not None:
+        yield f"signal {job['signal']}"
+    if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
+        yield _word_reason(job["reason"])
+    if job["node"] is not None:
+        yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
+    elif job["verdict"] in (None, "lost", "interrupted", "void"):
+        yield job["ledger"]
 
 
 # --- texts in little room ---

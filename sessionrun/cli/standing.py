@@ -37,6 +37,7 @@ from sessionrun.model.wording import (
     tell_until,
     tell_word,
     took_s,
+    with_reason,
 )
 from sessionrun.model.words import BAD, HELD, tell_counts
 from sessionrun.store.session import SessionDir
@@ -178,7 +179,7 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
     """How a task ended, and why, in a line."""
     reason = escape_line(tell_reason(task, tasks, now))
     shown = mark(task["word"], f"{escape_line(task['id'])} {tell_word(task['word'])}", stream)
-    return f"{shown}: {reason}" if reason else shown
+    return with_reason(shown, reason)
 
 
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
@@ -294,7 +295,7 @@ def _tell_agent(task: Task) -> str:
 def group_lines(group: Group, width: int) -> list[str]:
     """Tasks with one reason: how many, why, and their ids."""
     count, reason = f"{len(group.tasks)} {tell_word(group.word)}", clip(group.reason, REASON_WIDTH)
-    first, *more = wrap_line(f"{count}: {reason}" if reason else count, "", width - 3)
+    first, *more = wrap_line(with_reason(count, reason), "", width - 3)
     ids = INDENT + escape(list_ids(group.tasks, min(IDS_WIDTH, width - len(INDENT))))
     return [mark(group.word, count) + first[len(count) :], *(INDENT + line for line in more), ids]
 

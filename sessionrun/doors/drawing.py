@@ -13,7 +13,7 @@ from sessionrun.client.evidence import Run
 from sessionrun.client.graph import measure_depths
 from sessionrun.doors.markup import Markup, Part, tag
 from sessionrun.model.events import JobFinished, JobLost
-from sessionrun.model.wording import clip, short_id, tell_span, tell_word
+from sessionrun.model.wording import clip, short_id, tell_span, tell_word, with_reason
 from sessionrun.model.words import BAD, GOOD
 
 Task = Mapping[str, Any]
@@ -101,10 +101,8 @@ def draw_timeline(
         ]
         rows, drawn_kinds = _draw_slots(whole, began, span), {bar.kind for bar in whole}
     else:
-        rows = [
-            _draw_row(names[task["id"]], bars, began, span, "" if bars else _tell_why(task, reasons[task["id"]]))
-            for task, bars in tasks
-        ]
+        told = {task["id"]: with_reason(tell_word(task["word"]), reasons[task["id"]]) for task, _ in tasks}
+        rows = [_draw_row(names[task["id"]], bars, began, span, told[task["id"]]) for task, bars in tasks]
         drawn_kinds = {bar.kind for bar in every}
     held = [pause._replace(begin=max(began, pause.begin)) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
@@ -124,10 +122,6 @@ def draw_timeline(
     )
     drawn = tag("div", behind, _draw_axis(marks, span), *rows, class_="timeline slots" if is_many else "timeline")
     return [drawn, tag("p", *legend, class_="legend dim")], f"{tell_span(span)} from the first start"
-
-
-def _tell_why(task: Task, reason: str) -> str:
-    return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
 
 
 def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:

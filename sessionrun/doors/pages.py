@@ -27,7 +27,7 @@ from sessionrun.doors.task import (
 )
 from sessionrun.model.units import format_time, parse_time
 from sessionrun.model.usage import Usage
-from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
+from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s, with_reason
 from sessionrun.model.words import BAD, JUDGED, tell_counts
 
 _HOME: Final = tag("a", "All sessions", href="/")
@@ -218,7 +218,7 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
     return join(
         [
             tag("h1", task["title"], tag("code", name) if name != task["title"] else None),
-            tag("p", word, f": {why}" if why else None, class_="verdict", role="status"),
+            tag("p", word, with_reason("", why), class_="verdict", role="status"),
             tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
             bar,
             *tell_parts(shown, unfolded=True),

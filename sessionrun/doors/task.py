@@ -22,6 +22,7 @@ from sessionrun.model.wording import (
     tell_changes,
     tell_span,
     tell_word,
+    tell_work,
     took_s,
 )
 from sessionrun.model.words import BAD, SIGNS, WORDS, tell_counts
@@ -112,8 +113,7 @@ def list_facts(task: Task) -> Iterator[str | None]:
     yield None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}"
     yield f"proof: {tell_word(task['proof'])}" if task["proof"] else None
     yield f"landing: {tell_word(landing['status'])}" if landing else None
-    left = [str(one["command"]) for one in task["leftovers"] or ()]
-    yield f"left running: {', '.join(left)}" if left else None
+    yield from tell_work(task)
 
 
 def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessionrun.model.keys import is_node_id
 from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
 from sessionrun.model.units import parse_time
 from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
@@ -20,6 +21,9 @@ SHORT_ID: Final = 8
 NAME_WIDTH: Final = 30
 REASON_WIDTH: Final = 100
 """How much of a reason a line has where many are to be read at once."""
+
+SHOWN_LEFT: Final = 2
+"""So many of the processes that a task left running are named."""
 
 SAID: Final = "said"
 """The source of what the agent said; of others it is a step, `work` for the agent's standard error."""
@@ -149,6 +153,12 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
 
 
+def with_reason(words: str, reason: str) -> str:
+    """``failed: exit code 1``, ``skipped because a failed``; the words alone where there is no reason."""
+    between = "" if not reason else " " if reason.startswith("because ") else ": "
+    return f"{words}{between}{reason}"
+
+
 def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
     """The first task because of which one was skipped; None if it was not for a need, or that is no longer so."""
     return next(reversed(follow_chain(task, tasks)), None)
@@ -174,7 +184,7 @@ def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     word = tell_word(task["word"])
     reason = "" if task["word"] == "cancelled" else tell_reason(task, tasks, now)
     was = "was " if task["word"] in ("skipped", "cancelled", "lost") else ""
-    return f"{was}{word}{f': {reason}' if reason else ''}"
+    return with_reason(f"{was}{word}", reason)
 
 
 def clean_reason(reason: str | None, reason_class: str | None) -> str:
@@ -215,7 +225,7 @@ class Group(NamedTuple):
     @property
     def head(self) -> str:
         """``7 failed: exit code 1``."""
-        return f"{len(self.tasks)} {tell_word(self.word)}" + (f": {self.reason}" if self.reason else "")
+        return with_reason(f"{len(self.tasks)} {tell_word(self.word)}", self.reason)
 
 
 def group_tasks(chosen: Iterable[Task], tasks: Mapping[str, Task], now: float) -> list[Group]:
@@ -257,6 +267,23 @@ def tell_changes(task: Task) -> str:
         return ""
     files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
     return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"
+
+
+def tell_work(task: Task) -> Iterator[str]:
+    """What a task left running, and where its work is if that is on no branch of its own."""
+    left = task.get("leftovers") or ()
+    yield from (f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT])
+    if len(left) > SHOWN_LEFT:
+        yield f"left running: {len(left) - SHOWN_LEFT} more"
+    if task.get("worktree_kept"):
+        yield f"worktree kept: {task['worktree_kept']}"
+    if task.get("worktree_remark"):
+        yield str(task["worktree_remark"])
+    if task.get("worktree") and task["status"] == "completed":
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        yield f"worktree{where}: {task['worktree']}"
+    if task.get("rescue_branch"):
+        yield f"its work is on: {task['rescue_branch']}"
 
 
 def list_ids(tasks: Sequence[Task], room: int) -> str:

@@ -85,7 +85,10 @@ def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
     task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
     task |= {"usage": asdict(Usage(cost_usd=0.25, cost_source="agent")), "audit": None}
-    task |= {"audit": [{"level": text, "where": text, "text": text}], "leftovers": [{"command": text}]}
+    task |= {
+        "audit": [{"level": text, "where": text, "text": text}],
+        "leftovers": [{"command": text, "how": text}],
+    }
     task |= {"landing": None, "held_until": None, **{key: values[key] for key in ("landing",) if key in values}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
     bars = [Bar(NOW - 9, NOW - 7, "work", text), Bar(NOW - 7, NOW, "failed", text)]
@@ -218,6 +221,7 @@ def test_one_task_is_told_at_once() -> None:
     assert find_headings(page) == ["cost", "each"] and "Nothing needs you." in page
     assert re.search(r'<details id="t1" open', page)
     assert find_headings(make_page(make_matter(make_shown(1), make_shown(2))))[:2] == ["tasks", "timeline"]
+    assert "its work is on: t1-rescue" in make_page(make_matter(make_shown(1, rescue_branch="t1-rescue")))
 
 
 def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
@@ -245,7 +249,7 @@ def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) 
         for num in range(count)
     ]
     names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
-    drawn, note = draw_timeline(tasks, [], names, {})
+    drawn, note = draw_timeline(tasks, [], names, dict.fromkeys(names, ""))
     assert len(re.findall('class="row(?: ends)?"', "".join(map(str, drawn)))) == rows and note.endswith(
         "from the first start"
     )

@@ -92,8 +92,7 @@ def command(
     if limits:
         record = describe_digest(session, view, chosen, min(limits), lambda made: encode(versioned(made)) + b"\n")
     elif as_json:
-        head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-        record = make_record(session, head, view, chosen, tail=tail)
+        record = make_record(session, view, chosen, tail=tail)
     if as_json and form == "text":
         return Answer(record)
     if as_json:
@@ -185,17 +184,12 @@ def _print_seed_block(
 
 
 def make_record(
-    session: SessionDir,
-    head: Mapping[str, Any],
-    view: Mapping[str, Any],
-    tasks: Sequence[dict[str, Any]],
-    *,
-    tail: int | None,
+    session: SessionDir, view: Mapping[str, Any], tasks: Sequence[dict[str, Any]], *, tail: int | None
 ) -> dict[str, Any]:
-    """The object of ``results --json``: `head`, and the tasks, each with all that it printed."""
+    """The object of ``results --json``: the view, and the tasks, each with all that it printed."""
     summary = find_summary(session, view)
     return {
-        **head,
+        **view,
         **({"summary": summary} if summary else {}),
         "tasks": [
             {

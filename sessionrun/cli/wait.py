@@ -215,7 +215,7 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
     from sessionrun.cli.results import find_summary, make_record, print_results  # not while it is followed
 
     if as_json:
-        print_json(make_record(session, view, view, view["tasks"], tail=None))
+        print_json(make_record(session, view, view["tasks"], tail=None))
         return
     summary = find_summary(session, view)
     if quiet:

@@ -40,13 +40,6 @@ CAUSES: Final = (
 REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
 
-SHOWN_KEYS: Final = (
-    *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "proof", "audit", "attempt"),
-    *("round", "pid", "rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers"),
-    *("output", "stderr"),
-)
-"""What `explain --json` repeats of a task."""
-
 _SHOWN_HOLDERS: Final = 8
 _OPEN: Final = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
 
@@ -75,7 +68,6 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
                 **_explain_task(grounds, shown),
                 "attempts": attempts.get(shown["id"], []),
                 "telling": describe_telling(session, shown),
-                **{key: shown[key] for key in ("landing",) if key in shown},
             }
             for shown in tasks
         ]
@@ -91,7 +83,7 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     works = [task for task in view["tasks"] if task.get("landing") and not task.get("mends")]
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
-        **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
+        **view,
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
@@ -132,7 +124,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     facts = {
-        **{key: shown[key] for key in SHOWN_KEYS},
+        **shown,
         "follow_up": next(reversed(task.follow_ups), None),
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [

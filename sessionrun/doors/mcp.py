@@ -233,9 +233,7 @@ def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Rec
 
 
 def _tell(reply: api.Reply) -> Record:
-    keys = ("id", "status", "outcome", "word")
-    states = [{key: task[key] for key in keys} for task in reply.tasks]
-    return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
+    return _fit({**make_brief(reply.view, reply.tasks, every=True), "taken": reply.taken})
 
 
 def _take_change(change: api.Change, most: int) -> Record:

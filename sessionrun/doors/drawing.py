@@ -101,8 +101,8 @@ def draw_timeline(
         ]
         rows, drawn_kinds = _draw_slots(whole, began, span), {bar.kind for bar in whole}
     else:
-        told = {task["id"]: with_reason(tell_word(task["word"]), reasons[task["id"]]) for task, _ in tasks}
-        rows = [_draw_row(names[task["id"]], bars, began, span, told[task["id"]]) for task, bars in tasks]
+        words = {task["id"]: with_reason(tell_word(task["word"]), reasons[task["id"]]) for task, _ in tasks}
+        rows = [_draw_row(names[task["id"]], bars, began, span, words[task["id"]]) for task, bars in tasks]
         drawn_kinds = {bar.kind for bar in every}
     held = [pause._replace(begin=max(began, pause.begin)) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.telling import describe_telling
+from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_wait
 from sessionrun.engine.requests import find_ran
@@ -61,15 +61,10 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     grounds = Grounds(view, name_tasks(view), state, evidence, find_holders(state))
     facts = explain_session(grounds)
     if wanted:
-        tasks = choose_tasks(view, wanted)
+        tasks = add_tellings(session, choose_tasks(view, wanted))
         attempts = find_attempts(state, evidence, {shown["id"] for shown in tasks})
         facts["tasks"] = [
-            {
-                **_explain_task(grounds, shown),
-                "attempts": attempts.get(shown["id"], []),
-                "telling": describe_telling(session, shown),
-            }
-            for shown in tasks
+            {**_explain_task(grounds, shown), "attempts": attempts.get(shown["id"], [])} for shown in tasks
         ]
     chosen = {task["id"] for task in facts["tasks"]} if wanted else state.tasks
     return view, {**facts, "denied": list(_find_denied(session, state, chosen))}

@@ -26,7 +26,7 @@ from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, find_bars
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
-from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
+from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec
 from sessionrun.model.wording import name_tasks, tell_reason, tell_rounds
 from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
@@ -117,9 +117,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
     def show(task: dict[str, Any]) -> Shown:
         ran = find_bars(task, bars.get(task["id"], []), ended)
-        printed = (session.path / task[key] for key in ("output", "stderr"))
-        section = read_section("work", printed) if task["id"] in live else None
-        last = [section] if section else []
+        last = _read_last(session, task) if task["id"] in live else []
         if task["id"] not in chosen:
             return Shown(task, ran, last)
         known, agent = state.tasks.get(task["id"]), state.spec.agents.get(task["agent"])
@@ -131,9 +129,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
-            _read_acts(session.path / task["raw"], agent.output, room // 3)
-            if task["raw"] and agent and (len(chosen) <= FEW or is_wrong(task))
-            else (),
+            _read_acts(session, task, agent, room // 3) if len(chosen) <= FEW or is_wrong(task) else (),
             # a page of its own has room for all of it
             [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
             [*tell_rounds(attempts.get(task["id"], ()), task["attempt"])],
@@ -154,8 +150,17 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     )
 
 
-def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:
-    steps = read_steps(path, format_, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
+def _read_last(session: SessionDir, task: Task) -> list[Section]:
+    section = read_section("work", (session.path / task[key] for key in ("output", "stderr")))
+    return [section] if section else []
+
+
+def _read_acts(
+    session: SessionDir, task: Task, agent: AgentSpec | None, room: int
+) -> list[tuple[str, float | None]]:
+    if not task["raw"] or agent is None:
+        return []
+    steps = read_steps(session.path / task["raw"], agent.output, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
     return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
 
 

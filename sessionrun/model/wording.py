@@ -166,9 +166,10 @@ def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
 
 def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
     """The tasks because of which one was skipped, from the nearest to the first; empty as with `find_cause`."""
-    chain, at = [task], task
+    chain: list[Task] = []
+    seen, at = {task["id"]}, task
     while at["word"] == "skipped" and at["reason_class"] == "need":
-        needs = [tasks[need] for need in at["needs"] if need in tasks and tasks[need] not in chain]
+        needs = [tasks[need] for need in at["needs"] if need in tasks and need not in seen]
         broken = [need for need in needs if need["word"] in (*BAD, "cancelled", "skipped")]
         # its reason names the first cause, or is that of the need which ended first
         named = [need for need in broken if f"{need['id']!r} " in (task["reason"] or "")]
@@ -176,8 +177,9 @@ def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
         if not broken:
             return []
         at = (named or same or broken)[0]
+        seen.add(at["id"])
         chain.append(at)
-    return chain[1:]
+    return chain
 
 
 def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:

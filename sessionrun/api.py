@@ -24,7 +24,6 @@ from sessionrun.client.reading.selection import load_summaries as load_summaries
 from sessionrun.client.reading.terse import load_since as load_since
 from sessionrun.client.reading.view import load_view as load_view
 from sessionrun.client.reading.waiting import NextEnd as NextEnd
-from sessionrun.client.reading.waiting import Progress as Progress
 from sessionrun.client.reading.waiting import Waited as Waited
 from sessionrun.client.reading.waiting import wait as wait
 from sessionrun.client.reading.waiting import wait_for_next as wait_for_next

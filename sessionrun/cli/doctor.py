@@ -32,7 +32,7 @@ def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answ
         if fix:
             raise InputError("--fix repairs sessions and the environment, not agents")
         return _report_agents()
-    from sessionrun.client.doctor.report import diagnose
+    from sessionrun.client.doctor import diagnose
 
     found = diagnose(session_id, results_dir=results_dir, fix=fix)
     records, sessions, remaining = found["findings"], found["session_count"], found["remaining"]

@@ -13,19 +13,16 @@ from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import IDS_WIDTH, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
-from sessionrun.model.reasons import REASONS
 from sessionrun.model.wording import (
-    clean_reason,
     clip,
     find_cause,
     list_ids,
-    name_agent,
     name_session,
     name_tasks,
     short_id,
     tell_changes,
     tell_reason,
-    tell_span,
+    tell_rounds,
     tell_until,
     tell_word,
 )
@@ -139,8 +136,7 @@ def story_lines(
         for section in sections:
             yield from section_lines(*section, "", "{}:")
         yield from [""] * bool(facts["attempts"])
-        for attempt in facts["attempts"]:
-            yield from _tell_attempt(attempt, facts)
+        yield from indented(tell_rounds(facts["attempts"], facts["attempt"]), "")
         yield from _tell_rest(task, facts, explanation["denied"])
         for path in (session.path.absolute() / task[key] for key in ("output", "stderr")):
             if files and path.exists():
@@ -188,48 +184,3 @@ def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[
         yield f"next: sessionrun merge {name} {short_id(task)}    # once nothing keeps it from landing"
     elif word == HELD:
         yield f"next: sessionrun release {name} {short_id(task)}"
-
-
-def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each round: its phases in order, with what did not pass."""
-    named = f"attempt {attempt['attempt']}"
-    if len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1:
-        named += f" ({name_agent(attempt)})"
-    rounds: dict[int, list[Mapping[str, Any]]] = {}
-    for job in attempt["jobs"]:
-        rounds.setdefault(job["round"], []).append(job)
-    for number, jobs in rounds.items():
-        at = f"{named}, round {number}" if len(rounds) > 1 else named
-        phases = ", ".join(_tell_job(job, attempt) for job in jobs)
-        is_last = number < attempt["rounds"] or attempt["attempt"] == facts["attempt"]
-        why = "" if is_last else _word_reason(attempt["reason"] or "")
-        yield escape_line(f"{at}: {phases}{f'; {why}' if why and why not in phases else ''}")
-
-
-def _word_reason(reason: str) -> str:
-    kind = reason.partition(": ")[0]
-    return clean_reason(reason, kind if kind in REASONS else None)
-
-
-def _tell_job(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> str:
-    took = f" {tell_span(job['duration_s'])}" if job["duration_s"] is not None else ""
-    verdict = "" if job["verdict"] == "passed" else f" {job['verdict'] or 'has not ended'}"
-    more = "; ".join(_tell_unusual(job, attempt))
-    return f"{job['phase']}{took}{verdict}{f' ({more})' if more else ''}"
-
-
-def _tell_unusual(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterator[str]:
-    if job["start"] > 1:
-        yield f"start {job['start']}"
-    if job["timer"]:
-        yield f"stopped by {job['timer']}"
-    if job["exit_code"] and job["phase"] == "work":  # of others it is our program's, and means nothing
-        yield f"exit code {job['exit_code']}"
-    if job["signal"] is not None:
-        yield f"signal {job['signal']}"
-    if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
-        yield _word_reason(job["reason"])
-    if job["node"] is not None:
-        yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
-    elif job["verdict"] in (None, "lost", "interrupted", "void"):
-        yield job["ledger"]

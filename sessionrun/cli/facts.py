@@ -6,10 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
-from sessionrun.model.keys import is_node_id
-from sessionrun.model.wording import clip, name_agent, name_source, short_id, tell_reason, tell_word
+from sessionrun.model.wording import (
+    clip,
+    name_agent,
+    name_source,
+    short_id,
+    tell_reason,
+    tell_word,
+    tell_work,
+    with_reason,
+)
 
-SHOWN_LEFT: Final = 2
 SIGN_COLUMNS: Final = 3
 
 _LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
@@ -22,9 +29,8 @@ Task = Mapping[str, Any]
 
 def word_lines(task: Task, why: str, name: str = "") -> list[str]:
     """A task with its word, and why that is so; a long reason takes several lines."""
-    between = "" if not why else " " if why.startswith("because ") else ": "
     word = escape_line(f"{name}{tell_word(task['word'])}")
-    first, *more = wrap_line(f"{word}{between}{why}", "", WIDTH - SIGN_COLUMNS)
+    first, *more = wrap_line(with_reason(word, why), "", WIDTH - SIGN_COLUMNS)
     return [mark(task["word"], word) + first[len(word) :], *(f"    {line}" for line in more)]
 
 
@@ -46,20 +52,7 @@ def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bo
     audit = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
     texts += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in audit]
     texts += own
-    left = task.get("leftovers") or ()
-    texts += [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
-    texts += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
-    lines = indented(texts, indent)
-    if task.get("worktree_kept"):
-        lines += wrap_line(f"worktree kept: {task['worktree_kept']}", indent)
-    if task.get("worktree_remark"):
-        lines += wrap_line(task["worktree_remark"], indent)
-    if task.get("worktree") and task["status"] == "completed":
-        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
-        lines += indented([f"worktree{where}: {task['worktree']}"], indent)
-    if task.get("rescue_branch"):
-        lines += indented([f"its work is on: {task['rescue_branch']}"], indent)
-    return lines
+    return [*indented(texts, indent), *(line for text in tell_work(task) for line in wrap_line(text, indent))]
 
 
 def indented(texts: Iterable[str], indent: str) -> list[str]:

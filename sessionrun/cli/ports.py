@@ -12,6 +12,7 @@ from sessionrun.cli.render import warn, write_bytes
 from sessionrun.client.installation import lack
 from sessionrun.client.lookup import LAST, find_results_dir, open_session
 from sessionrun.model.errors import InputError
+from sessionrun.store.session import iterate_sessions
 
 
 @click.command("mcp")
@@ -69,14 +70,14 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         raise InputError("report: name a file with -o, or send standard output to one")
     if everything and session_id != LAST:
         raise InputError("--all takes no session ID")
-    from sessionrun.client.reading.selection import find_listed, load_many
+    from sessionrun.client.reading.selection import load_many
     from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather, write_page
     from sessionrun.doors.pages import make_overview_page
     from sessionrun.doors.report import make_page
 
     if everything:
-        sessions = find_listed(find_results_dir(results_dir), everywhere=False)
+        sessions = iterate_sessions(find_results_dir(results_dir).absolute())
         text = make_overview_page(load_many(sessions, load_view))
     else:
         text = make_page(gather(open_session(results_dir, session_id)))

@@ -92,8 +92,7 @@ def command(
     if limits:
         record = describe_digest(session, view, chosen, min(limits), lambda made: encode(versioned(made)) + b"\n")
     elif as_json:
-        head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-        record = make_record(session, head, view, chosen, tail=tail)
+        record = make_record(session, view, chosen, tail=tail)
     if as_json and form == "text":
         return Answer(record)
     if as_json:
@@ -112,12 +111,10 @@ def command(
     return Answer(None)
 
 
-def find_summary(
-    session: SessionDir, view: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
-) -> dict[str, Any] | None:
+def find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:
     """The account of the job files of a session that has ended; None if it has none, or no spec to read.
 
-    `tell` hears of each export that is not up to date.
+    Warns of each export that is not up to date.
     """
     if view["ended_at"] is None:
         return None
@@ -130,7 +127,7 @@ def find_summary(
     from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
 
     for problem in find_export_problems(session, spec, view):
-        tell(problem)
+        warn(problem)
     return summarise_jobs(session, spec, view)
 
 
@@ -187,18 +184,12 @@ def _print_seed_block(
 
 
 def make_record(
-    session: SessionDir,
-    head: Mapping[str, Any],
-    view: Mapping[str, Any],
-    tasks: Sequence[dict[str, Any]],
-    *,
-    tail: int | None,
-    tell: Callable[[str], None] = lambda _: None,
+    session: SessionDir, view: Mapping[str, Any], tasks: Sequence[dict[str, Any]], *, tail: int | None
 ) -> dict[str, Any]:
-    """The object of ``results --json``: `head`, and the tasks, each with all that it printed."""
-    summary = find_summary(session, view, tell)
+    """The object of ``results --json``: the view, and the tasks, each with all that it printed."""
+    summary = find_summary(session, view)
     return {
-        **head,
+        **view,
         **({"summary": summary} if summary else {}),
         "tasks": [
             {

@@ -33,9 +33,11 @@ from sessionrun.model.wording import (
     tell_head,
     tell_reason,
     tell_span,
+    tell_took,
     tell_until,
     tell_word,
     took_s,
+    with_reason,
 )
 from sessionrun.model.words import BAD, HELD, tell_counts
 from sessionrun.store.session import SessionDir
@@ -177,7 +179,7 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
     """How a task ended, and why, in a line."""
     reason = escape_line(tell_reason(task, tasks, now))
     shown = mark(task["word"], f"{escape_line(task['id'])} {tell_word(task['word'])}", stream)
-    return f"{shown}: {reason}" if reason else shown
+    return with_reason(shown, reason)
 
 
 def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
@@ -251,7 +253,7 @@ def row_lines(
     if tell_last is None:
         more.append(lambda task: tell_doing(task) if task["status"] == "running" else tell_changes(task))
     cells = [
-        [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
+        [short_id(task), escape_line(task["title"]), tell_took(task, now), *(tell(task) for tell in more)]
         for task in tasks
     ]
     word = max((columns(tell_word(task["word"])) for task in tasks), default=0)
@@ -281,12 +283,6 @@ def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[
     return widths
 
 
-def _tell_took(task: Task, now: float) -> str:
-    if task["status"] == "running" and task["started_at"]:
-        return tell_span(took_s(task, now))
-    return "" if task["duration_s"] is None else tell_span(task["duration_s"])
-
-
 def _tell_cost(task: Task) -> str:
     cost = (task.get("usage") or {}).get("cost_usd")
     return "" if cost is None else f"${cost:.2f}"
@@ -299,7 +295,7 @@ def _tell_agent(task: Task) -> str:
 def group_lines(group: Group, width: int) -> list[str]:
     """Tasks with one reason: how many, why, and their ids."""
     count, reason = f"{len(group.tasks)} {tell_word(group.word)}", clip(group.reason, REASON_WIDTH)
-    first, *more = wrap_line(f"{count}: {reason}" if reason else count, "", width - 3)
+    first, *more = wrap_line(with_reason(count, reason), "", width - 3)
     ids = INDENT + escape(list_ids(group.tasks, min(IDS_WIDTH, width - len(INDENT))))
     return [mark(group.word, count) + first[len(count) :], *(INDENT + line for line in more), ids]
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -17,7 +17,7 @@ import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.cli.options import Answer, Duration, SinceOrCursor, flag, valued, verb
-from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width, warn
+from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, act_on_each, label_option, state_option
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
@@ -26,17 +26,14 @@ from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
     Deadline,
     NextEnd,
-    Progress,
     View,
     Waited,
     choose_decisive,
     has_ended,
     has_landed,
-    is_all_held,
     wait,
     wait_for_any,
     wait_for_next,
-    wait_until,
 )
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.shown import EndedTask, Standing
@@ -102,15 +99,10 @@ def command(
         deadline = Deadline(0.0)
 
     def act(session: SessionDir) -> Answer:
-        progress = None
-        if not as_json and sys.stderr.isatty() and not has_ended(load_summary_view(session)):
-            progress = make_progress(sys.stderr, session)
-        try:
+        is_shown = not as_json and sys.stderr.isatty() and not has_ended(load_summary_view(session))
+        with closing(make_progress(sys.stderr, session)) if is_shown else nullcontext() as progress:
             left = deadline.left()
             waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
-        finally:
-            if progress is not None:
-                progress.close()
         return _describe(waited, chosen)
 
     return act_on_each(chosen, act, as_json=as_json)
@@ -176,12 +168,8 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     try:
         if not quiet:
             hint(f"session: {session.session_id}")
-        progress = None if quiet else make_progress(sys.stderr, session)
-
-        def is_over(view: View) -> bool:
-            return has_ended(view) or (leaves_held and is_all_held(view))
-
-        wait_until(lambda: load_summary_view(session), is_over, progress=progress)
+            progress = make_progress(sys.stderr, session)
+        wait(session, through_holds=not leaves_held, progress=progress)
     except KeyboardInterrupt:
         from sessionrun.client.ask import cancel
 
@@ -227,9 +215,9 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
     from sessionrun.cli.results import find_summary, make_record, print_results  # not while it is followed
 
     if as_json:
-        print_json(make_record(session, view, view, view["tasks"], tail=None, tell=warn))
+        print_json(make_record(session, view, view["tasks"], tail=None))
         return
-    summary = find_summary(session, view, warn)
+    summary = find_summary(session, view)
     if quiet:
         click.echo(session.session_id)
     else:
@@ -243,20 +231,20 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
 # --- how far it is ---
 
 
-def make_progress(stream: IO[str], session: SessionDir) -> Progress:
+def make_progress(stream: IO[str], session: SessionDir) -> PlainProgress | LiveProgress:
     """The display that fits the stream."""
     is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
     return LiveProgress(stream, session) if is_live else PlainProgress()
 
 
 class PlainProgress:
-    """A `Progress`: a line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
+    """A line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
 
     def __init__(self) -> None:
         self._shown: tuple[Any, ...] = ()
         self._shown_at = -PLAIN_EVERY_S
 
-    def show(self, view: View) -> None:
+    def __call__(self, view: View) -> None:
         counts, now = (view["counts"], view["stopped"], view["state"]), time.monotonic()
         if counts == self._shown or view["ended_at"] or now - self._shown_at < PLAIN_EVERY_S:
             return
@@ -266,11 +254,11 @@ class PlainProgress:
         hint("\n".join(["; ".join([first, tell_span(took_s(view, time.time())), *stopped]), *more]))
 
     def close(self) -> None:
-        pass
+        """Leave the lines as they are."""
 
 
 class LiveProgress:
-    """A `Progress`: head, bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
+    """Head, bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
 
     def __init__(self, stream: IO[str], session: SessionDir) -> None:
         from rich.console import Console
@@ -284,7 +272,7 @@ class LiveProgress:
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
         self._live.start()
 
-    def show(self, view: View) -> None:
+    def __call__(self, view: View) -> None:
         from rich.text import Text
 
         self._look(now=view["ended_at"] is not None)
@@ -294,6 +282,7 @@ class LiveProgress:
         self._live.update(Text.from_ansi("\n".join(self._draw(whole)), no_wrap=True), refresh=True)
 
     def close(self) -> None:
+        """Take the display down."""
         self._live.stop()
 
     def _look(self, *, now: bool) -> None:

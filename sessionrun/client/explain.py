@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.telling import describe_telling
+from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_wait
 from sessionrun.engine.requests import find_ran
@@ -25,6 +25,7 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import format_time
+from sessionrun.model.wording import follow_chain, name_tasks
 from sessionrun.store import processes
 from sessionrun.store.jobfiles import read_denials
 from sessionrun.store.logs import Ledger
@@ -39,21 +40,15 @@ CAUSES: Final = (
 REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
 
-SHOWN_KEYS: Final = (
-    *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "proof", "audit", "attempt"),
-    *("round", "pid", "rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers"),
-    *("output", "stderr"),
-)
-"""What `explain --json` repeats of a task."""
-
 _SHOWN_HOLDERS: Final = 8
 _OPEN: Final = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
 
 
 class Grounds(NamedTuple):
-    """What an explanation is made from; `holders` are the tasks that hold tokens, by resource."""
+    """What an explanation is made from: `tasks` of the view by id, `holders` of tokens (tasks) by resource."""
 
     view: dict[str, Any]
+    tasks: Mapping[str, Mapping[str, Any]]
     state: State
     evidence: Evidence
     holders: Mapping[str, list[str]]
@@ -63,19 +58,13 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead."""
     view, evidence = load_history(session)
     state = evidence.require()
-    grounds = Grounds(view, state, evidence, find_holders(state))
+    grounds = Grounds(view, name_tasks(view), state, evidence, find_holders(state))
     facts = explain_session(grounds)
     if wanted:
-        tasks = choose_tasks(view, wanted)
-        attempts = _tell_attempts(grounds, {shown["id"] for shown in tasks})
+        tasks = add_tellings(session, choose_tasks(view, wanted))
+        attempts = find_attempts(state, evidence, {shown["id"] for shown in tasks})
         facts["tasks"] = [
-            {
-                **_explain_task(grounds, shown),
-                "attempts": attempts.get(shown["id"], []),
-                "telling": describe_telling(session, shown),
-                **{key: shown[key] for key in ("landing",) if key in shown},
-            }
-            for shown in tasks
+            {**_explain_task(grounds, shown), "attempts": attempts.get(shown["id"], [])} for shown in tasks
         ]
     chosen = {task["id"] for task in facts["tasks"]} if wanted else state.tasks
     return view, {**facts, "denied": list(_find_denied(session, state, chosen))}
@@ -89,7 +78,7 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     works = [task for task in view["tasks"] if task.get("landing") and not task.get("mends")]
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
-        **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
+        **view,
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
@@ -130,7 +119,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     facts = {
-        **{key: shown[key] for key in SHOWN_KEYS},
+        **shown,
         "follow_up": next(reversed(task.follow_ups), None),
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
@@ -140,7 +129,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
         "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": describe_wait(state, task) if lacking else None,
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
-        "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
+        "chain": [cause["id"] for cause in follow_chain(shown, grounds.tasks)],
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}
@@ -242,40 +231,26 @@ def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = No
     return token if task is None else {**token, "wants": dict(wanted_tokens(state, task))[resource]}
 
 
-def _follow_chain(state: State, task: TaskState) -> list[str]:
-    """The tasks because of which this one was skipped, from the nearest to the first that did not succeed."""
-    chain: list[str] = []
-    at: TaskState | None = task
-    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs form no circle
-        broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
-        # its reason is that of the need that ended first, or names that one; others may have failed since
-        failed = [other for other in broken if other.outcome not in (None, "succeeded")]
-        why = at.reason or ""
-        at = next((one for one in failed if one.reason == why or why.startswith(f"need: {one.spec.id!r} ")), None)
-        if at is not None:
-            chain.append(at.spec.id)
-    return chain
-
-
 # --- what happened ---
 
 
-def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
+def find_attempts(state: State, evidence: Evidence, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
+    """The attempts of the wanted tasks by id, each with its jobs."""
     by_task: dict[str, list[dict[str, Any]]] = {}
     begun: dict[str, Entry | None] = {}
-    runs = find_runs(grounds.evidence.entries)
-    for entry in grounds.evidence.entries:
+    runs = find_runs(evidence.entries)
+    for entry in evidence.entries:
         event = entry.event
         if isinstance(event, JobClaimed) and event.key.task in wanted:
             task, run = event.key.task, runs[event.key]
             attempts = by_task.setdefault(task, [])
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                ran = find_ran(grounds.state.tasks[task], event.key.attempt)._asdict()
+                ran = find_ran(state.tasks[task], event.key.attempt)._asdict()
                 attempts.append({**ran, "attempt": event.key.attempt, "rounds": 0, **_OPEN, "jobs": []})
                 begun[task] = None
             begun[task] = begun[task] or run.begin
             attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
-            attempts[-1]["jobs"].append(_describe_job(grounds.evidence.ledger, event, run))
+            attempts[-1]["jobs"].append(_describe_job(evidence.ledger, event, run))
         elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
             attempt = by_task[event.task][-1]
             if attempt["outcome"] is None:

@@ -13,7 +13,7 @@ from sessionrun.client.evidence import Run
 from sessionrun.client.graph import measure_depths
 from sessionrun.doors.markup import Markup, Part, tag
 from sessionrun.model.events import JobFinished, JobLost
-from sessionrun.model.wording import clip, short_id, tell_reason, tell_span, tell_word
+from sessionrun.model.wording import clip, short_id, tell_span, tell_word, with_reason
 from sessionrun.model.words import BAD, GOOD
 
 Task = Mapping[str, Any]
@@ -51,18 +51,13 @@ LEGEND: Final = {
 
 
 class Bar(NamedTuple):
-    """Something that took from one moment to another (wall time).
-
-    Of a job also its phase, of which attempt and round it is, and what came of it, empty if it passed.
-    """
+    """Something that took from one moment to another (wall time); of a job also its phase."""
 
     begin: float
     end: float
     kind: str
     label: str
     phase: str = ""
-    turn: str = ""
-    verdict: str = ""
 
 
 def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
@@ -78,24 +73,25 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
         begin, end = run.begin.at, run.end.at if run.end else now
         turn = f"attempt {run.key.attempt}, round {run.key.round}"
         label = f"{short_id(task)}: {run.key.phase}, {turn}: {tell_span(end - begin)}"
-        unusual = "" if verdict == "passed" else tell_word(verdict)
-        bars.append(Bar(begin, max(begin, end), kind, label, run.key.phase, turn, unusual))
+        bars.append(Bar(begin, max(begin, end), kind, label, run.key.phase))
     return bars
 
 
 def draw_timeline(
-    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Bar], names: Mapping[str, Markup], now: float
+    tasks: Sequence[tuple[Task, Sequence[Bar]]],
+    pauses: Sequence[Bar],
+    names: Mapping[str, Markup],
+    reasons: Mapping[str, str],
 ) -> tuple[list[Part], str]:
     """When tasks ran, as rows below an axis, and in how much time; nothing if nothing has run.
 
-    `names` are the tasks as they are named in a row, by id.
+    `names` are the tasks as they are named in a row, `reasons` why they stand as they do, by id.
     """
     every = [bar for _, bars in tasks for bar in bars]
     if not every:
         return [], ""
     began = min(bar.begin for bar in every)
     span = max(0.001, max(bar.end for bar in every) - began)
-    by_id = {task["id"]: task for task, _ in tasks}
     is_many = len(tasks) > MOST_ROWS
     if is_many:
         whole = [
@@ -105,10 +101,8 @@ def draw_timeline(
         ]
         rows, drawn_kinds = _draw_slots(whole, began, span), {bar.kind for bar in whole}
     else:
-        rows = [
-            _draw_row(names[task["id"]], bars, began, span, "" if bars else _tell_why(task, by_id, now))
-            for task, bars in tasks
-        ]
+        words = {task["id"]: with_reason(tell_word(task["word"]), reasons[task["id"]]) for task, _ in tasks}
+        rows = [_draw_row(names[task["id"]], bars, began, span, words[task["id"]]) for task, bars in tasks]
         drawn_kinds = {bar.kind for bar in every}
     held = [pause._replace(begin=max(began, pause.begin)) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
@@ -128,11 +122,6 @@ def draw_timeline(
     )
     drawn = tag("div", behind, _draw_axis(marks, span), *rows, class_="timeline slots" if is_many else "timeline")
     return [drawn, tag("p", *legend, class_="legend dim")], f"{tell_span(span)} from the first start"
-
-
-def _tell_why(task: Task, by_id: Mapping[str, Task], now: float) -> str:
-    reason = tell_reason(task, by_id, now)
-    return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
 
 
 def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:

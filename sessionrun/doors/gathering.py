@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import find_runs
+from sessionrun.client.explain import find_attempts
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
@@ -15,9 +16,9 @@ from sessionrun.client.reading.outputs import read_steps
 from sessionrun.client.reading.telling import (
     Failure,
     Section,
-    choose_lines,
     group_failures,
     list_step,
+    read_section,
     read_sections,
 )
 from sessionrun.client.reading.terse import cut_bytes
@@ -25,11 +26,10 @@ from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, find_bars
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
-from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
-from sessionrun.model.wording import name_tasks
+from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec
+from sessionrun.model.wording import name_tasks, tell_reason, tell_rounds
 from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import patch_path
 
@@ -52,8 +52,9 @@ NOTHING: Final = Excerpt("", 0, False)
 class Shown(NamedTuple):
     """What is shown of one task beside its view.
 
-    `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each with
-    the seconds it took, if those are known; `check` is what its check printed, both streams.
+    `bars` are its jobs that have begun, `rounds` these in words; `acts` what its agent called tools for, and its
+    errors, a line each with the seconds it took, if those are known; `check` is what its check printed, both
+    streams.
     """
 
     task: Task
@@ -65,12 +66,13 @@ class Shown(NamedTuple):
     patch: Excerpt = NOTHING
     acts: Sequence[tuple[str, float | None]] = ()
     check: Sequence[Excerpt] = ()
+    rounds: Sequence[str] = ()
 
 
 class Matter(NamedTuple):
     """What a page is made of; `name` stands for the session on a command line, `now` is wall time.
 
-    `names` are the tasks as a person names them, by id.
+    `names` are the tasks as a person names them, `reasons` why each stands as it does, both by id.
     """
 
     view: Mapping[str, Any]
@@ -79,6 +81,7 @@ class Matter(NamedTuple):
     tasks: Sequence[Shown]
     failures: Sequence[Failure]
     names: Mapping[str, str]
+    reasons: Mapping[str, str]
     pauses: Sequence[Bar] = ()
     last_at: float | None = None
     """When its last event was, of a session that has not ended."""
@@ -86,7 +89,6 @@ class Matter(NamedTuple):
 
 STREAM_LINES: Final = 2000
 ACT_BYTES: Final = 200
-LIVE_LINES: Final = 5
 MOST_LIVE: Final = 12
 """Of so many running tasks the last lines are read."""
 
@@ -106,6 +108,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     live = {task["id"] for task in [task for task in tasks if task["word"] == "running"][:MOST_LIVE]}
     chosen = {task["id"] for task in tasks if (few or is_wrong(task) if details_of is None else details_of(task))}
     state = evidence.require()
+    attempts = find_attempts(state, evidence, chosen)
     bars: dict[str, list[Any]] = {}
     for key, run in find_runs(entries).items():
         bars.setdefault(key.task, []).extend([run] if run.begin is not None else [])
@@ -114,7 +117,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
     def show(task: dict[str, Any]) -> Shown:
         ran = find_bars(task, bars.get(task["id"], []), ended)
-        last = _read_last(session, task) if task["id"] in live else ()
+        last = _read_last(session, task) if task["id"] in live else []
         if task["id"] not in chosen:
             return Shown(task, ran, last)
         known, agent = state.tasks.get(task["id"]), state.spec.agents.get(task["agent"])
@@ -126,14 +129,14 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
-            _read_acts(session.path / task["raw"], agent.output, room // 3)
-            if task["raw"] and agent and (len(chosen) <= FEW or is_wrong(task))
-            else (),
+            _read_acts(session, task, agent, room // 3) if len(chosen) <= FEW or is_wrong(task) else (),
             # a page of its own has room for all of it
             [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
+            [*tell_rounds(attempts.get(task["id"], ()), task["attempt"])],
         )
 
-    failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
+    by_id = name_tasks(view)
+    failures = group_failures(session, filter(is_wrong, tasks), by_id, now)
     return Matter(
         view,
         name_for_command(view),
@@ -141,22 +144,24 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
         [show(task) for task in tasks],
         failures,
         name_each(tasks),
+        {name: tell_reason(task, by_id, now) for name, task in by_id.items()},
         find_pauses(entries, ended),
         entries[-1].at if entries and not view["ended_at"] else None,
     )
 
 
-def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:
-    steps = read_steps(path, format_, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
+def _read_last(session: SessionDir, task: Task) -> list[Section]:
+    section = read_section("work", (session.path / task[key] for key in ("output", "stderr")))
+    return [section] if section else []
+
+
+def _read_acts(
+    session: SessionDir, task: Task, agent: AgentSpec | None, room: int
+) -> list[tuple[str, float | None]]:
+    if not task["raw"] or agent is None:
+        return []
+    steps = read_steps(session.path / task["raw"], agent.output, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
     return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
-
-
-def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
-    texts = (
-        read_tail(session.path / task[key]).decode("utf-8", "backslashreplace") for key in ("output", "stderr")
-    )
-    lines = choose_lines("\n".join(texts))[-LIVE_LINES:]
-    return [Section("work", lines)] if lines else []
 
 
 def write_page(path: Path, page: bytes) -> None:

@@ -30,12 +30,11 @@ from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import begin
 from sessionrun.client.reading.digest import describe_digest, find_most
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.client.reading.terse import BRIEF_BYTES, TASK_KEYS, drop_empty, make_brief
+from sessionrun.client.reading.terse import BRIEF_BYTES, drop_empty, make_brief
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import parse_duration
-from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
 INSTRUCTIONS: Final = """\
@@ -132,7 +131,7 @@ class Tools:
             view = api.load_view(session)
             return _fit(make_brief(view, _add_words(session, view["tasks"])))
         view, changed = api.load_since(session, since)
-        return _fit({**make_brief(view, []), "tasks": _describe_all(_add_words(session, changed))})
+        return _fit(make_brief(view, _add_words(session, changed), every=True))
 
     def wait(
         self,
@@ -153,8 +152,7 @@ class Tools:
             return _fit({**brief, "timed_out": not waited.in_time})
         found = api.wait_for_next(session, since=since, failed=until == "failed", timeout_s=seconds)
         ends = {"cursor": found.cursor, "left": found.left, "timed_out": not found.in_time}
-        tasks = _describe_all(_add_words(session, found.tasks))
-        return _fit({**make_brief(found.view, []), **ends, "tasks": tasks})
+        return _fit({**make_brief(found.view, _add_words(session, found.tasks), every=True), **ends})
 
     def results(
         self,
@@ -234,15 +232,8 @@ def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Rec
     return add_tellings(session, tasks, BRIEF_BYTES // 2)  # an answer fills the context of an agent
 
 
-def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
-    ordered = sorted(tasks, key=needs_look, reverse=True)
-    return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
-
-
 def _tell(reply: api.Reply) -> Record:
-    keys = ("id", "status", "outcome", "word")
-    states = [{key: task[key] for key in keys} for task in reply.tasks]
-    return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
+    return _fit({**make_brief(reply.view, reply.tasks, every=True), "taken": reply.taken})
 
 
 def _take_change(change: api.Change, most: int) -> Record:
@@ -321,21 +312,18 @@ def _offer(tool: Callable[..., Record]) -> Callable[..., Awaitable[str]]:
 
 
 class _Reporter:
-    """Tells the caller how far a session is: see `api.Progress`.  Called in the thread of a tool."""
+    """Tells the caller how far a session is.  Called in the thread of a tool."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._told: tuple[int, int] | None = None
 
-    def show(self, view: dict[str, Any]) -> None:
+    def __call__(self, view: dict[str, Any]) -> None:
         counts = (int(view["completed"]), int(view["failed"]))
         if counts != self._told:
             self._told = counts
             message = f"{view['completed']}/{view['total']} done, {view['failed']} failed"
             run_in_loop(self._context.report_progress, float(counts[0]), float(view["total"]), message)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
 
 def _run(work: Callable[[], dict[str, Any]]) -> str:

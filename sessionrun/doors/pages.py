@@ -24,11 +24,10 @@ from sessionrun.doors.task import (
     name_state,
     tell_parts,
     tell_runs,
-    tell_why,
 )
 from sessionrun.model.units import format_time, parse_time
 from sessionrun.model.usage import Usage
-from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
+from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s, with_reason
 from sessionrun.model.words import BAD, JUDGED, tell_counts
 
 _HOME: Final = tag("a", "All sessions", href="/")
@@ -214,16 +213,16 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
     address = f"/sessions/{matter.view['session_id']}"
     named = f"{matter.name} {short_id(task)}"
     bar = _make_controls(list_task_controls(task), f"{address}/tasks/{task['num']}", named) if control else None
-    name, why = matter.names[task["id"]], tell_why(task, matter)
+    name, why = matter.names[task["id"]], matter.reasons[task["id"]]
     word = tag("span", make_sign(task), " ", tell_word(task["word"]), class_=task["word"])
     return join(
         [
             tag("h1", task["title"], tag("code", name) if name != task["title"] else None),
-            tag("p", word, f": {why}" if why else None, class_="verdict", role="status"),
+            tag("p", word, with_reason("", why), class_="verdict", role="status"),
             tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
             bar,
             *tell_parts(shown, unfolded=True),
-            tell_runs(shown.bars),
+            tell_runs(shown),
             tag(
                 "p",
                 "The same on a command line: ",

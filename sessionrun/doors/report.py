@@ -26,18 +26,18 @@ from sessionrun.doors.task import (
 )
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
+    find_took_s,
     name_agent,
     name_source,
-    name_tasks,
     short_id,
     tell_changes,
-    tell_reason,
     tell_result,
     tell_span,
+    tell_took,
     tell_word,
     took_s,
 )
-from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, read_landing
+from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, is_matrix, read_landing
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""
@@ -77,7 +77,8 @@ def make_blocks(matter: Matter, *, base: str = "#t", above: Part = None) -> list
         for task in tasks
     }
     names = {task["id"]: join([make_sign(task), " ", links[task["id"]], " ", name_apart(task)]) for task in tasks}
-    drawn, note = draw_timeline([(one.task, one.bars) for one in matter.tasks], matter.pauses, names, matter.now)
+    ran = [(shown.task, shown.bars) for shown in matter.tasks]
+    drawn, note = draw_timeline(ran, matter.pauses, names, matter.reasons)
     graph, about = draw_needs(tasks, SIGNS)
     several = served or len(tasks) > 1
     rows = ("tasks", "Tasks", _make_table(matter, links) if several else (), "")
@@ -113,19 +114,14 @@ def _is_told(matter: Matter, task: Task) -> bool:
 
 
 def _tell_failures(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
-    def order(failure: Failure) -> tuple[int, int]:
-        return WORDS.index(failure.group.word), -len(failure.group.tasks)
-
-    failures = sorted(matter.failures, key=order)
-    cards: list[Part] = [_make_card(matter, failure, links) for failure in failures[:MOST_CARDS]]
-    rest = sum(len(failure.group.tasks) for failure in failures[MOST_CARDS:])
+    cards: list[Part] = [_make_card(matter, failure, links) for failure in matter.failures[:MOST_CARDS]]
+    rest = sum(len(failure.group.tasks) for failure in matter.failures[MOST_CARDS:])
     if rest:
         cards.append(tag("p", f"and {rest} more, each for another reason: they stand below", class_="dim"))
-    by_id = name_tasks(matter.view)
     skipped = [shown.task for shown in matter.tasks if shown.task["word"] == "skipped"]
     if cards and skipped:
         some = skipped[: MOST_NAMED // 6]
-        why = [f"{matter.names[task['id']]} ({tell_reason(task, by_id, matter.now)})" for task in some]
+        why = [f"{matter.names[task['id']]} ({matter.reasons[task['id']]})" for task in some]
         more = f" and {len(skipped) - len(why)} more" if len(skipped) > len(why) else ""
         cards.append(tag("p", f"Skipped in consequence: {', '.join(why)}{more}", class_="dim"))
     return cards
@@ -211,7 +207,7 @@ def _tell_landing(matter: Matter, names: Mapping[str, Markup]) -> tuple[list[Par
     aside = []
     for task in tasks:
         if task["landing"] and task["word"] in ("bounced", "held") and task["status"] == "completed":
-            why = f": {tell_reason(task, {}, 0.0)}. Branch {task['branch']} keeps the work."
+            why = f": {matter.reasons[task['id']]}. Branch {task['branch']} keeps the work."
             aside.append(tag("p", names[task["id"]], why, class_="aside"))
     count = sum(map(len, landed.values()))
     note = f"on {target}" + (f": {count} landed in {len(landed)} steps" if count > 1 else "") if target else ""
@@ -235,7 +231,7 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     columns, is_grid = _list_columns(matter, tasks), is_matrix(tasks)
     rows = []
     for place, task in enumerate(tasks):
-        took = _find_time(task, matter.now) or 0.0
+        took = find_took_s(task, matter.now) or 0.0
         # a script orders by numbers: the words of a long time do not do for it
         looks: dict[str, dict[str, object]] = {
             "Tries": {"class_": "tries"},
@@ -256,14 +252,12 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
 
 def _list_columns(matter: Matter, tasks: Sequence[Task]) -> dict[str, list[str]]:
     """What is told of each task, by the head of its column; what is the same of all, or of none, is left out."""
-    by_id = name_tasks(matter.view)
     rounds = [f" × {task['round']} rounds" if task["round"] > 1 else "" for task in tasks]
-    times = [_find_time(task, matter.now) for task in tasks]
     columns = {
-        "Why": [tell_reason(task, by_id, matter.now) for task in tasks],
+        "Why": [matter.reasons[task["id"]] for task in tasks],
         "Agent": [name_agent(task) for task in tasks],
         "Tries": [f"{task['attempt']}{more}" for task, more in zip(tasks, rounds, strict=True)],
-        "Time": ["" if seconds is None else tell_span(seconds) for seconds in times],
+        "Time": [tell_took(task, matter.now) for task in tasks],
         "Changed": [tell_changes(task) for task in tasks],
         "Cost": [tell_cost(task["usage"]) for task in tasks],
     }
@@ -271,11 +265,6 @@ def _list_columns(matter: Matter, tasks: Sequence[Task]) -> dict[str, list[str]]
     alike |= {"Agent"} if is_matrix(tasks) else set()  # the name of a cell, and the grid above, say whose it is
     alike |= set() if has_costs(matter.view) else {"Cost"}  # all unknown: the block on costs says so once
     return {name: column for name, column in columns.items() if any(column) and name not in alike}
-
-
-def _find_time(task: Task, now: float) -> float | None:
-    runs = task["word"] == "running" and task["started_at"]
-    return took_s(task, now) if runs and task["duration_s"] is None else task["duration_s"]
 
 
 def _make_filter(view: View) -> Markup:

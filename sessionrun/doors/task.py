@@ -10,7 +10,6 @@ from typing import Any, Final
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.steps import Step, list_steps
-from sessionrun.doors.drawing import Bar
 from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
 from sessionrun.doors.markup import Markup, Part, join, tag
 from sessionrun.model.units import parse_time
@@ -19,12 +18,11 @@ from sessionrun.model.wording import (
     name_agent,
     name_session,
     name_source,
-    name_tasks,
     short_id,
     tell_changes,
-    tell_reason,
     tell_span,
     tell_word,
+    tell_work,
     took_s,
 )
 from sessionrun.model.words import BAD, SIGNS, WORDS, tell_counts
@@ -77,10 +75,10 @@ def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup
             make_link(task, matter.names[task["id"]], None),
             f" {name_apart(task)}",
         ),
-        tag("p", " · ".join(filter(None, (tell_why(task, matter), *list_facts(task)))), class_="dim"),
+        tag("p", " · ".join(filter(None, (matter.reasons[task["id"]], *list_facts(task)))), class_="dim"),
         tell_parts(shown),
         # of many tasks those that are good have no room for it
-        tell_runs(shown.bars) if len(matter.tasks) <= FEW or is_wrong(task) else None,
+        tell_runs(shown) if len(matter.tasks) <= FEW or is_wrong(task) else None,
         id=f"t{task['num']}",
         open="" if unfolded else None,
     )
@@ -105,11 +103,6 @@ def tell_parts(shown: Shown, *, unfolded: bool = False) -> list[Part]:
     ]
 
 
-def tell_why(task: Task, matter: Matter) -> str:
-    """Why a task stands as it does."""
-    return tell_reason(task, name_tasks(matter.view), matter.now)
-
-
 def list_facts(task: Task) -> Iterator[str | None]:
     """All that is known of a task in a word or two; None among them says nothing."""
     check, landing = task["check"] or {}, task["landing"] or {}
@@ -120,8 +113,7 @@ def list_facts(task: Task) -> Iterator[str | None]:
     yield None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}"
     yield f"proof: {tell_word(task['proof'])}" if task["proof"] else None
     yield f"landing: {tell_word(landing['status'])}" if landing else None
-    left = [str(one["command"]) for one in task["leftovers"] or ()]
-    yield f"left running: {', '.join(left)}" if left else None
+    yield from tell_work(task)
 
 
 def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:
@@ -138,15 +130,9 @@ def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:
     return tag("details", summary, tag("pre", "\n".join(lines), tabindex="0"))
 
 
-def tell_runs(bars: Sequence[Bar]) -> Markup | None:
-    """What ran, a line for each round: its phases in order, with their times and what did not pass."""
-    turns: dict[str, list[str]] = {}
-    for bar in bars:
-        if bar.phase:
-            words = f"{bar.phase} {tell_span(bar.end - bar.begin)} {bar.verdict}".rstrip()
-            turns.setdefault(bar.turn, []).append(words)
-    lines = [f"{turn}: {', '.join(phases)}" for turn, phases in turns.items()]
-    return make_block("What ran", "\n".join(lines)) if lines else None
+def tell_runs(shown: Shown) -> Markup | None:
+    """What ran, a line for each round."""
+    return make_block("What ran", "\n".join(shown.rounds)) if shown.rounds else None
 
 
 def _tell_excerpt(heading: str, excerpt: Excerpt) -> Markup | None:

@@ -412,8 +412,8 @@ class Standing(Verdict, Counters):
     """When the first task of a session that is `held` goes on by itself; null if none does."""
 
 
-class Source(TypedDict):
-    """Where a session came from."""
+class Summary(Standing):
+    """The summary, beside its version and its seal."""
 
     labels: Mapping[str, str]
     """Its labels, text to text."""
@@ -421,11 +421,6 @@ class Source(TypedDict):
     """The format of its input: `prompts`, `matrix`, `markdown` or `swebench`; with a feed: `queue`."""
     agent: str
     """The agent of tasks that named none."""
-
-
-class Summary(Standing, Source):
-    """The summary, beside its version and its seal."""
-
     name: str | None
     """Its name."""
     started_at: Time

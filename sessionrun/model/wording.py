@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessionrun.model.keys import is_node_id
 from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
 from sessionrun.model.units import parse_time
 from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
@@ -20,6 +21,9 @@ SHORT_ID: Final = 8
 NAME_WIDTH: Final = 30
 REASON_WIDTH: Final = 100
 """How much of a reason a line has where many are to be read at once."""
+
+SHOWN_LEFT: Final = 2
+"""So many of the processes that a task left running are named."""
 
 SAID: Final = "said"
 """The source of what the agent said; of others it is a step, `work` for the agent's standard error."""
@@ -149,10 +153,20 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
 
 
+def with_reason(words: str, reason: str) -> str:
+    """``failed: exit code 1``, ``skipped because a failed``; the words alone where there is no reason."""
+    between = "" if not reason else " " if reason.startswith("because ") else ": "
+    return f"{words}{between}{reason}"
+
+
 def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
     """The first task because of which one was skipped; None if it was not for a need, or that is no longer so."""
-    if task["word"] != "skipped" or task["reason_class"] != "need":
-        return None
+    return next(reversed(follow_chain(task, tasks)), None)
+
+
+def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
+    """The tasks because of which one was skipped, from the nearest to the first; empty as with `find_cause`."""
+    chain: list[Task] = []
     seen, at = {task["id"]}, task
     while at["word"] == "skipped" and at["reason_class"] == "need":
         needs = [tasks[need] for need in at["needs"] if need in tasks and need not in seen]
@@ -161,17 +175,18 @@ def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
         named = [need for need in broken if f"{need['id']!r} " in (task["reason"] or "")]
         same = [need for need in broken if need["reason"] == task["reason"]]
         if not broken:
-            return None
+            return []
         at = (named or same or broken)[0]
         seen.add(at["id"])
-    return at
+        chain.append(at)
+    return chain
 
 
 def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     word = tell_word(task["word"])
     reason = "" if task["word"] == "cancelled" else tell_reason(task, tasks, now)
     was = "was " if task["word"] in ("skipped", "cancelled", "lost") else ""
-    return f"{was}{word}{f': {reason}' if reason else ''}"
+    return with_reason(f"{was}{word}", reason)
 
 
 def clean_reason(reason: str | None, reason_class: str | None) -> str:
@@ -212,7 +227,7 @@ class Group(NamedTuple):
     @property
     def head(self) -> str:
         """``7 failed: exit code 1``."""
-        return f"{len(self.tasks)} {tell_word(self.word)}" + (f": {self.reason}" if self.reason else "")
+        return with_reason(f"{len(self.tasks)} {tell_word(self.word)}", self.reason)
 
 
 def group_tasks(chosen: Iterable[Task], tasks: Mapping[str, Task], now: float) -> list[Group]:
@@ -235,6 +250,18 @@ def name_agent(record: View) -> str:
     return "/".join(filter(None, (record["agent"], record["model"])))
 
 
+def find_took_s(task: Task, now: float) -> float | None:
+    """How long a task took, or runs already; None: it has not begun."""
+    is_begun = task["status"] == "running" and task["started_at"]
+    return took_s(task, now) if is_begun else task["duration_s"]
+
+
+def tell_took(task: Task, now: float) -> str:
+    """The same in words; empty: it has not begun."""
+    seconds = find_took_s(task, now)
+    return "" if seconds is None else tell_span(seconds)
+
+
 def tell_changes(task: Task) -> str:
     """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
     stat = task.get("diff_stat")
@@ -242,6 +269,23 @@ def tell_changes(task: Task) -> str:
         return ""
     files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
     return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"
+
+
+def tell_work(task: Task) -> Iterator[str]:
+    """What a task left running, and where its work is if that is on no branch of its own."""
+    left = task.get("leftovers") or ()
+    yield from (f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT])
+    if len(left) > SHOWN_LEFT:
+        yield f"left running: {len(left) - SHOWN_LEFT} more"
+    if task.get("worktree_kept"):
+        yield f"worktree kept: {task['worktree_kept']}"
+    if task.get("worktree_remark"):
+        yield str(task["worktree_remark"])
+    if task.get("worktree") and task["status"] == "completed":
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        yield f"worktree{where}: {task['worktree']}"
+    if task.get("rescue_branch"):
+        yield f"its work is on: {task['rescue_branch']}"
 
 
 def list_ids(tasks: Sequence[Task], room: int) -> str:
@@ -257,6 +301,54 @@ def list_ids(tasks: Sequence[Task], room: int) -> str:
 def name_source(source: str) -> str:
     """What the last lines of a source are called."""
     return {SAID: "the agent said", "work": "standard error, last lines"}.get(source, f"{source}, last lines")
+
+
+# --- what ran ---
+
+
+def tell_rounds(attempts: Sequence[View], newest: int) -> Iterator[str]:
+    """A line for each round of a task's attempts, as `explain` has them: its phases, with what did not pass."""
+    several = len({(attempt["agent"], attempt["model"]) for attempt in attempts}) > 1
+    for attempt in attempts:
+        named = f"attempt {attempt['attempt']}" + (f" ({name_agent(attempt)})" if several else "")
+        rounds: dict[int, list[View]] = {}
+        for job in attempt["jobs"]:
+            rounds.setdefault(job["round"], []).append(job)
+        for number, jobs in rounds.items():
+            at = f"{named}, round {number}" if len(rounds) > 1 else named
+            phases = ", ".join(_tell_job(job, attempt) for job in jobs)
+            is_last = number < attempt["rounds"] or attempt["attempt"] == newest
+            why = "" if is_last else _word_reason(attempt["reason"] or "")
+            yield f"{at}: {phases}{f'; {why}' if why and why not in phases else ''}"
+
+
+def _word_reason(reason: str) -> str:
+    kind = reason.partition(": ")[0]
+    return clean_reason(reason, kind if kind in REASONS else None)
+
+
+def _tell_job(job: View, attempt: View) -> str:
+    took = f" {tell_span(job['duration_s'])}" if job["duration_s"] is not None else ""
+    verdict = "" if job["verdict"] == "passed" else f" {job['verdict'] or 'has not ended'}"
+    more = "; ".join(_tell_unusual(job, attempt))
+    return f"{job['phase']}{took}{verdict}{f' ({more})' if more else ''}"
+
+
+def _tell_unusual(job: View, attempt: View) -> Iterator[str]:
+    if job["start"] > 1:
+        yield f"start {job['start']}"
+    if job["timer"]:
+        yield f"stopped by {job['timer']}"
+    if job["exit_code"] and job["phase"] == "work":  # of others it is our program's, and means nothing
+        yield f"exit code {job['exit_code']}"
+    if job["signal"] is not None:
+        yield f"signal {job['signal']}"
+    if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
+        yield _word_reason(job["reason"])
+    if job["node"] is not None:
+        yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
+    elif job["verdict"] in (None, "lost", "interrupted", "void"):
+        yield job["ledger"]
 
 
 # --- texts in little room ---

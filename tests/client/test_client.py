@@ -18,7 +18,7 @@ from simulation import make_session
 from sessionrun import api
 from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.clean import clean
-from sessionrun.client.doctor.report import diagnose
+from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
 from sessionrun.client.planning.inputs import read_source
 from sessionrun.client.planning.joining import settle_addition

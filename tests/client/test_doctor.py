@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
-from sessionrun.client.doctor.report import (
+from sessionrun.client.doctor import (
     OWN,
     examine,
     examine_machine,

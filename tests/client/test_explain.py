@@ -17,6 +17,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
 from sessionrun.model.spec import OUTCOMES, TaskSpec
+from sessionrun.model.wording import name_tasks
 from sessionrun.session.history import begin
 from sessionrun.store.session import SessionDir
 
@@ -215,7 +216,7 @@ def test_a_hold_with_its_reason_stops_who_needs_it(held: str, expected: dict[str
     apply(state, Entry(1, 1000.0, 10.0, HoldPlaced(held, "the provider said no", until=70.0)))
     view = {**project(state), "results_dir": "", "stopped": []}
     evidence: Any = SimpleNamespace(damage=None, now=1000.0)
-    told = explain_session(Grounds(view, state, evidence, find_holders(state)))
+    told = explain_session(Grounds(view, name_tasks(view), state, evidence, find_holders(state)))
     assert causes(told) == expected
     hold = {"resource": held, "reason": "the provider said no", "until": "1970-01-01T00:17:40.000Z"}
     assert told["holds"] == [hold]

@@ -40,7 +40,7 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
-from sessionrun.model.wording import group_tasks, name_tasks
+from sessionrun.model.wording import group_tasks, name_tasks, tell_reason
 from sessionrun.model.words import SIGNS, WORDS
 from sessionrun.store.session import SessionDir
 
@@ -85,14 +85,17 @@ def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
     task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
     task |= {"usage": asdict(Usage(cost_usd=0.25, cost_source="agent")), "audit": None}
-    task |= {"audit": [{"level": text, "where": text, "text": text}], "leftovers": [{"command": text}]}
+    task |= {
+        "audit": [{"level": text, "where": text, "text": text}],
+        "leftovers": [{"command": text, "how": text}],
+    }
     task |= {"landing": None, "held_until": None, **{key: values[key] for key in ("landing",) if key in values}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
     bars = [Bar(NOW - 9, NOW - 7, "work", text), Bar(NOW - 7, NOW, "failed", text)]
     whole = Excerpt(text, len(text), False)
     said = [Section("check", [text]), Section("said", [text])] if is_wrong(task) else []
     cut, patch = Excerpt(text, 10**6, True), Excerpt(f"--- a/{text}\n+++ b/{text}\n@@\n+{text}", 100, False)
-    return Shown(task, bars, said, [text], whole, cut, patch, [(text, 1.5), (text, None)])
+    return Shown(task, bars, said, [text], whole, cut, patch, [(text, 1.5), (text, None)], rounds=[text])
 
 
 def make_matter(*tasks: Shown, **values: Any) -> Matter:
@@ -100,10 +103,12 @@ def make_matter(*tasks: Shown, **values: Any) -> Matter:
     more = {"agent": "claude", "labels": {}, "max_parallel": 4, "usage": {**used, "unpriced_jobs": 1}}
     view = make_view([dict(shown.task) for shown in tasks], **(more | {"usage_by_model": {"opus": used}} | values))
     view = {"ended_at": None, **view}
-    groups = group_tasks((one.task for one in tasks if is_wrong(one.task)), name_tasks(view), NOW)
+    by_id = name_tasks(view)
+    groups = group_tasks((one.task for one in tasks if is_wrong(one.task)), by_id, NOW)
     told = {one.task["id"]: one.sections for one in tasks}
     failures = [Failure(group, told[group.tasks[0]["id"]]) for group in groups]
-    return Matter(view, "nightly", NOW, tasks, failures, name_each([one.task for one in tasks]))
+    reasons = {name: tell_reason(task, by_id, NOW) for name, task in by_id.items()}
+    return Matter(view, "nightly", NOW, tasks, failures, name_each([one.task for one in tasks]), reasons)
 
 
 def find_headings(page: str) -> list[str]:
@@ -216,6 +221,7 @@ def test_one_task_is_told_at_once() -> None:
     assert find_headings(page) == ["cost", "each"] and "Nothing needs you." in page
     assert re.search(r'<details id="t1" open', page)
     assert find_headings(make_page(make_matter(make_shown(1), make_shown(2))))[:2] == ["tasks", "timeline"]
+    assert "its work is on: t1-rescue" in make_page(make_matter(make_shown(1, rescue_branch="t1-rescue")))
 
 
 def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
@@ -243,7 +249,7 @@ def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) 
         for num in range(count)
     ]
     names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
-    drawn, note = draw_timeline(tasks, [], names, NOW)
+    drawn, note = draw_timeline(tasks, [], names, dict.fromkeys(names, ""))
     assert len(re.findall('class="row(?: ends)?"', "".join(map(str, drawn)))) == rows and note.endswith(
         "from the first start"
     )
@@ -252,7 +258,7 @@ def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) 
 @pytest.mark.parametrize(("count", "most"), [(300, 300_000), (2000, 700_000)])
 def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
     phases = ("prepare", "work", "check", "release")
-    bars = [Bar(NOW - 9, NOW - 7, phase, f"t: {phase}", phase, "attempt 1, round 1") for phase in phases]
+    bars = [Bar(NOW - 9, NOW - 7, phase, f"t: {phase}", phase) for phase in phases]
     tasks = []
     for num in range(1, count + 1):
         one = make_shown(num, f"Fix the warnings in src/queue/loader{num}.py", agent="a", model="m")
@@ -470,7 +476,7 @@ def test_what_a_bar_is(phase: Phase, verdict: Verdict | None, word: str, kind: s
     (bar,) = find_bars(
         {**make_task(1), "word": word}, [Run(key, Entry(0, NOW - 2, NOW, JobClaimed(key)), end)], NOW
     )
-    assert (bar.kind, bar.verdict) == (kind, verdict or "runs")
+    assert bar.kind == kind
 
 
 def test_slots_have_the_looks_of_how_their_tasks_ended() -> None:
@@ -481,7 +487,7 @@ def test_slots_have_the_looks_of_how_their_tasks_ended() -> None:
     }
     tasks = [make_task(num, **states.get(word, {"outcome": word})) for num, word in enumerate(words * 11)]
     pairs = [(task, [Bar(NOW - 2, NOW, "work", "")]) for task in tasks]
-    drawn = "".join(map(str, draw_timeline(pairs, [], {}, NOW)[0]))
+    drawn = "".join(map(str, draw_timeline(pairs, [], {}, {})[0]))
     (strip,) = re.findall(r'<div class="row ends">.*?</div>', drawn)
     assert set(re.findall(r'class="(\w+)"', strip)) == {"succeeded", "failed"}
     slots = Counter(re.findall(r'class="(\w+)"', drawn.partition("slot 1<")[2].partition("legend")[0]))
@@ -513,7 +519,7 @@ def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> N
     page = sessionrun("report", session_id).stdout
     assert "What the agent did, its last step, each with its time" in page and "1.5 s  $ echo" in page
     assert SEEN[:100] in "".join(Reader(page).texts)
-    assert "attempt 1, round 1: work " in page
+    assert "attempt 1: work " in page
 
 
 def test_what_runs_shows_what_it_printed_last(sessionrun: Command) -> None:

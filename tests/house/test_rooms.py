@@ -424,7 +424,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
-        ("sessionrun.session.limits", "session.main client.launch client.doctor.report"),
+        ("sessionrun.session.limits", "session.main client.launch client.doctor"),
         ("sessionrun.session.local", "session.main cluster.dask_executor cluster.node cluster.slurm_executor"),
         ("distributed", "cluster.dask_carrier"),
         ("cryptography", "cluster.address"),

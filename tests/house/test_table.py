@@ -93,7 +93,7 @@ def test_what_names_a_business_names_one_that_is_there() -> None:
 
 
 def test_each_check_has_its_own_name() -> None:
-    from sessionrun.client.doctor.report import OWN
+    from sessionrun.client.doctor import OWN
     from sessionrun.client.findings import load_findings
 
     parts = OWN, *load_findings()

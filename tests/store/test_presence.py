@@ -55,7 +55,7 @@ def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", running).stdout
     assert "\nrunning (supervisor stopped)  " in sessionrun("list").stdout
     assert "\n1 session: 1 running (supervisor stopped); 2 tasks: " in sessionrun("list", "--totals").stdout
-    PlainProgress().show(shown)
+    PlainProgress()(shown)
     line = capsys.readouterr().err
     assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)
     (sessionrun.directory(running) / "status.json").unlink()

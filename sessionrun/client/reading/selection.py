@@ -20,6 +20,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
 from sessionrun.model.units import format_time, parse_time
+from sessionrun.store import index
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 STATES: Final = (
@@ -194,7 +195,8 @@ def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False)
 
     One that cannot be read is left out, with a warning; so is a directory without a session.
     """
-    return load_many(find_listed(resolve_results_dir(results_dir), everywhere=everywhere), _load_begun)
+    place = resolve_results_dir(results_dir).absolute()
+    return load_many(index.sessions() if everywhere else iterate_sessions(place), _load_begun)
 
 
 def load_many(
@@ -203,13 +205,6 @@ def load_many(
     """The views of sessions, the newest first; one that cannot be read is left out, with a warning."""
     views = [view for session in sessions if (view := load_or_warn(session, load)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
-
-
-def find_listed(results_dir: Path, *, everywhere: bool) -> Iterable[SessionDir]:
-    """The sessions of a results directory, or of the user's index."""
-    from sessionrun.store import index
-
-    return index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
 
 
 def _load_begun(session: SessionDir) -> dict[str, Any]:

@@ -71,13 +71,10 @@ def add_tellings(
     share = None if room is None else room // max(1, sum(map(needs_look, tasks)))
     if share is not None and share < LEAST_BYTES:
         return list(tasks)
-    return [
-        {**task, "telling": describe_telling(session, task, share)} if needs_look(task) else task for task in tasks
-    ]
+    return [{**task, "telling": _describe(session, task, share)} if needs_look(task) else task for task in tasks]
 
 
-def describe_telling(session: SessionDir, task: Task, room: int | None = None) -> dict[str, Any] | None:
-    """`telling` of a task in JSON."""
+def _describe(session: SessionDir, task: Task, room: int | None) -> dict[str, Any] | None:
     section = tell(session, task)
     lines = section and (section.lines if room is None else fit_lines(section.lines, room))
     return section and {"step": section.source, "lines": lines}

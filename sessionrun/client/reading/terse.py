@@ -18,22 +18,28 @@ from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
 _HEAD_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)
-TASK_KEYS: Final = (*BriefTask.__annotations__, "telling")
+_TASK_KEYS: Final = (*BriefTask.__annotations__, "telling")
 
 BRIEF_BYTES: Final = 1600
 """A short answer has no more, however many tasks there are; nor have all telling lines together in one."""
 
 
-def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of a session and the tasks that need a look, without what is null or empty."""
-    shown = [_shorten(task) for task in tasks if needs_look(task)]
+def make_brief(
+    view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, every: bool = False
+) -> dict[str, Any]:
+    """The counts of a session and the tasks that need a look, without what is null or empty.
+
+    With `every`, the other tasks behind them.
+    """
+    ordered = sorted(tasks, key=needs_look, reverse=True)
+    shown = [_shorten(task) for task in ordered if every or needs_look(task)]
     head = drop_empty(_choose(view, _HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
     return {**head, "cursor": view["seq"], "tasks": shown}
 
 
 def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
     """A task in the brief form; the word says how it stands, and the telling lines what its standard error has."""
-    record = drop_empty(_choose(task, TASK_KEYS))
+    record = drop_empty(_choose(task, _TASK_KEYS))
     needless = ["attempt"] if task["attempt"] == 1 else []
     needless += ["stderr"] if "telling" in record else []
     return {name: value for name, value in record.items() if name not in needless}

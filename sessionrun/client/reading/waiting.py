@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.view import load_summary_view, load_view
@@ -22,14 +22,8 @@ GONE_AFTER_S: Final = 1.0
 View = dict[str, Any]
 
 
-class Progress(Protocol):
-    """Shows how far a session is."""
-
-    def show(self, view: View) -> None:
-        """Show the counters of a summary."""
-
-    def close(self) -> None:
-        """Take the display down."""
+Progress = Callable[[View], None]
+"""Shows how far a session is, given its view or its summary."""
 
 
 class Waited(NamedTuple):
@@ -94,7 +88,8 @@ def wait(
     Raises:
         SessionGone: the session's processes are gone and it has not ended.
     """
-    choose_tasks(load_view(session), tasks)
+    if tasks:  # an unknown one is an error at once
+        choose_tasks(load_view(session), tasks)
 
     def load() -> View:
         return load_view(session) if tasks else load_summary_view(session)
@@ -157,19 +152,15 @@ def wait_for_any(
     All of them if each is held without a known time, but for `through_holds`.  The list is empty if the time
     (seconds) is up.
     """
-    watches = [Watch() for _ in sessions]
-    over: list[SessionDir] = []
-
-    def find_over(_: View) -> bool:
+    deadline, watches = Deadline(timeout_s), [Watch() for _ in sessions]
+    while True:
         views = [load_summary_view(session) for session in sessions]
         looked = zip(sessions, watches, views, strict=True)
-        over.extend(session for session, watch, view in looked if has_ended(view) or watch.is_gone(view))
+        over = [session for session, watch, view in looked if has_ended(view) or watch.is_gone(view)]
         if not over and not through_holds and all(map(is_all_held, views)):
-            over.extend(sessions)
-        return bool(over)
-
-    wait_until(lambda: {"status": "running"}, find_over, timeout_s=timeout_s)
-    return over
+            return list(sessions)
+        if over or not deadline.pause(even_late=any(watch.doubts for watch in watches)):
+            return over
 
 
 class Deadline:
@@ -212,7 +203,7 @@ def wait_until(
     while True:
         view = load()
         if progress is not None:
-            progress.show(view)
+            progress(view)
         if is_done(view):
             return view
         if watch.is_gone(view):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from sessionrun.client.config import InUse
-from sessionrun.client.explain import SHOWN_KEYS
 from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
 from sessionrun.client.reading.comparison import Told
@@ -19,7 +18,6 @@ from sessionrun.model.shown import (
     FileStatus,
     NotifiedTask,
     Seen,
-    Source,
     Standing,
     Status,
     Summary,
@@ -69,7 +67,7 @@ _TEXTS: Final = {"text": str | None, "stderr_text": str | None}
 _HIDDEN: Final = ({"passed": Count, "total": Count}, None)
 _ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
-"""What `--sync` prints at the end."""
+"""What `results` prints, and `--sync` at the end."""
 
 ID_ALONE: Final = {"session_id": str}
 LAUNCHED: Final = {
@@ -124,12 +122,6 @@ NEXT_END: Final = {
     "timed_out": bool,
     "tasks": [EndedTask],
 }
-RESULTS: Final = {
-    **only(Verdict, ("session_id", "status", "outcome")),
-    "results_dir": str,
-    "tasks": [_ANSWERED],
-    "summary?": JOB_FILES,
-}
 DIGEST: Final = {
     **keys_of(Verdict),
     **only(Counters, ("total", "completed", "successful", "failed")),
@@ -178,9 +170,8 @@ _DENIED: Final = {
     "last_at": Time,
     "why": str,
 }
-_STORY: Final = only(Task, SHOWN_KEYS)
 _EXPLAINED: Final = {
-    **{f"{key}?" if key in ("proof", "audit") else key: shape for key, shape in _STORY.items()},
+    **keys_of(Task),
     "cause": str,
     "why": str,
     "follow_up": str | None,
@@ -190,12 +181,11 @@ _EXPLAINED: Final = {
     "budget": str | None,
     "retry_at": Time | None,
     "chain": [str],
-    "landing?": keys_of(Task)["landing"],
     **_TELLING,
     "attempts?": [_ATTEMPT],
 }
 EXPLAINED: Final = {
-    **{key: shape for key, shape in SESSION.items() if key not in keys_of(Source)},
+    **SESSION,
     "holds": [_HOLD],
     "tokens": [_TOKEN],
     "causes": {str: Count},
@@ -315,7 +305,7 @@ LAUNCH: Final = (LAUNCHED, PREVIEW, NOTHING_TO_DO, *_CHANGED)
 OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "run": LAUNCH,
     "status": several(SHOWN, BRIEF, FIELDS, COMPARED),
-    "results": (*several(RESULTS), DIGEST),
+    "results": (*several(ANSWERED), DIGEST),
     "list": (LIST, TOTALS),
     "wait": several(SHOWN, NEXT_END),
     "logs": (LINE,),

@@ -13,8 +13,8 @@ from sessionrun.cli.facts import section_lines
 from sessionrun.cli.options import Answer, Count, Duration, ShellCommand, flag, valued
 from sessionrun.cli.render import escape, escape_line
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
-from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.reading.telling import read_section
+from sessionrun.input.config import load_merge_trailers
 from sessionrun.landing.merge import AskedLanding, merge
 from sessionrun.model.asked import POLICIES
 from sessionrun.store.session import SessionDir

@@ -270,7 +270,7 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
 
     given = take_options(options)
     how = Launch(**options)
-    session, spec = (None, None) if into is None else _open_joined(into, given, how)
+    session, spec = (None, None) if into is None else _open_joined(into, how)
     planned = plan(file, given, preview=how.dry_run, into=spec)
     for warning in planned.warnings:
         warn(warning)
@@ -284,11 +284,6 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         )
     if planned.spec.feed is not None:
         return start_fed(planned, how)
-    addition = None
-    if spec is not None and planned.spec.tasks:
-        from sessionrun.client.planning.joining import settle_addition
-
-        addition = settle_addition(planned.spec, spec)
     if not planned.spec.tasks:
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
@@ -305,24 +300,23 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         hint(f"agent: {escape_line(planned.spec.agent)} ({planned.agent_reason})")
         if may_have_walls(planned.spec):
             hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
-    if session is not None and addition is not None:
-        return _add(session, planned.spec, addition, how)
+    if session is not None and planned.addition is not None:
+        return _add(session, planned.spec, planned.addition, how)
     return start_session(planned.spec, how)
 
 
-def _open_joined(session_id: str, given: Mapping[str, Any], how: Launch) -> tuple[SessionDir, SessionSpec]:
+def _open_joined(session_id: str, how: Launch) -> tuple[SessionDir, SessionSpec]:
     """Find the session to which tasks are to be added, with its spec as it is now.
 
     Raises:
-        InputError: it has ended, or an option holds for a whole session.
+        InputError: it has ended, or is to be held.
     """
     from sessionrun.client.ask import load_open
     from sessionrun.client.lookup import open_session
-    from sessionrun.client.planning.joining import describe_whole, refuse_session_options
+    from sessionrun.client.planning.joining import describe_whole
 
     session = open_session(how.results_dir, session_id)
     spec = load_open(session)
-    refuse_session_options(given, spec)
     if how.held:
         raise InputError(describe_whole("--hold"))
     return session, spec

@@ -147,7 +147,7 @@ def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec
     parent = find_parent(environ)
     if parent is None:
         return spec if spec.parent is None else replace(spec, parent=None)
-    from sessionrun.client.config import load_config
+    from sessionrun.input.config import load_config
 
     most = load_config(Path.cwd(), environ).values.get("max_depth", MAX_DEPTH)
     if parent.depth > most:

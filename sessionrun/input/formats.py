@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -83,9 +84,15 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def load_plan(name: str, source: Source, options: Options) -> Plan:
-    """Read an input of this format."""
-    module = FORMATS[name].module or f"input.{name}"
-    return cast(Plan, load(module).load(source, options))
+    """Read an input of this format; what is said of the whole session is settled alike for all of them."""
+    found = cast(Plan, load(FORMATS[name].module or f"input.{name}").load(source, options))
+    given = options.given
+    return replace(
+        found,
+        name=given.get("name", found.name),
+        labels={**found.labels, **given.get("labels", {})},
+        auto_release=found.auto_release and given.get("auto_release", True),
+    )
 
 
 def choose_format(source: Source, requested: str | None) -> tuple[str, str]:

@@ -115,12 +115,9 @@ def load(source: Source, options: Options) -> Plan:
     _refuse_twice(tasks, job_files)
     return Plan(
         tasks=tasks,
-        name=options.given.get("name"),
-        labels=options.given.get("labels", {}),
         exports=(_export(folder, tasks),),
         resources={TREE: 1} if any(task.check and task.check.uses for task in tasks) else {},
         max_parallel=options.choose("max_parallel") or None,
-        auto_release=options.given.get("auto_release", True),
         agent=agent,
         agent_reason="asked for" if named else "the format's default",
         warnings=tuple(warnings),

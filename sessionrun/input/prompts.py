@@ -15,8 +15,7 @@ from sessionrun.input.kinds import (
     Misfit,
     Path,
     describe,
-    resolve,
-    resolve_repo,
+    resolve_paths,
 )
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.limits import quote
@@ -100,12 +99,12 @@ def read_plan(reading: Reading, document: Document, directory: str, options: Opt
     reading.refuse_unknown()
     return Plan(
         tasks=tasks,
-        name=options.given.get("name", top.get("name")),
-        labels={**top.get("labels", {}), **options.given.get("labels", {})},
+        name=top.get("name"),
+        labels=top.get("labels", {}),
         resources=top.get("resources", {}),
         max_parallel=first(options.choose("max_parallel", top.get("max_parallel")), usual) or None,
         limits=top.get("limits", Limits()),
-        auto_release=top.get("auto_release", True) and options.given.get("auto_release", True),
+        auto_release=top.get("auto_release", True),
         agent=settle_agent(levels)[0] or None,
         landing=landing,
         feed=feed,
@@ -141,7 +140,7 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
         if key in TASK_FIELDS and key not in DEFAULT_FIELDS:
             raise reading.error(spot, Misfit("belongs to one task, not to all", key))
     values = reading.read(spot, record, DEFAULT_FIELDS, _OF_PLAN)
-    return _resolve_paths(directory, values)
+    return resolve_paths(directory, values)
 
 
 def _read_tasks(
@@ -162,7 +161,7 @@ def _read_tasks(
             if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
                 hint = '; a text with ": " in it must be quoted'
             raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
-        values = settle_task(_resolve_paths(directory, own), base, levels)
+        values = settle_task(resolve_paths(directory, own), base, levels)
         task_id = values["id"] = values.get("id") or str(uuid4())
         twin = seen.setdefault(task_id.casefold(), index)
         if twin != index:
@@ -186,14 +185,6 @@ def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec],
     if cycle:
         circle = " -> ".join(cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]])
         raise reading.error(Spot(), Misfit(f"tasks need each other in a circle: {circle}"))
-
-
-def _resolve_paths(directory: str, values: dict[str, Any]) -> dict[str, Any]:
-    if "cwd" in values:
-        values["cwd"] = resolve(directory, values["cwd"])
-    if "repo" in values:
-        values["repo"] = resolve_repo(directory, values["repo"])
-    return values
 
 
 def _meant(key: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.effects import QUEUE
+from sessionrun.input.given import read_text
 from sessionrun.input.plan import SeatsWish
 from sessionrun.input.prompts import FRAME
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
@@ -94,8 +95,6 @@ def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:
         return (asked,)
     if draft.plan.frame_file is None:
         return own
-    from sessionrun.queue.open import read_text
-
     try:
         text = read_text(draft.plan.frame_file)
         if not text.strip():

@@ -14,12 +14,12 @@ import pytest
 
 import sessionrun as package
 from sessionrun.cli.argv import KNOWN
-from sessionrun.client.config import Config
 from sessionrun.client.findings import Findings
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.client.schemas.outputs import OUTPUTS
 from sessionrun.engine.rules import Rules
 from sessionrun.house import ASKED, HOUSE, STEPS, Business, Step, find_due, load
+from sessionrun.input.config import Config
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME, SETTINGS

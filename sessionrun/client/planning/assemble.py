@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.agents import table
-from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.house import find_due
+from sessionrun.input.config import Config
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
@@ -65,8 +64,6 @@ def add_agents(draft: Draft) -> Draft:
     _check_directories(spec.tasks)
     _check_briefs(spec)
     _check_budgets(spec)
-    for check in find_due("check", spec.tasks, spec):
-        check(spec)
     return replace(draft, spec=spec).remark(*(missing or ()))
 
 

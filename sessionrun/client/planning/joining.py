@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sessionrun.client.config import Config
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.engine.requests import find_clash
+from sessionrun.input.config import Config
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME

@@ -8,13 +8,13 @@ use `load_results_dir`: it parses a file only if that names a directory of resul
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.model.errors import InputError
+from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
     from sessionrun.input.kinds import Misfit
@@ -142,30 +142,12 @@ def _find_setting(files: Sequence[Path], name: str) -> Any:
     return None
 
 
-def user_config_file(environ: Mapping[str, str]) -> Path | None:
-    """Where the user's own file would be; None without a home directory.
-
-    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
-    cost a poll more than all its other work.  The specification says that a relative value is ignored.
-    """
-    if not sys.platform.startswith("linux"):
-        import platformdirs
-
-        return platformdirs.user_config_path("sessionrun") / "config.toml"
-    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
-    if not os.path.isabs(base):
-        if not home:
-            return None
-        base = os.path.join(home, ".config")
-    return Path(base, "sessionrun", "config.toml")
-
-
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     """The files there are, weakest first: the user's, then the project's, here or at the top of its repository."""
     top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
     project = cwd if (cwd / PROJECT_FILE).is_file() else top
-    files = [user_config_file(environ), project / PROJECT_FILE]
-    return [file for file in files if file is not None and file.is_file()]
+    files = [user_directory("config", environ) / "config.toml", project / PROJECT_FILE]
+    return [file for file in files if file.is_file()]
 
 
 def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:

@@ -325,13 +325,10 @@ def _open_joined(session_id: str, how: Launch) -> tuple[SessionDir, SessionSpec]
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: Launch) -> int:
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
-    from sessionrun.client.launch import check_machine, check_ready
+    from sessionrun.client.launch import check_start
     from sessionrun.client.reading.selection import Chosen
 
-    if how.ready:
-        check_ready(planned)
-    for warning in check_machine(planned):
-        warn(warning)
+    check_start(planned, ready=how.ready)
     shown = {"as_json": how.as_json, "quiet": how.quiet, "sync": how.sync}
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 

@@ -21,6 +21,7 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError, suggest
+from sessionrun.model.validation import validate_tasks
 
 _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
 """Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
@@ -84,8 +85,12 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def load_plan(name: str, source: Source, options: Options) -> Plan:
-    """Read an input of this format; what is said of the whole session is settled alike for all of them."""
+    """Read an input of this format; what is alike for all of them is checked and settled here."""
     found = cast(Plan, load(FORMATS[name].module or f"input.{name}").load(source, options))
+    try:
+        validate_tasks(found.tasks, options.others)
+    except InputError as error:
+        raise InputError(f"{plain(source.name)}: {error}") from None
     given = options.given
     return replace(
         found,

@@ -367,7 +367,7 @@ WHOLE = "holds for a whole session, and --into adds to one that runs"
         ({"prompts": ["x"], "limits": {"max_failures": 1}}, {}, f"max_failures {WHOLE}"),
         ({"prompts": ["x"], "limits": {"budget_usd": 3}}, {}, f"budget_usd {WHOLE}"),
         ({"prompts": ["x"], "limits": {"stagger": "1s"}}, {}, f"stagger_s {WHOLE}"),
-        ([{"prompt": "x", "needs": ["x"]}], {}, '"x" is not a task of this input'),
+        ([{"prompt": "x", "needs": ["x"]}], {}, "needs 'x', which is not a task of this session"),
         ([{"prompt": "x", "uses": {"db": 1}}], {}, "uses 'db': add it to"),
         ([{"id": "A", "prompt": "x"}], {}, "the session has a task 'A' already ('a'; ids differ"),
     ],

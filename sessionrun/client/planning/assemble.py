@@ -21,7 +21,7 @@ from sessionrun.model.errors import AgentNotFound, InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
+from sessionrun.model.validation import refuse_task, validate_uses
 
 if TYPE_CHECKING:
     from sessionrun.input.parse import Source
@@ -59,8 +59,7 @@ def add_agents(draft: Draft) -> Draft:
         mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
-    validate_uses(spec)  # whether ids and needs are sound the reader has seen, which can say where they stand
-    validate_wishes(spec)
+    validate_uses(spec)
     _check_directories(spec.tasks)
     _check_briefs(spec)
     _check_budgets(spec)

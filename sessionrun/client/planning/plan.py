@@ -23,6 +23,7 @@ from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
 from sessionrun.model.units import format_time
+from sessionrun.model.validation import validate_wishes
 
 if TYPE_CHECKING:
     from sessionrun.model.events import TasksAdded
@@ -155,8 +156,9 @@ def leave_out_done(draft: Draft) -> Draft:
 
 
 def settle_rest(draft: Draft) -> Draft:
-    """What needs no more of the draft than its spec and the options."""
+    """What needs no more of the draft than its spec and the options; by then it is known what runs the tasks."""
     spec, options = draft.spec, draft.options
+    validate_wishes(spec)
     for settle in find_due("rest", spec.tasks, options.given, options.config, spec):
         spec = settle(spec, options)
     return replace(draft, spec=spec)

@@ -16,7 +16,6 @@ from sessionrun.client.graph import walk
 from sessionrun.input.config import Config
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
-from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
@@ -43,8 +42,7 @@ def add_agents(draft: Draft) -> Draft:
     for num, task in enumerate(tasks, 1):
         for name in sorted(agents_of([task])):
             _find_agent(name, config.agents, f"{draft.source.name}: task {num} (ID: {task.id}): ")
-    choices = (draft.options.given.get("approve"), draft.plan.approve, config.values.get("approve"))
-    approve = first(*choices) is not False
+    approve = draft.options.choose("approve", draft.plan.approve) is not False
     missing: list[str] | None = [] if draft.preview else None
     agents = {
         name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(agents_of(tasks))

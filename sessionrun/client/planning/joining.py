@@ -49,12 +49,9 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     """The repository of the session, if a task wants a worktree."""
-    wanted = next((task for task in plan.tasks if task.workspace.kind == "worktree"), None)
-    if wanted is None:
+    wanted = any(task.workspace.kind == "worktree" for task in plan.tasks)
+    if not wanted or into.repository is None:  # then what is to be added does not fit the session
         return None
-    if into.repository is None:
-        what = f"session {into.session_id} was started without a repository"
-        raise InputError(f"task {wanted.id!r} wants a worktree, but {what}")
     from sessionrun.git.git import Git
 
     wish = plan.repository

@@ -29,7 +29,7 @@ from sessionrun.cli.options import (
 from sessionrun.cli.render import escape_line, hint, local_time, print_json, sign, telling, warn
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.kinds import Misfit
-from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -77,10 +77,10 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
     given = {}
-    for name, row in BY_NAME.items():
-        value = options.pop(name, None) if row.option is not None else None
-        if value not in (None, ()):
-            given[name] = dict(value) if row.many == "pairs" else list(value) if row.many else value
+    for row in SETTINGS:
+        if row.option is not None:
+            value = options.pop(row.name, None)
+            given[row.name] = dict(value or ()) if row.many == "pairs" else value
     return given
 
 

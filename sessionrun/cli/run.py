@@ -28,7 +28,6 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape_line, hint, local_time, print_json, sign, telling, warn
 from sessionrun.client.lookup import resolve_results_dir
-from sessionrun.input.kinds import Misfit
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
 from sessionrun.model.errors import InputError
@@ -43,15 +42,6 @@ if TYPE_CHECKING:
 # --- what is said ---
 
 
-def _read_word(text: str, row: Setting) -> Any:
-    """The value that a file would have; it has to fit its setting."""
-    try:
-        return row.read_word(text)
-    except Misfit as misfit:
-        problem = ": ".join(str(part) for part in (*misfit.path, misfit.problem))
-        raise click.BadParameter(problem, param_hint=f"'{row.spell()}'") from None
-
-
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
     """The options of some settings, in their order, for a command of Click."""
     return add_options(*(_make_option(row, hidden=hidden) for row in rows if row.option is not None))
@@ -62,7 +52,7 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     if not row.metavar:
         return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
-    word = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
+    word = click.Choice(choices) if choices else Parsed(row.name, row.read_word)
     return click.option(
         *spellings,
         row.name,

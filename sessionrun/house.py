@@ -299,7 +299,7 @@ class Step(NamedTuple):
     of_tasks: tuple[str, ...] = ()
 
 
-Moment = Literal["plan", "rest", "check", "preview", "start", "continue"]
+Moment = Literal["plan", "rest", "preview", "start", "continue"]
 
 # These are no column of `HOUSE`: their order goes across the businesses and the core, and it counts.
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
@@ -317,6 +317,8 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("client.planning.plan:leave_out_done", ("exports", "rerun")),
         Step("client.planning.joining:join_session", ("into",)),
         Step("client.planning.assemble:add_agents"),
+        Step("worktrees.steps:check_needs", of_tasks=("upstream", "workspace.kind")),
+        Step("worktrees.steps:check_worktrees", of_tasks=("workspace.kind",)),
         Step("landing.steps:settle_landing", ("land", "land_into", "gates", "mends", "landing", "feed")),
         Step("worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
         Step("cluster.steps:choose_cluster", ("cluster", "slurm")),
@@ -327,11 +329,6 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     ),
     # After where the work lands and what runs it is settled: what settles the rest of the spec, given the options.
     "rest": (Step("walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),),
-    # After the agents are settled: what refuses tasks of a spec that could not start.
-    "check": (
-        Step("worktrees.steps:check_mirrors", ("mirrors",)),
-        Step("worktrees.steps:check_worktrees", ("repository",)),
-    ),
     # Before a person is shown what a spec would run: the branches and directories of tasks.
     "preview": (Step("worktrees.steps:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.

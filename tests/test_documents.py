@@ -26,11 +26,11 @@ from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
 from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all
-from sessionrun.client import config
 from sessionrun.client.schemas.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.git import git, repository
+from sessionrun.input import config
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options

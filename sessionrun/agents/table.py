@@ -221,7 +221,7 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
 def how_to_install(agent: AgentSpec) -> str:
     """What helps where an agent's program is not there, in a few words."""
     known = PROGRAMS.get(agent.argv[0])
-    return f"to install it: {known.install}" if known else "'sessionrun agents' lists what is installed"
+    return f"to install it: {known.install}" if known else "'sessionrun doctor agents' lists what is installed"
 
 
 def describe_path(path: str | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from sessionrun.input.formats import keep_letters
-from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
+from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, as_text, describe
 from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
 from sessionrun.input.reading import Field, Reading, Spot
@@ -36,13 +36,6 @@ class Instance:
     pass_to_pass: tuple[str, ...] = ()
     version: str = ""
     test_cmd: str | None = None
-
-
-def as_text(value: Any) -> str:
-    """Any text, also none."""
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    return value
 
 
 def as_patch(value: Any) -> str:

@@ -94,9 +94,7 @@ def load(source: Source, options: Options) -> Plan:
     return Plan(
         tasks=tasks,
         name=name,
-        labels=options.given.get("labels", {}),
         max_parallel=parallel or None,
-        auto_release=options.given.get("auto_release", True),
         agent=settings.agent,
         agent_reason="asked for" if settings.was_named else "the usual one of this format",
         repository=RepositoryWish(

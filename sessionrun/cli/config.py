@@ -20,7 +20,7 @@ def command(origin: bool) -> Answer:
 
     Options of a command, and what its input says, win over them.
     """
-    from sessionrun.client.config import DEFAULT, trace_settings
+    from sessionrun.input.config import DEFAULT, trace_settings
 
     settings = [
         {"name": one.name, "value": _plain(one.value), "origin": one.origin}

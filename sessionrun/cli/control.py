@@ -261,16 +261,13 @@ def follow_up(
     Its agent gets TEXT in the same conversation, and works on the same branch.  A TEXT of - is read from standard
     input.
     """
-    from sessionrun.client.planning.inputs import read_source
+    from sessionrun.input.given import read_text
 
     chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
     if (text is None) == (file is None):
         raise InputError("give the follow-up once: as TEXT, as - for standard input, or with --file FILE")
     if text is None or text == "-":
-        try:
-            text = read_source("-" if file is None else str(file)).text.decode()
-        except UnicodeDecodeError:
-            raise InputError(f"{file or 'stdin'}: is not UTF-8; save it as UTF-8") from None
+        text = read_text(str(file or "-"))
     ask = partial(asking.continue_task, text=text, timeout_s=timeout)
     return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
 

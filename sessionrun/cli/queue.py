@@ -37,7 +37,6 @@ from sessionrun.queue.open import (
     ingest,
     load_tasks,
     open_queue,
-    read_text,
     take_back,
 )
 
@@ -113,6 +112,12 @@ def _answer(task: QueueTask | None, word: str) -> Answer:
     return Answer(describe_task(task), [escape_line(f"{task.id}: {word}")])
 
 
+def _read_body(file: str | None) -> str | None:
+    from sessionrun.input.given import read_text  # which knows all settings: dear for verbs that only look
+
+    return None if file is None else read_text(file)
+
+
 @_queue_verb("add")
 @click.argument("title")
 @_body_option
@@ -127,7 +132,7 @@ def add(
     The id alone goes to standard output.  A group is a task, too: no worker gets it, and it closes when all tasks
     in it are closed.
     """
-    draft = Draft(title, "" if body is None else read_text(body), priority or 0, depends, group or None)
+    draft = Draft(title, _read_body(body) or "", priority or 0, depends, group or None)
     (task,) = queue().create([draft])
     assert task is not None
     return Answer(describe_task(task), [task.id])
@@ -228,7 +233,7 @@ def edit(
         raise InputError("queue edit: an option and its --no- form exclude each other")
     changes = Changes(
         title,
-        None if body is None else read_text(body),
+        _read_body(body),
         priority,
         depends if depends or no_depends else None,
         "" if no_group else group or None,

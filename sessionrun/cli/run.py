@@ -28,8 +28,7 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape_line, hint, local_time, print_json, sign, telling, warn
 from sessionrun.client.lookup import resolve_results_dir
-from sessionrun.input.kinds import Misfit
-from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -43,15 +42,6 @@ if TYPE_CHECKING:
 # --- what is said ---
 
 
-def _read_word(text: str, row: Setting) -> Any:
-    """The value that a file would have; it has to fit its setting."""
-    try:
-        return row.read_word(text)
-    except Misfit as misfit:
-        problem = ": ".join(str(part) for part in (*misfit.path, misfit.problem))
-        raise click.BadParameter(problem, param_hint=f"'{row.spell()}'") from None
-
-
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
     """The options of some settings, in their order, for a command of Click."""
     return add_options(*(_make_option(row, hidden=hidden) for row in rows if row.option is not None))
@@ -62,7 +52,7 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     if not row.metavar:
         return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
-    word = click.Choice(choices) if choices else Parsed(row.name, _read_word, row)
+    word = click.Choice(choices) if choices else Parsed(row.name, row.read_word)
     return click.option(
         *spellings,
         row.name,
@@ -77,10 +67,10 @@ def _make_option(row: Setting, *, hidden: bool) -> Decorator:
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take what was said of settings out of the parameters of a command: a value for each, as a file has it."""
     given = {}
-    for name, row in BY_NAME.items():
-        value = options.pop(name, None) if row.option is not None else None
-        if value not in (None, ()):
-            given[name] = dict(value) if row.many == "pairs" else list(value) if row.many else value
+    for row in SETTINGS:
+        if row.option is not None:
+            value = options.pop(row.name, None)
+            given[row.name] = dict(value or ()) if row.many == "pairs" else value
     return given
 
 
@@ -270,7 +260,7 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
 
     given = take_options(options)
     how = Launch(**options)
-    session, spec = (None, None) if into is None else _open_joined(into, given, how)
+    session, spec = (None, None) if into is None else _open_joined(into, how)
     planned = plan(file, given, preview=how.dry_run, into=spec)
     for warning in planned.warnings:
         warn(warning)
@@ -284,11 +274,6 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         )
     if planned.spec.feed is not None:
         return start_fed(planned, how)
-    addition = None
-    if spec is not None and planned.spec.tasks:
-        from sessionrun.client.planning.joining import settle_addition
-
-        addition = settle_addition(planned.spec, spec)
     if not planned.spec.tasks:
         words = f"nothing to do: all runs {planned.skipped_for} before"
         return tell_nothing({"total": 0, "skipped": planned.skipped}, words, how)
@@ -305,24 +290,23 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
         hint(f"agent: {escape_line(planned.spec.agent)} ({planned.agent_reason})")
         if may_have_walls(planned.spec):
             hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
-    if session is not None and addition is not None:
-        return _add(session, planned.spec, addition, how)
+    if session is not None and planned.addition is not None:
+        return _add(session, planned.spec, planned.addition, how)
     return start_session(planned.spec, how)
 
 
-def _open_joined(session_id: str, given: Mapping[str, Any], how: Launch) -> tuple[SessionDir, SessionSpec]:
+def _open_joined(session_id: str, how: Launch) -> tuple[SessionDir, SessionSpec]:
     """Find the session to which tasks are to be added, with its spec as it is now.
 
     Raises:
-        InputError: it has ended, or an option holds for a whole session.
+        InputError: it has ended, or is to be held.
     """
     from sessionrun.client.ask import load_open
     from sessionrun.client.lookup import open_session
-    from sessionrun.client.planning.joining import describe_whole, refuse_session_options
+    from sessionrun.client.planning.joining import describe_whole
 
     session = open_session(how.results_dir, session_id)
     spec = load_open(session)
-    refuse_session_options(given, spec)
     if how.held:
         raise InputError(describe_whole("--hold"))
     return session, spec
@@ -331,13 +315,10 @@ def _open_joined(session_id: str, given: Mapping[str, Any], how: Launch) -> tupl
 def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: Launch) -> int:
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
-    from sessionrun.client.launch import check_machine, check_ready
+    from sessionrun.client.launch import check_start
     from sessionrun.client.reading.selection import Chosen
 
-    if how.ready:
-        check_ready(planned)
-    for warning in check_machine(planned):
-        warn(warning)
+    check_start(planned, ready=how.ready)
     shown = {"as_json": how.as_json, "quiet": how.quiet, "sync": how.sync}
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
-from sessionrun.client.config import load_config
 from sessionrun.client.launch import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import agents_of, foresee_costs, settle_agent, settle_prices
@@ -21,6 +20,7 @@ from sessionrun.engine.requests import find_change_fault, find_dependents, find_
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.house import find_due
+from sessionrun.input.config import load_config
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, RequestReceived, change_task
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST, AgentSpec, SessionSpec

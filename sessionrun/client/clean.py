@@ -21,13 +21,13 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.client.config import load_cache_dir
 from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.selection import Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
+from sessionrun.input.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of

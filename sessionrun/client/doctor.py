@@ -319,7 +319,7 @@ def check_git(_: Path) -> Iterator[Finding]:
 
 def check_configuration(_: Path) -> Iterator[Finding]:
     """Whether the configuration can be read, so that a launch from here can work."""
-    from sessionrun.client.config import load_config
+    from sessionrun.input.config import load_config
 
     try:
         load_config(Path.cwd(), os.environ)

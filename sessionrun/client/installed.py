@@ -14,7 +14,7 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from sessionrun.client.config import Config
+    from sessionrun.input.config import Config
     from sessionrun.model.spec import AgentSpec
 
 VERSION_TIMEOUT_S: Final = 10.0
@@ -129,7 +129,7 @@ def _examine(
 def _load() -> Config:
     """The configuration or, if it is broken, that of a fresh installation."""
     from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.config import Config, load_config
+    from sessionrun.input.config import Config, load_config
 
     try:
         return load_config(Path.cwd(), os.environ)

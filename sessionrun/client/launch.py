@@ -48,10 +48,7 @@ def launch(
     if spec.parent is not None or JOB_MARKER in os.environ:
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    if ready:
-        check_ready(spec)
-    for warning in check_machine(spec):
-        notify(warning)
+    check_start(spec, ready=ready)
     _tell_limits(spec)
     if spec.exports:
         from sessionrun.session.exports import settle_exports
@@ -147,7 +144,7 @@ def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec
     parent = find_parent(environ)
     if parent is None:
         return spec if spec.parent is None else replace(spec, parent=None)
-    from sessionrun.client.config import load_config
+    from sessionrun.input.config import load_config
 
     most = load_config(Path.cwd(), environ).values.get("max_depth", MAX_DEPTH)
     if parent.depth > most:
@@ -226,10 +223,14 @@ def check_ready(spec: SessionSpec) -> None:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
 
 
-def check_machine(spec: SessionSpec) -> list[str]:
-    """Refuse what this machine cannot give the tasks: uv, walls; returns warnings."""
+def check_start(spec: SessionSpec, *, ready: bool) -> None:
+    """Refuse what this machine cannot give the tasks: uv, walls and, with `ready`, agents that are ready; warn."""
+    if ready:
+        check_ready(spec)
     tasks = (*spec.tasks, *((spec.template,) if spec.template else ()))
-    return [warning for check in find_due("start", tasks, spec) if (warning := check(spec)) is not None]
+    for check in find_due("start", tasks, spec):
+        if (warning := check(spec)) is not None:
+            notify(warning)
 
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:

@@ -119,7 +119,7 @@ def resolve_results_dir(given: Path | None) -> Path:
     """The results directory in use: flag, environment, configuration, `./results`."""
     if given is not None:
         return given
-    from sessionrun.client.config import load_results_dir
+    from sessionrun.input.config import load_results_dir
 
     chosen, problem = load_results_dir(Path.cwd(), os.environ)
     if problem:

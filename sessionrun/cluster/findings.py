@@ -37,7 +37,7 @@ def check_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Iterato
 
     named: dict[str, Cluster | None] = {}
     if with_config:
-        from sessionrun.client.config import load_config
+        from sessionrun.input.config import load_config
 
         with suppress(SessionrunError):
             address = load_config(Path.cwd(), os.environ).values.get("cluster")

@@ -1,6 +1,7 @@
-"""Dialects: foreign input in, a `Plan` out.  One module for each input format, one table of them, one of settings.
+"""What a user says, up to a `Plan`: the input, settings, configuration.  One module for each input format.
 
-In: formats, their fields and their errors; which settings there are, and which of two that are said wins.
-Not in: files, sessions, agents that are installed: a dialect is handed text and settings.  A format of one
-business stands in that business's room.
+In: reading the input and the files of configuration; formats, their fields and their errors; which settings there
+are, and which of two that are said wins.
+Not in: sessions, and agents that are installed.  A dialect is handed text and settings, and knows no files.  A
+format of one business stands in that business's room.
 """

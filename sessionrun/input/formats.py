@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -20,6 +21,7 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError, suggest
+from sessionrun.model.validation import validate_tasks
 
 _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
 """Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
@@ -83,9 +85,19 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def load_plan(name: str, source: Source, options: Options) -> Plan:
-    """Read an input of this format."""
-    module = FORMATS[name].module or f"input.{name}"
-    return cast(Plan, load(module).load(source, options))
+    """Read an input of this format; what is alike for all of them is checked and settled here."""
+    found = cast(Plan, load(FORMATS[name].module or f"input.{name}").load(source, options))
+    try:
+        validate_tasks(found.tasks, options.others)
+    except InputError as error:
+        raise InputError(f"{plain(source.name)}: {error}") from None
+    given = options.given
+    return replace(
+        found,
+        name=given.get("name", found.name),
+        labels={**found.labels, **given.get("labels", {})},
+        auto_release=found.auto_release and given.get("auto_release", True),
+    )
 
 
 def choose_format(source: Source, requested: str | None) -> tuple[str, str]:

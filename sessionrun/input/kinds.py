@@ -485,3 +485,9 @@ def resolve(directory: str, path: str) -> str:
 def resolve_repo(directory: str, repo: str) -> str:
     """The name of a repository (see `model.places.parse_repo`) that can be used from anywhere."""
     return resolve(directory, repo) if is_path(repo) else repo
+
+
+def resolve_paths(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a task, with those made absolute that name a place; they count from a directory."""
+    known = {"cwd": resolve, "repo": resolve_repo}
+    return {name: known[name](directory, value) if name in known else value for name, value in values.items()}

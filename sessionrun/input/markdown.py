@@ -25,11 +25,11 @@ from sessionrun.input.job_files import (
     parse_system_prompts,
 )
 from sessionrun.input.kinds import resolve_repo
-from sessionrun.input.levels import MIRROR, settle_defaults
+from sessionrun.input.levels import MIRROR, list_levels, settle_agent, settle_defaults
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
-from sessionrun.input.settings import Options, first
+from sessionrun.input.settings import Options
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
@@ -92,8 +92,10 @@ def load(source: Source, options: Options) -> Plan:
     chosen = _choose_job_files(folder, options.given, job_files, statuses, warnings)
     settings = parse_settings(folder.settings, "worksplit.toml")
     named = options.choose("agent")
-    agent = named or AGENT
-    model = _choose_model(options, settings, agent)
+    asked, *_, config = list_levels(options, {}, {})
+    # a model of the project is one of our agent; it goes before that of the configuration, whose agent does not
+    levels = (asked, (config[0], None), (AGENT, settings.model), config, (AGENT, MODEL))
+    agent, model = settle_agent(levels)
     project = _Project(
         folder,
         settings,
@@ -112,15 +114,11 @@ def load(source: Source, options: Options) -> Plan:
     tasks = tuple(
         task for job_file in chosen for task in _expand(project, job_file, shapes[job_file.id], needs[job_file.id])
     )
-    _refuse_twice(tasks, job_files)
     return Plan(
         tasks=tasks,
-        name=options.given.get("name"),
-        labels=options.given.get("labels", {}),
         exports=(_export(folder, tasks),),
         resources={TREE: 1} if any(task.check and task.check.uses for task in tasks) else {},
         max_parallel=options.choose("max_parallel") or None,
-        auto_release=options.given.get("auto_release", True),
         agent=agent,
         agent_reason="asked for" if named else "the format's default",
         warnings=tuple(warnings),
@@ -241,25 +239,7 @@ def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> N
                 raise job_file.error(key, "does not go with worktrees: its calls would not see each other's files")
 
 
-def _refuse_twice(tasks: Sequence[TaskSpec], job_files: Mapping[str, JobFile]) -> None:
-    owners: dict[str, JobFile] = {}
-    for task in tasks:
-        job_file = job_files[task.labels[JOB_LABEL]]
-        other = owners.setdefault(task.id.lower(), job_file)
-        if other is not job_file:
-            raise InputError(
-                f"{job_file.name}: its task {quote(task.id)} has the name of one of {other.name}: rename a file"
-            )
-
-
 # --- what a job file becomes ---
-
-
-def _choose_model(options: Options, settings: Settings, agent: str) -> str | None:
-    if agent != AGENT:
-        own = options.config.get("model") if options.config.get("agent") in (None, agent) else None
-        return first(options.given.get("model"), own)
-    return first(options.choose("model", settings.model), MODEL)
 
 
 def _shape(job_file: JobFile, settings: Settings) -> _Shape:

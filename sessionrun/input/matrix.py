@@ -24,7 +24,7 @@ from sessionrun.input.kinds import (
     as_whole,
     describe,
     resolve,
-    resolve_repo,
+    resolve_paths,
 )
 from sessionrun.input.levels import list_levels, settle_defaults, settle_task
 from sessionrun.input.limits import quote
@@ -200,16 +200,13 @@ def load(source: Source, options: Options) -> Plan:
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
     settings: dict[str, Any] = {"setup": (SETUP,)}
     settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}
-    if "repo" in settings:
-        settings["repo"] = resolve_repo(started_in, settings["repo"])
+    settings = resolve_paths(started_in, settings)
     base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(
         tasks=tuple(_make_tasks(base, rows, models, cells, branched="branch" in top)),
-        name=options.given.get("name", top.get("name")),
-        labels=options.given.get("labels", {}),
+        name=top.get("name"),
         max_parallel=parallel or None,
         limits=top.get("limits", Limits()),
-        auto_release=options.given.get("auto_release", True),
         agent=options.given.get("agent"),
         approve=top.get("yolo"),
         repository=wish,
@@ -228,8 +225,7 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
         for key in ("id", "prompts"):
             if key not in own:
                 raise reading.error(spot, Misfit(f'has no "{key}"'))
-        if "repo" in own:
-            own["repo"] = resolve_repo(started_in, own["repo"])
+        own = resolve_paths(started_in, own)
         prompts = own.pop("prompts")
         turns = prompts if top.get("prompt_mode") == "continue" else ("\n".join(prompts),)
         name = own.pop("name", own["id"])

@@ -15,8 +15,7 @@ from sessionrun.input.kinds import (
     Misfit,
     Path,
     describe,
-    resolve,
-    resolve_repo,
+    resolve_paths,
 )
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.limits import quote
@@ -24,9 +23,7 @@ from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
-from sessionrun.model.errors import suggest
 from sessionrun.model.spec import Limits, TaskSpec, Workspace
-from sessionrun.model.validation import find_cycle
 
 _LIST_KEYS: Final = ("prompts", "tasks")
 
@@ -93,19 +90,18 @@ def read_plan(reading: Reading, document: Document, directory: str, options: Opt
     levels = list_levels(options, defaults, top)
     base = settle_defaults(options, defaults, levels)
     tasks = tuple(_read_tasks(reading, outline, base, levels, directory))
-    _check_needs(reading, outline, tasks, options.others)
     if feed is not None and len(tasks) != 1:
         problem = "is at most one with a feed: what stands around each task of the queue"
         raise reading.error(Spot(), Misfit(problem, *outline.path))
     reading.refuse_unknown()
     return Plan(
         tasks=tasks,
-        name=options.given.get("name", top.get("name")),
-        labels={**top.get("labels", {}), **options.given.get("labels", {})},
+        name=top.get("name"),
+        labels=top.get("labels", {}),
         resources=top.get("resources", {}),
         max_parallel=first(options.choose("max_parallel", top.get("max_parallel")), usual) or None,
         limits=top.get("limits", Limits()),
-        auto_release=top.get("auto_release", True) and options.given.get("auto_release", True),
+        auto_release=top.get("auto_release", True),
         agent=settle_agent(levels)[0] or None,
         landing=landing,
         feed=feed,
@@ -141,14 +137,13 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
         if key in TASK_FIELDS and key not in DEFAULT_FIELDS:
             raise reading.error(spot, Misfit("belongs to one task, not to all", key))
     values = reading.read(spot, record, DEFAULT_FIELDS, _OF_PLAN)
-    return _resolve_paths(directory, values)
+    return resolve_paths(directory, values)
 
 
 def _read_tasks(
     reading: Reading, outline: _Outline, base: Mapping[str, Any], levels: Sequence[Level], directory: str
 ) -> Iterator[TaskSpec]:
     """The tasks, each on what all stand on: settled defaults, the levels behind them, where paths begin."""
-    seen: dict[str, int] = {}
     for index, written in enumerate(outline.tasks):
         spot = outline.spot(index)
         if isinstance(written, str) and not written.strip():  # there is no "prompt" that could be named
@@ -162,38 +157,8 @@ def _read_tasks(
             if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
                 hint = '; a text with ": " in it must be quoted'
             raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
-        values = settle_task(_resolve_paths(directory, own), base, levels)
-        task_id = values["id"] = values.get("id") or str(uuid4())
-        twin = seen.setdefault(task_id.casefold(), index)
-        if twin != index:
-            place = outline.spot(twin).text()
-            problem = f"{quote(task_id)} is used twice, first by {place}; ids must differ in more than case"
-            raise reading.error(spot, Misfit(problem, "id"))
-        yield TaskSpec(**values)
-
-
-def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec], others: frozenset[str]) -> None:
-    needs = {task.id: task.needs for task in tasks if task.needs}
-    if not needs:
-        return
-    ids = {task.id for task in tasks} | others
-    for index, task in enumerate(tasks):
-        for need in task.needs:
-            if need not in ids:
-                problem = f"{quote(need)} is not a task of this input{suggest(need, ids)}"
-                raise reading.error(outline.spot(index), Misfit(problem, "needs"))
-    cycle = find_cycle(needs)
-    if cycle:
-        circle = " -> ".join(cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]])
-        raise reading.error(Spot(), Misfit(f"tasks need each other in a circle: {circle}"))
-
-
-def _resolve_paths(directory: str, values: dict[str, Any]) -> dict[str, Any]:
-    if "cwd" in values:
-        values["cwd"] = resolve(directory, values["cwd"])
-    if "repo" in values:
-        values["repo"] = resolve_repo(directory, values["repo"])
-    return values
+        values = settle_task(resolve_paths(directory, own), base, levels)
+        yield TaskSpec(**{**values, "id": values.get("id") or str(uuid4())})
 
 
 def _meant(key: str | None) -> str:

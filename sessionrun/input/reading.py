@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sessionrun.house import describe_lack
@@ -113,6 +114,15 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
     return values
 
 
+def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+    """The same where no other key may stand; Misfit for one that does."""
+    unknown: list[Path] = []
+    values = read_fields(record, table, unknown)
+    if unknown:
+        raise Misfit(f"unknown key{suggest(str(unknown[0][-1]), table)}", *unknown[0])
+    return values
+
+
 def _take_from_check(values: dict[str, Any], check: Mapping[str, Any], known: Mapping[str, Field]) -> None:
     """Give the task, or the defaults, the rounds and the proof that are asked for in the check.
 
@@ -129,6 +139,7 @@ def _take_from_check(values: dict[str, Any], check: Mapping[str, Any], known: Ma
 # --- one input ---
 
 _MAX_WARNINGS: Final = 20
+"""So many unknown keys are told: to guess which one is meant is slow."""
 
 
 class Spot(NamedTuple):
@@ -152,8 +163,7 @@ class Reading:
 
     def __init__(self, name: str) -> None:
         self._name = plain(name)
-        self._unknown: dict[Path, list[Spot]] = {}
-        self._hints: dict[Path, str] = {}
+        self._unknown: dict[Path, tuple[Spot, Mapping[str, Field], Mapping[str, str]]] = {}
 
     def read(
         self,
@@ -175,9 +185,7 @@ class Reading:
         except Misfit as misfit:
             raise self.error(spot, misfit) from None
         for path in unknown:
-            if path not in self._unknown and len(self._hints) < _MAX_WARNINGS:
-                self._hints[path] = _hint(path, table, elsewhere or {})
-            self._unknown.setdefault(path, []).append(spot.under(path))
+            self._unknown.setdefault(path, (spot.under(path), table, elsewhere or {}))
         return values
 
     def error(self, spot: Spot, misfit: Misfit) -> InputError:
@@ -191,23 +199,18 @@ class Reading:
         Raises:
             InputError: the first of them, with the key that may be meant.
         """
-        for path, hint in self._hints.items():
+        for where, hint in self._tell_unknown():
             mend = f'correct it, leave it out, or begin it with "{NOTE}" to keep it as a note'
-            others = len(self._unknown) - 1
-            more = f" ({others} other unknown key{'s' * (others != 1)})" if others else ""
-            raise InputError(f"{self._tell_unknown(path)}{hint}: {mend}{more}")
+            raise InputError(f"{where}{hint}: {mend}")
 
     def warnings(self) -> Iterator[str]:
         """One line for each unknown key, however many records have it, and not too many lines."""
-        for path, hint in self._hints.items():
-            yield f"{self._tell_unknown(path)}, ignored{hint}"
-        if len(self._unknown) > len(self._hints):
-            yield f"{self._name}: {len(self._unknown) - len(self._hints)} more unknown keys, ignored"
+        return (f"{where}, ignored{hint}" for where, hint in islice(self._tell_unknown(), _MAX_WARNINGS))
 
-    def _tell_unknown(self, path: Path) -> str:
-        spots = self._unknown[path]
-        more = f" and {len(spots) - 1} more like it" if len(spots) > 1 else ""
-        return f"{self._name}: unknown key {spots[0].text()}{more}"
+    def _tell_unknown(self) -> Iterator[tuple[str, str]]:
+        """Where each unknown key stands for the first time, and which key may be meant."""
+        for path, (spot, table, elsewhere) in self._unknown.items():
+            yield f"{self._name}: unknown key {spot.text()}", _hint(path, table, elsewhere)
 
 
 def _hint(path: Path, table: Mapping[str, Field], elsewhere: Mapping[str, str]) -> str:

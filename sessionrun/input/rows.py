@@ -17,7 +17,6 @@ from sessionrun.input import effects
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import (
     Kind,
-    Misfit,
     as_commands,
     as_flag,
     as_labels,
@@ -32,7 +31,7 @@ from sessionrun.input.kinds import (
     as_word,
     takes,
 )
-from sessionrun.input.reading import Field, of_business, read_fields
+from sessionrun.input.reading import Field, of_business, read_known
 from sessionrun.input.settings import Setting, Topic
 from sessionrun.model.places import KeepPolicy
 
@@ -40,12 +39,7 @@ from sessionrun.model.places import KeepPolicy
 @takes({"type": "object"})
 def as_defaults(value: Any) -> Mapping[str, Any]:
     """Any keys of a plan's ``defaults``; of a text that is JSON what that says."""
-    unknown: list[Any] = []
-    plain = {key: _read_json(text) for key, text in as_record(value).items()}
-    values = read_fields(plain, DEFAULT_FIELDS, unknown)
-    if unknown:
-        raise Misfit("there is no such key of a task", *unknown[0])
-    return values
+    return read_known({key: _read_json(text) for key, text in as_record(value).items()}, DEFAULT_FIELDS)
 
 
 def _read_json(value: Any) -> Any:

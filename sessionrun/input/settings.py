@@ -83,19 +83,15 @@ class Setting(NamedTuple):
     def read_word(self, word: str) -> Any:
         """What a word of the command line says, as a file would have it; of pairs, the key and its value.
 
-        Raises:
-            Misfit: it does not fit.
+        Whether that fits is for `read` to say.  Misfit: it is no text, or no pair.
         """
         if has_half_character(word):
             raise Misfit("is not text (UTF-8)")
         if self.many != "pairs":
-            plain = self.kind.word(word)
-            self.kind(plain)
-            return plain
+            return self.kind.word(word)
         key, equals, value = word.partition("=")
         if not key or not (equals or "[=" in self.metavar):
             raise Misfit(f"{word!r}: write KEY=VALUE")
-        self.kind({key: value})
         return key, value
 
     def read(self, value: Any) -> Any:
@@ -107,7 +103,8 @@ class Setting(NamedTuple):
         try:
             return self.kind(value)
         except Misfit as misfit:
-            raise InputError(f"{self.spell(value)}: {misfit.problem}") from None
+            keys = (step for step in misfit.path if isinstance(step, str))
+            raise InputError(": ".join((self.spell(value), *keys, misfit.problem))) from None
 
 
 def read_values(rows: Iterable[Setting], values: Mapping[str, Any]) -> dict[str, Any]:

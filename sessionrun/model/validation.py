@@ -5,25 +5,25 @@ Pure, like the records it looks at; the first problem found is the one that is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.spec import SessionSpec, TaskSpec, is_task_span
 
 
-def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
+def validate_tasks(tasks: Sequence[TaskSpec], others: frozenset[str] = frozenset()) -> None:
     """Check what only shows between tasks: duplicates, unknown needs, cycles; they may need `others`, too."""
     known: dict[str, TaskSpec] = {}
-    for task in tasks:
+    for num, task in enumerate(tasks, 1):
         if known.setdefault(task.id.casefold(), task) is not task:
-            raise InputError(f"task id {task.id!r:.140} is used twice (ids differ in more than case)")
-    ids = {task.id for task in known.values()} | others
-    for task in known.values():
+            raise refuse_task(num, task, "another task has this id; ids must differ in more than case")
+    ids = {task.id for task in tasks} | others
+    for num, task in enumerate(tasks, 1):
         for need in task.needs:
             if need not in ids:
-                raise InputError(f"task {task.id!r:.140} needs {need!r:.140}, which is not a task of this session")
-    cycle = find_cycle({task.id: task.needs for task in known.values() if task.needs})
-    if cycle:
+                problem = f"needs {need!r:.140}, which is not a task of this session{suggest(need, ids)}"
+                raise refuse_task(num, task, problem)
+    if cycle := find_cycle({task.id: task.needs for task in tasks if task.needs}):
         raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle):.200}")
 
 

@@ -8,7 +8,6 @@ What can be done with it are the methods of `queue.feed.Feed`.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -116,22 +115,12 @@ def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[lis
 
 def read_list(name: str, group: str | None) -> list[Draft]:
     """What the tasks of a list would be in a group.  InputError: it cannot be read, or has none."""
+    from sessionrun.input.given import read_text  # which knows all settings: dear for verbs that only look
+
     drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
     if not drafts:
         raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
     return drafts
-
-
-def read_text(name: str) -> str:
-    """Read a file, or standard input if its name is ``-``.  InputError: it cannot be read, or is not UTF-8."""
-    try:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        problem = "is not UTF-8"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
 
 
 def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any) -> Ingested:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.input.effects import QUEUE
+from sessionrun.input.given import read_text
 from sessionrun.input.plan import SeatsWish
 from sessionrun.input.prompts import FRAME
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
@@ -23,7 +24,7 @@ def place_feed(draft: Draft) -> Draft:
     """The main checkout, which has the queue and from which the worktrees are made; they stay for the next task.
 
     Raises:
-        InputError: there is no repository, the frame cannot be read, or worktrees would have to stay on nodes.
+        InputError: there is no repository, or the frame cannot be read.
     """
     plan, given = draft.plan, draft.options.given
     if plan.feed is None:
@@ -39,17 +40,11 @@ def place_feed(draft: Draft) -> Draft:
     top = find_place(root).top
     git = Git(top)
     locate(git)
-    _check_branch(draft, git)
     if not draft.preview:
         _hide_suggestions(git)
-    seats, cluster = plan.seats, draft.options.choose("cluster")
-    if cluster in (None, SLURM):
+    seats = plan.seats
+    if draft.options.choose("cluster") in (None, SLURM):  # else they would be on nodes, where none can stay
         seats = seats or SeatsWish("inside")
-    elif seats is not None:
-        why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
-        raise InputError(
-            f"{draft.source.name}: {plan.repository.keys.get('worktrees', 'worktrees')}: {why}: leave that out"
-        )
     (task,) = draft.spec.tasks
     task = replace(task, cwd=str(top), prompts=_find_frame(draft, task.prompts))
     wish = replace(plan.repository, path=None)
@@ -57,18 +52,6 @@ def place_feed(draft: Draft) -> Draft:
         wish = replace(wish, base=given["land_into"], keys={**wish.keys, "--base": "--land-into"})
     draft = replace(draft, place=top, plan=replace(plan, seats=seats, repository=wish))
     return draft.settle(dialect=QUEUE, tasks=(task,))
-
-
-def _check_branch(draft: Draft, git: Git) -> None:
-    """Refuse a branch to land on that is not there."""
-    asked, wish = draft.options.given.get("land_into"), draft.plan.landing
-    branch = asked or (wish and wish.into)
-    if not branch or git.commit_of(f"refs/heads/{branch}") is not None:
-        return
-    known = git.line("for-each-ref", "--count=6", "--format=%(refname:short)", "refs/heads/").split()
-    there = f"there are {', '.join(known[:5])}{' ...' * (len(known) > 5)}" if known else "there is none yet"
-    where = "--land-into" if asked else f"{draft.source.name}: branch"
-    raise InputError(f"{where}: there is no branch {branch!r} to land on; {there}")
 
 
 def _hide_suggestions(git: Git) -> None:
@@ -94,8 +77,6 @@ def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:
         return (asked,)
     if draft.plan.frame_file is None:
         return own
-    from sessionrun.queue.open import read_text
-
     try:
         text = read_text(draft.plan.frame_file)
         if not text.strip():

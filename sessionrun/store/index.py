@@ -30,14 +30,14 @@ _NO_HOME: Final = "/dev/null/HOME is not set"
 """For a user without HOME and without an entry in passwd: like a home that can be neither read nor written."""
 
 
-def user_directory(kind: Kind) -> Path:
+def user_directory(kind: Kind, environ: Mapping[str, str] = os.environ) -> Path:
     """The directory of this kind; it need not be there.
 
     On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
     make every launch wait 5 ms.  The specification says that a relative value is ignored.
     """
     variable, folder = _PLACES[kind]
-    base, home = os.environ.get(variable, ""), os.environ.get("HOME", "")
+    base, home = environ.get(variable, ""), environ.get("HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(home, folder) if home else ""
     if sys.platform.startswith("linux") and base:

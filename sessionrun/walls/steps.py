@@ -11,6 +11,7 @@ from sessionrun.model.asked import LIMITS
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import hides_tests
+from sessionrun.model.validation import refuse_task
 
 if TYPE_CHECKING:
     from sessionrun.input.settings import Options
@@ -35,16 +36,13 @@ def settle_sandboxes(spec: SessionSpec, options: Options) -> SessionSpec:
     default: Sandbox | None = options.choose("sandbox")
     if default is None:
         spec = _wall_hidden_tests(spec)
-
-    def settle(task: TaskSpec, where: str = "") -> TaskSpec:
+    tasks = []
+    for num, task in enumerate(spec.tasks, 1):
         sandbox = task.sandbox or default
-        task = replace(task, sandbox=None if sandbox is None or sandbox.policy == "none" else sandbox)
-        problem = _find_problem(spec, task)
+        tasks.append(replace(task, sandbox=None if sandbox is None or sandbox.policy == "none" else sandbox))
+        problem = _find_problem(spec, tasks[-1])
         if problem is not None:
-            raise InputError(f"{where}{problem}")
-        return task
-
-    tasks = tuple(settle(task, f"task {num} (ID: {task.id}): ") for num, task in enumerate(spec.tasks, 1))
+            raise refuse_task(num, task, problem)
     landing = spec.landing
     if landing is not None:
         gated = landing.sandbox or default
@@ -52,7 +50,7 @@ def settle_sandboxes(spec: SessionSpec, options: Options) -> SessionSpec:
         if problem is not None:
             raise InputError(f"land: {problem}")
         landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
-    return replace(spec, tasks=tasks, template=spec.template and settle(spec.template), landing=landing)
+    return replace(spec, tasks=tuple(tasks), landing=landing)
 
 
 def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
 from sessionrun.git.mirrors import hold_mirror, use_mirror
 from sessionrun.git.private import open_fence
 from sessionrun.git.rooms import open_clean_room
+from sessionrun.input.given import Given
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start, Upstream

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.assemble import Draft
@@ -64,15 +64,16 @@ def find_cache_dir(wanted: str | Path | None) -> Path:
     return cache_dir
 
 
-def check_mirrors(spec: SessionSpec) -> None:
+def check_needs(draft: Draft) -> Draft:
     """Refuse needs whose work is in another repository, or begins at another ref: there is nothing to begin at."""
-    by_id = {task.id: task for task in spec.tasks if spec.mirrors is not None}
+    by_id = {task.id: task for task in draft.spec.tasks if draft.spec.mirrors is not None}
     for num, task in enumerate(by_id.values(), 1):
         for need in _walk_needs(task, by_id) if has_worktree(task) and task.base != "session" else ():
             if need.upstream != task.upstream:
                 where = "is in another repository, or begins at another ref"
                 mend = 'add "base": "session", so that it begins at its own'
                 raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
+    return draft
 
 
 def check_environments(spec: SessionSpec) -> None:
@@ -175,9 +176,6 @@ def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorS
     )
 
 
-_OF_WORKTREES: Final = ("base", "worktree_dir", "keep")
-
-
 def find_repository(draft: Draft) -> Draft:
     """The repository of the tasks with worktrees; a session to which tasks are added has its own."""
     draft = _add_links(draft)
@@ -188,7 +186,7 @@ def find_repository(draft: Draft) -> Draft:
         mirrored = any(task.upstream is not None for task in draft.spec.tasks)
         if mirrored and "base" in given:
             raise InputError("--base has no effect on tasks with a repository of their own: say ref in the input")
-        if not mirrored and any(name in given for name in _OF_WORKTREES):
+        if not mirrored and given.keys() & {"base", "worktree_dir", "keep"}:
             raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
         return draft
     from sessionrun.git import repository
@@ -207,9 +205,8 @@ def find_repository(draft: Draft) -> Draft:
     except InputError as error:
         raise _name_key(error, draft) from None
     filled = all("submodule" in " ".join(task.setup) for task in draft.plan.tasks)
-    may_have = (
-        "base" in given or wish.base or os.path.lexists(f"{found.top}/.gitmodules")
-    )  # git is not asked for nothing
+    # git is not asked for nothing
+    may_have = "base" in given or wish.base or os.path.lexists(f"{found.top}/.gitmodules")
     if may_have and not filled and (names := find_empty(found)):
         more = " and others" if len(names) > 3 else ""
         mend = "git submodule update --init, now or as --setup, fills them"
@@ -306,14 +303,14 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
             raise refuse_task(num, task, f'base "target" {problem}')
 
 
-def check_worktrees(spec: SessionSpec) -> None:
+def check_worktrees(draft: Draft) -> Draft:
     """Refuse what would fail in every worktree, or run outside of it."""
     from sessionrun.git.links import describe_problem, find_name
     from sessionrun.git.repository import find_missing
 
-    repository = spec.repository
+    spec, repository = draft.spec, draft.spec.repository
     if repository is None:
-        return
+        return draft
     top = os.path.realpath(repository.top)
     wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
     inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
@@ -337,6 +334,7 @@ def check_worktrees(spec: SessionSpec) -> None:
         for link in task.links:
             if (problem := describe_problem(repository.top, task.links, link)) is not None:
                 raise refuse_task(num, task, f"link {problem}")
+    return draft
 
 
 def check_branch(spec: SessionSpec, task: TaskState) -> None:

@@ -91,8 +91,8 @@ def test_a_follow_up_goes_on_in_the_conversation_and_on_the_branch(talking: Talk
 def test_an_agent_without_conversations_is_told_what_was_done(talking: Talking) -> None:
     talking.finish([{"id": "a", "prompt": "make it", "retries": 1}], "--agent", "plain")
     (talking.bin / "fail").touch()
-    (talking.cwd / "more.md").write_text("now\ntest it\n")
-    said = talking.go_on("a", "--file", "more.md", "--json")
+    (talking.cwd / ".more.md").write_text("now\ntest it\n")
+    said = talking.go_on("a", "--file", ".more.md", "--json")
     assert "sessionrun: warning: task a: its agent has no conversation to go on with: it is told" in said
     answer = '{"type":"system","subtype":"init","session_id":"talk-1","model":"m"}\n'
     words = talking.got()

@@ -20,9 +20,9 @@ from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
-from sessionrun.client.planning.inputs import read_source
 from sessionrun.client.planning.joining import settle_addition
 from sessionrun.client.reading.view import load_summary_view
+from sessionrun.input.given import read_source
 from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.queue.open import open_queue
 
@@ -112,7 +112,8 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     into = load_open(session)
     planned = api.plan({"prompts": [{"id": "c", "prompt": "echo late", "needs": ["b"]}]}, into=into)
     assert isinstance(planned, api.Planned)
-    added = add(session, settle_addition(planned.spec, into))
+    assert planned.addition is not None
+    added = add(session, planned.addition)
     assert (added.taken, [task["id"] for task in added.tasks]) == (True, ["c"])
     (own_place / "go").touch()
     waited = api.wait(session)

@@ -21,7 +21,6 @@ from clusters import RealSlurm, marker_of, real_slurm
 from conftest import Command, eventually, slow_seed
 
 from sessionrun.cli.options import Parsed
-from sessionrun.cli.run import _read_word
 from sessionrun.cluster import slurm_programs
 from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
 from sessionrun.cluster.slurm_node import CLAIM, END, claim, dump, load, make_job_environment
@@ -75,7 +74,7 @@ def test_what_slurm_is_given_of_the_environment() -> None:
 
 
 def test_the_options_of_a_user() -> None:
-    word = Parsed("slurm", _read_word, BY_NAME["slurm"])
+    word = Parsed("slurm", BY_NAME["slurm"].read_word)
     said = dict(word.convert(text, None, None) for text in ("partition=a=b", "--exclusive"))
     assert check_options(said, "") == {"partition": "a=b", "exclusive": ""}
     assert check_options({"cpus-per-task": 2, "exclusive": True, "contiguous": False}, "slurm") == {

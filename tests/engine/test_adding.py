@@ -19,13 +19,12 @@ from simulated import Fate, SimulatedExecutor
 from simulation import Drive, as_read, make_session
 from stages import begin_repository, git
 
-from sessionrun.client.planning.inputs import list_items
-from sessionrun.client.planning.joining import refuse_session_options, settle_addition
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.planning.preview import describe_plan
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault, widen_spec
+from sessionrun.input.given import list_items
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded
@@ -368,7 +367,7 @@ WHOLE = "holds for a whole session, and --into adds to one that runs"
         ({"prompts": ["x"], "limits": {"max_failures": 1}}, {}, f"max_failures {WHOLE}"),
         ({"prompts": ["x"], "limits": {"budget_usd": 3}}, {}, f"budget_usd {WHOLE}"),
         ({"prompts": ["x"], "limits": {"stagger": "1s"}}, {}, f"stagger_s {WHOLE}"),
-        ([{"prompt": "x", "needs": ["x"]}], {}, '"x" is not a task of this input'),
+        ([{"prompt": "x", "needs": ["x"]}], {}, "needs 'x', which is not a task of this session"),
         ([{"prompt": "x", "uses": {"db": 1}}], {}, "uses 'db': add it to"),
         ([{"id": "A", "prompt": "x"}], {}, "the session has a task 'A' already ('a'; ids differ"),
     ],
@@ -379,10 +378,7 @@ def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dic
     assert isinstance(begun, Planned)
     into = replace(begun.spec, repository=None) if "repository" in why else begun.spec
     with pytest.raises(InputError) as refused:
-        refuse_session_options(asked, into)
-        made = plan_input(given, {"agent": "shell", **asked}, into=into)
-        assert isinstance(made, Planned)
-        settle_addition(made.spec, into)
+        plan_input(given, {"agent": "shell", **asked}, into=into)
     assert why in str(refused.value)
 
 

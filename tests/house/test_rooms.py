@@ -44,7 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "store": ("model",),
     "keeper": ("model.errors", "store"),
     "agents": ("model", "store.files", "store.programs"),
-    "input": ("model", "house"),
+    "input": ("model", "store.files", "store.index", "agents.table", "house"),
     "git": ("model", "store"),
     "session": ("model", "engine", "store", "keeper", "agents", "house"),
     "client": ("model", "engine", "store", "agents", "input", "git", "session", "house"),
@@ -67,7 +67,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "worktrees.diff",
     ),
     "cli": (
-        *("client", "doors", "model", "house", "store.session", "input.kinds", "input.rows", "input.settings"),
+        *("client", "doors", "model", "house", "store.session"),
+        *("input.config", "input.given", "input.kinds", "input.rows", "input.settings"),
         *("walls.steps", "worktrees.diff", "worktrees.precache", "landing.merge"),
         *(
             "queue.dispatch",
@@ -86,7 +87,6 @@ SEAMS = (
     "client.again",
     "client.findings",
     "client.launch",
-    "client.planning.assemble",
     "client.planning.plan",
     "client.planning.preview",
     "client.reading.view",
@@ -106,7 +106,7 @@ SEAMS = (
 
 FLOORS = 8
 MOST_LINES = 6000
-LARGER = {"worktrees": 6044, "client": 7187}
+LARGER = {"worktrees": 6044, "client": 6589}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")
@@ -149,7 +149,7 @@ NOT_FOR_READERS = (
     "tabulate",
     "yaml",
     "sessionrun.cli.aliases",
-    "sessionrun.input",
+    "sessionrun.input.kinds",
     "sessionrun.engine.scheduler",
     "sessionrun.session.executor",
     "sessionrun.session.launch",
@@ -174,6 +174,11 @@ NOT_AT_START = {
 """What the modules of a program do without at their start: other processes need it, or rare functions."""
 
 AGENTS = ("table", "verdict", "reading", "markers", "claude", "codex", "gemini", "opencode", "aider", "qwen")
+
+HANDED = tuple(
+    path.stem for path in (ROOT / "input").glob("*.py") if path.stem not in ("__init__", "config", "given")
+)
+"""The modules of the input that are handed text and settings, and read no files."""
 
 THEIR_WORDS = {"sessionrun.agents.codex": {"item"}}
 """Words of a foreign format, in the module that reads it."""
@@ -404,11 +409,11 @@ def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> No
 @pytest.mark.parametrize(
     ("family", "forbidden"),
     [
-        ("input", ["subprocess", "socket", "time", "click", "logging", "pathlib", "threading"]),
+        ("input", ["subprocess", "socket", "time", "click", "logging", "threading"]),
+        *((f"input.{name}", ["pathlib", "sessionrun.store", "sessionrun.agents"]) for name in HANDED),
         *((f"agents.{name}", ["subprocess", "socket", "time", "click", "logging"]) for name in AGENTS),
         ("session.executor", ["sessionrun.engine", "sessionrun.store.session"]),
         ("session.supervisor", ["sessionrun.session.local", "sessionrun.agents"]),
-        ("client.config", ["sessionrun.store"]),
         ("engine.status", ["sessionrun.engine.scheduler"]),
         ("engine.scheduler", ["sessionrun.engine.status"]),
     ],
@@ -434,7 +439,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("rich", "cli.wait cli.watch"),
         ("tabulate", "cli.render"),
         ("yaml", "input.strict"),
-        ("platformdirs", "client.config store.index"),
+        ("platformdirs", "store.index"),
     ],
 )
 def test_who_alone_names_a_module(family: str, only: str) -> None:

@@ -14,19 +14,22 @@ import pytest
 
 import sessionrun as package
 from sessionrun.cli.argv import KNOWN
-from sessionrun.client.config import Config
 from sessionrun.client.findings import Findings
 from sessionrun.client.planning.assemble import Draft
+from sessionrun.client.planning.plan import settle_rest
 from sessionrun.client.schemas.outputs import OUTPUTS
 from sessionrun.engine.rules import Rules
 from sessionrun.house import ASKED, HOUSE, STEPS, Business, Step, find_due, load
+from sessionrun.input.config import Config
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME, SETTINGS
 from sessionrun.input.settings import Options
+from sessionrun.model.asked import SLURM, Cluster
+from sessionrun.model.errors import InputError
 from sessionrun.model.keys import PHASES, WORKSPACE_PHASES
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
 ROOT = Path(package.__file__).parent
 NAMES = {row.name for row in HOUSE}
@@ -137,3 +140,11 @@ def test_only_the_core_has_steps_for_a_task_that_says_nothing_else(draft: Draft)
     due = list(find_due("plan", draft.plan.tasks, draft, draft.options.given, {}, draft.plan, None))
     assert due == [load(step.function) for step in STEPS["plan"] if not (step.words or step.of_tasks)]
     assert not any(list(find_due(moment, draft.plan.tasks, draft.spec)) for moment in STEPS if moment != "plan")
+
+
+def test_what_a_cluster_cannot_do_is_known_where_the_cluster_is(draft: Draft) -> None:
+    agents = {"shell": AgentSpec("shell", ("sh",))}
+    asked = draft.settle(tasks=(TaskSpec("a", ("true",), agent="shell", leftovers="keep"),), agents=agents)
+    assert settle_rest(asked) == asked
+    with pytest.raises(InputError, match="leftovers: keep cannot be had in a cluster"):
+        settle_rest(asked.settle(cluster=Cluster(SLURM)))

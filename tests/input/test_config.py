@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.agents.table import BUILTIN
-from sessionrun.client.config import Config, load_config, load_results_dir, user_config_file
+from sessionrun.input.config import Config, load_config, load_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
@@ -74,30 +73,6 @@ def test_nothing_said(places: Places) -> None:
     config = places.load()
     assert config._replace(origins={}, tables={}) == Config(agents=BUILTIN)
     assert load_results_dir(places.deep, places.environ()) == (None, None)
-
-
-asks_nobody = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked"
-)
-
-
-@asks_nobody
-@pytest.mark.parametrize("variables", [{}, {"XDG_CONFIG_HOME": "/etc/xdg"}, {"XDG_CONFIG_HOME": " "}])
-def test_the_users_file_is_where_platformdirs_says(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert user_config_file(os.environ) == platformdirs.user_config_path("sessionrun") / "config.toml"
-
-
-@asks_nobody
-@pytest.mark.parametrize("value", ["config", "./config", "~/config", "../config"])
-def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> None:
-    environ = {"XDG_CONFIG_HOME": value, "HOME": str(tmp_path)}
-    assert user_config_file(environ) == tmp_path / ".config/sessionrun/config.toml"
-    assert user_config_file({"XDG_CONFIG_HOME": value}) is user_config_file({}) is None, "no home, no file"
 
 
 def test_every_setting(places: Places) -> None:
@@ -271,7 +246,7 @@ def test_a_number_of_very_many_digits_is_refused(places: Places, key: str, why: 
 @pytest.mark.parametrize(
     ("text", "heavy"),
     [
-        ("", "tomllib tomli platformdirs json yaml difflib sessionrun.input"),
+        ("", "tomllib tomli platformdirs json yaml difflib sessionrun.input.kinds"),
         ('agent = "shell"', "platformdirs yaml msgspec sessionrun.input.rows sessionrun.model.spec"),
     ],
     ids=["without a file", "with a file that has other settings"],
@@ -281,7 +256,7 @@ def test_a_poll_imports_nothing_for_it(places: Places, text: str, heavy: str) ->
         places.here(text)
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
-        "from sessionrun.client.config import load_results_dir\n"
+        "from sessionrun.input.config import load_results_dir\n"
         "assert load_results_dir(Path.cwd(), os.environ)[0] is None\n"
         f"print(sorted({{*{heavy.split()!r}}} & (sys.modules.keys() - before)))"
     )

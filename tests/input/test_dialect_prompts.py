@@ -295,8 +295,7 @@ MEND = 'correct it, leave it out, or begin it with "x-" to keep it as a note'
 def test_a_key_that_nobody_knows_is_refused_with_a_guess() -> None:
     prompts = [{"prompt": "p", "timout": 3, "check": {"commands": "true", "when": 1}}] * 3
     told = refusal(json.dumps({"prompts": prompts}), "p.json")
-    where = "p.json: unknown key prompts[0].timout and 2 more like it"
-    assert told == f'{where} (did you mean "timeout"?): {MEND} (1 other unknown key)'
+    assert told == f'p.json: unknown key prompts[0].timout (did you mean "timeout"?): {MEND}'
     told = refusal(json.dumps({"prompts": ["p"], "colour of it": 1}), "p.json")
     assert told == f'p.json: unknown key ["colour of it"]: {MEND}'
 
@@ -343,7 +342,7 @@ def test_unknown_keys_line_by_line() -> None:
 
 def test_unknown_keys_without_end_are_not_told_without_end() -> None:
     text = json.dumps({"prompts": ["p"], **{f"k{n}": 1 for n in range(5000)}})
-    assert refusal(text) == f"stdin: unknown key k0: {MEND} (4999 other unknown keys)"
+    assert refusal(text) == f"stdin: unknown key k0: {MEND}"
 
 
 def test_formats_of_other_programs_warn() -> None:
@@ -365,8 +364,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     (
         "stdin",
         '["a"]'.encode("utf-16-le"),
-        "stdin: line 1, column 2: not valid JSON: "
-        "a value is missing here: text in double quotes, true, false and null in small letters",
+        "stdin: line 1, column 2: not valid JSON: expecting value",
     ),
     ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
     ("stdin", DEEP, "stdin: nesting deeper than 64 levels"),

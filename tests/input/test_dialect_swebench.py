@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from manual import load_verb
 
-from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
+from sessionrun.input.given import find_input
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options

@@ -12,7 +12,7 @@ from test_dialect_prompts import load, one, only
 from test_removal import left, make_older, reseal
 
 from sessionrun.cli.options import Age, Duration, Since
-from sessionrun.client.config import load_config
+from sessionrun.input.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
 from sessionrun.store.session import SessionDir
 

@@ -87,7 +87,7 @@ def test_what_each_key_means(tmp_path: Path) -> None:
     assert plan.repository == RepositoryWish(
         str(tmp_path),
         base="main",
-        keys={"path": "repo_root", "--base": "branch", "worktrees": "worktree_placement"},
+        keys={"path": "repo_root", "--base": "branch"},
     )
     assert plan.feed == {
         "poll_s": 0.5,

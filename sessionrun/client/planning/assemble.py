@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.agents import table
-from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.house import find_due
+from sessionrun.input.config import Config
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
-from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.validation import refuse_task, validate_uses, validate_wishes
+from sessionrun.model.validation import refuse_task, validate_uses
 
 if TYPE_CHECKING:
     from sessionrun.input.parse import Source
@@ -44,8 +42,7 @@ def add_agents(draft: Draft) -> Draft:
     for num, task in enumerate(tasks, 1):
         for name in sorted(agents_of([task])):
             _find_agent(name, config.agents, f"{draft.source.name}: task {num} (ID: {task.id}): ")
-    choices = (draft.options.given.get("approve"), draft.plan.approve, config.values.get("approve"))
-    approve = first(*choices) is not False
+    approve = draft.options.choose("approve", draft.plan.approve) is not False
     missing: list[str] | None = [] if draft.preview else None
     agents = {
         name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(agents_of(tasks))
@@ -60,13 +57,10 @@ def add_agents(draft: Draft) -> Draft:
         mirrors=mirrors and replace(mirrors, excludes=ignore_leavings(mirrors.excludes, leavings)),
         prices=settle_prices(config, agents.values()),
     )
-    validate_uses(spec)  # whether ids and needs are sound the reader has seen, which can say where they stand
-    validate_wishes(spec)
+    validate_uses(spec)
     _check_directories(spec.tasks)
     _check_briefs(spec)
     _check_budgets(spec)
-    for check in find_due("check", spec.tasks, spec):
-        check(spec)
     return replace(draft, spec=spec).remark(*(missing or ()))
 
 

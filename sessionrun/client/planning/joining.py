@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sessionrun.client.config import Config
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.engine.requests import find_clash
+from sessionrun.input.config import Config
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
@@ -49,12 +49,9 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     """The repository of the session, if a task wants a worktree."""
-    wanted = next((task for task in plan.tasks if task.workspace.kind == "worktree"), None)
-    if wanted is None:
+    wanted = any(task.workspace.kind == "worktree" for task in plan.tasks)
+    if not wanted or into.repository is None:  # then what is to be added does not fit the session
         return None
-    if into.repository is None:
-        what = f"session {into.session_id} was started without a repository"
-        raise InputError(f"task {wanted.id!r} wants a worktree, but {what}")
     from sessionrun.git.git import Git
 
     wish = plan.repository

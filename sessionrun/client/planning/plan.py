@@ -8,25 +8,32 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import Draft, choose_agent
-from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.house import describe_missing, find_due
+from sessionrun.input.config import Config, load_config
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
+from sessionrun.input.given import Given, find_input, make_source, read_options
+from sessionrun.input.parse import Source
+from sessionrun.input.plan import Plan
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
 from sessionrun.model.units import format_time
+from sessionrun.model.validation import validate_wishes
+
+if TYPE_CHECKING:
+    from sessionrun.model.events import TasksAdded
 
 
 class Planned(NamedTuple):
     """A spec that can be started if it has tasks, and what the user should know about how it was made.
 
-    `skipped` counts tasks of the input that the spec leaves out; it may be all of them.
+    `skipped` counts tasks of the input that the spec leaves out; it may be all of them.  `addition` is what a
+    running session gets of it, if the tasks are for one.
     """
 
     spec: SessionSpec
@@ -34,6 +41,7 @@ class Planned(NamedTuple):
     dialect_reason: str
     warnings: tuple[str, ...]
     skipped: int = 0
+    addition: TasksAdded | None = None
 
     @property
     def skipped_for(self) -> str:
@@ -62,7 +70,7 @@ def plan(
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
         options: the options of `run`, by the names of the settings (`input.rows`), each as a configuration file
             would have it.  Prompts in it stand in the place of the input.
-        into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
+        into: the session, as it is now, to which the tasks will be added; see `client.ask.load_open`.
         preview: nothing will be started: a missing agent is a warning.
 
     Raises:
@@ -73,9 +81,10 @@ def plan(
     source = make_source(given, options)
     config = load_config(Path.cwd(), os.environ)
     if into is not None:
-        from sessionrun.client.planning.joining import join_config  # few launches do, and this imports the engine
+        from sessionrun.client.planning import joining  # few launches do, and this imports the engine
 
-        config = join_config(config, into)
+        joining.refuse_session_options(options, into)
+        config = joining.join_config(config, into)
     dialect, reason = choose_format(source, wanted)
     refuse_others(dialect, options)
     others = frozenset(task.id for task in into.tasks) if into else frozenset[str]()
@@ -87,7 +96,19 @@ def plan(
     agent, why = choose_agent(found, config, preview=preview)
     if into is not None and agent == into.agent and "agent" not in options:
         why = f"as in session {into.session_id}"
-    spec = SessionSpec(
+    spec = _begin_spec(source, dialect, agent, found, beside)
+    draft = Draft(source, found, beside, config, spec, into, Path.cwd(), preview, found.warnings)
+    for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
+        draft = settle(draft)
+    planned = Planned(draft.spec, why, reason, draft.remarks, draft.skipped)
+    if into is not None and draft.spec.tasks:
+        planned = planned._replace(addition=joining.settle_addition(draft.spec, into))
+    return planned
+
+
+def _begin_spec(source: Source, dialect: str, agent: str, found: Plan, options: Options) -> SessionSpec:
+    """The spec as far as the input alone settles it."""
+    return SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time.time()) or "",
         name=found.name,
@@ -100,15 +121,11 @@ def plan(
         tasks=found.tasks,
         resources={**found.resources, **({} if found.max_parallel is None else {SLOT: found.max_parallel})},
         limits=found.limits,
-        envelope=options.get("envelope", False),
+        envelope=options.given.get("envelope", False),
         auto_release=found.auto_release,
         exports=found.exports,
-        notify=beside.choose("notify") or (),
+        notify=options.choose("notify") or (),
     )
-    draft = Draft(source, found, beside, config, spec, into, Path.cwd(), preview, found.warnings)
-    for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
-        draft = settle(draft)
-    return Planned(draft.spec, why, reason, draft.remarks, draft.skipped)
 
 
 def refuse_missing(draft: Draft) -> Draft:
@@ -139,8 +156,9 @@ def leave_out_done(draft: Draft) -> Draft:
 
 
 def settle_rest(draft: Draft) -> Draft:
-    """What needs no more of the draft than its spec and the options."""
+    """What needs no more of the draft than its spec and the options; by then it is known what runs the tasks."""
     spec, options = draft.spec, draft.options
+    validate_wishes(spec)
     for settle in find_due("rest", spec.tasks, options.given, options.config, spec):
         spec = settle(spec, options)
     return replace(draft, spec=spec)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from sessionrun.client.config import InUse
 from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
 from sessionrun.client.reading.comparison import Told
 from sessionrun.client.schemas.shape import Shape, keys_of, only
+from sessionrun.input.config import InUse
 from sessionrun.model.kinds import Count, Time
 from sessionrun.model.shown import (
     BriefTask,

@@ -8,16 +8,15 @@ use `load_results_dir`: it parses a file only if that names a directory of resul
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.model.errors import InputError
+from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
-    from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import Field
     from sessionrun.model.spec import AgentSpec, Price
 
@@ -60,6 +59,7 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
     """
     from sessionrun.agents.table import BUILTIN
     from sessionrun.input.kinds import Misfit, as_record
+    from sessionrun.input.reading import Reading, Spot
 
     agents, merged, origins, tables = dict(BUILTIN), dict[str, Any](), dict[str, str](), dict[str, InUse]()
     prices: dict[str, Price] = {}
@@ -73,7 +73,7 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
                     else:
                         prices[name] = _make_price(name, as_record(table))
                 except Misfit as misfit:
-                    raise _error(file, misfit.within(kind, name)) from None
+                    raise Reading(str(file)).error(Spot((kind, name)), misfit) from None
                 tables[f"{kind}.{name}"] = InUse(f"{kind}.{name}", table, str(file))
         merged = _lay_over(merged, values)
         origins |= dict.fromkeys(values, str(file))
@@ -128,11 +128,6 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     return found
 
 
-def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
-    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise."""
-    return _find_setting(_files(cwd, environ)[::-1], "merge_trailers") is not False
-
-
 def _find_setting(files: Sequence[Path], name: str) -> Any:
     """What the first of the files says that says something of one setting; None: none does."""
     for file in files:
@@ -142,30 +137,12 @@ def _find_setting(files: Sequence[Path], name: str) -> Any:
     return None
 
 
-def user_config_file(environ: Mapping[str, str]) -> Path | None:
-    """Where the user's own file would be; None without a home directory.
-
-    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
-    cost a poll more than all its other work.  The specification says that a relative value is ignored.
-    """
-    if not sys.platform.startswith("linux"):
-        import platformdirs
-
-        return platformdirs.user_config_path("sessionrun") / "config.toml"
-    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
-    if not os.path.isabs(base):
-        if not home:
-            return None
-        base = os.path.join(home, ".config")
-    return Path(base, "sessionrun", "config.toml")
-
-
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     """The files there are, weakest first: the user's, then the project's, here or at the top of its repository."""
     top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
     project = cwd if (cwd / PROJECT_FILE).is_file() else top
-    files = [user_config_file(environ), project / PROJECT_FILE]
-    return [file for file in files if file is not None and file.is_file()]
+    files = [user_directory("config", environ) / "config.toml", project / PROJECT_FILE]
+    return [file for file in files if file.is_file()]
 
 
 def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
@@ -181,23 +158,16 @@ def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
     if not settings:
         return {}  # so most polls do without what knows all settings
     from sessionrun.input.kinds import Misfit
+    from sessionrun.input.reading import Reading, Spot, read_known
 
     try:
-        values = _read_known(settings, _setting_fields())
+        values = read_known(settings, _setting_fields())
     except Misfit as misfit:
-        raise _error(file, misfit) from None
+        raise Reading(str(file)).error(Spot(), misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / os.path.expanduser(values[name])
     return values
-
-
-def _error(file: Path, misfit: Misfit) -> InputError:
-    from sessionrun.input.limits import plain
-    from sessionrun.input.reading import render_path
-
-    place = render_path(misfit.path)
-    return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
 
 
 def _setting_fields() -> Mapping[str, Field]:
@@ -229,13 +199,14 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[st
 def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
     """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
     from sessionrun.input.kinds import Misfit
+    from sessionrun.input.reading import read_known
     from sessionrun.model.keys import describe_id_problem
     from sessionrun.model.spec import AgentSpec
 
     problem = describe_id_problem(name)
     if problem:
         raise Misfit(f"an agent's name {problem}")
-    values = _read_known(table, _agent_fields())
+    values = read_known(table, _agent_fields())
     if base is None and "argv" not in values:
         raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
@@ -248,27 +219,14 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
 
 def _make_price(name: str, table: Mapping[str, Any]) -> Price:
     from sessionrun.input.kinds import Misfit, as_money
+    from sessionrun.input.reading import read_known
     from sessionrun.input.reading import table as make_fields
     from sessionrun.model.spec import Price
 
-    values = _read_known(table, make_fields(input=as_money, cached_input=as_money, output=as_money))
+    values = read_known(table, make_fields(input=as_money, cached_input=as_money, output=as_money))
     if not name.strip("* ") or not {"input", "output"} <= set(values):
         raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
     return Price(**values)
-
-
-def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
-    """The values of a table by the names that they have here; Misfit for an unknown key, too."""
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.reading import read_fields
-    from sessionrun.model.errors import suggest
-
-    unknown: list[tuple[str | int, ...]] = []
-    values = read_fields(record, table, unknown)
-    if unknown:
-        key = str(unknown[0][-1])
-        raise Misfit(f"unknown key{suggest(key, table)}", *unknown[0])
-    return values
 
 
 def _agent_fields() -> Mapping[str, Field]:

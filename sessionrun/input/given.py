@@ -8,20 +8,23 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from sessionrun.input.formats import FORMATS, imply_dialect
-from sessionrun.input.kinds import resolve, resolve_repo
+from sessionrun.input.kinds import resolve_paths
 from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
-from sessionrun.input.parse import Folder, Source
+from sessionrun.input.parse import Folder, Source, decode
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import read_values
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.store.files import NotRegular, read_regular
+
+STDIN: Final = "-"
 
 JOBS: Final = "jobs"
 """The usual name of a project's directory of job files."""
@@ -57,15 +60,11 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is said beside an input: values, paths of tasks counted from here, and the text of a template."""
     options = read_values(SETTINGS, options)
-    defaults, here = dict(options.get("defaults", {})), str(Path.cwd())
-    if "cwd" in defaults:
-        defaults["cwd"] = resolve(here, defaults["cwd"])
-    if "repo" in defaults:
-        defaults["repo"] = resolve_repo(here, defaults["repo"])
-    options |= {"defaults": defaults} if defaults else {}
+    if "defaults" in options:
+        options["defaults"] = resolve_paths(str(Path.cwd()), options["defaults"])
     if "prompt_template" in options:
         path = options["prompt_template"]
-        options["prompt_template"] = _decode(f"--prompt-template {path}", _read(path, f"--prompt-template {path}"))
+        options["prompt_template"] = read_text(path, f"--prompt-template {path}")
     return options
 
 
@@ -114,13 +113,32 @@ def _read_directory(name: str, only: str | None) -> Source:
     return Source(os.path.join(name, only), files[only], directory, str(Path.cwd()), folder)
 
 
-def _read(path: str, what: str | None = None) -> bytes:
+def _read(path: str) -> bytes:
     try:
         return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
     except NotRegular:
-        raise InputError(f"{what or path}: is not a regular file") from None
+        raise InputError(f"{path}: is not a regular file") from None
     except OSError as error:
-        raise InputError(f"{what or path}: {error.strerror}") from error
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def read_text(name: str, what: str = "") -> str:
+    """The text of a file, or of standard input if its name is ``-``; `what` it is begins messages.
+
+    Raises:
+        InputError: it cannot be read, is too large, or is not UTF-8.
+    """
+    what = what or (name if name != STDIN else "standard input")
+    if name == STDIN and (sys.stdin is None or sys.stdin.isatty()):
+        raise InputError(f"{what}: nothing is piped to it")
+    try:
+        with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
+            content = stream.read(MAX_INPUT_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{what}: {error.strerror}") from error
+    if len(content) > MAX_INPUT_BYTES:
+        raise InputError(f"{what}: more than {MAX_INPUT_BYTES} bytes")
+    return decode(content, what)
 
 
 def _read_input(file: str | None) -> tuple[str, bytes]:
@@ -141,8 +159,6 @@ def _read_input(file: str | None) -> tuple[str, bytes]:
 
 
 # --- prompts of the command line, and items ---
-
-STDIN: Final = "-"
 
 _PLACES: Final = re.compile(r"\{\{(|\.|/|n)\}\}|\{(|\.|/|n)\}")
 """``{}`` and its like stand for the item; in two pairs of braces they stand for themselves."""
@@ -184,7 +200,7 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
         raise InputError(f"-p and {given}: give prompts or a file, not both")
     if (*prompts, each).count(STDIN) > 1:
         raise InputError("standard input can be read only once: give - to one option")
-    texts = [_read_stdin() if prompt == STDIN else prompt for prompt in prompts]
+    texts = [read_text(STDIN) if prompt == STDIN else prompt for prompt in prompts]
     tasks = [{"prompt": text, **({"title": title} if title else {})} for text in texts]
     if each is not None:
         tasks = list(_repeat(tasks, list_items(each), "-p"))
@@ -194,10 +210,10 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
 def list_items(each: str) -> list[Each]:
     """The items of `--each`: a pattern of files, ``@`` and a file of lines, or ``-``: standard input."""
     if each == STDIN or each.startswith("@"):
-        what = f"{'standard input' if each == STDIN else each[1:]} has no lines"
-        content = _read_stdin() if each == STDIN else _read_list(each[1:])
+        name, what = (each, "standard input") if each == STDIN else (each[1:], each[1:])
         # Not splitlines(): it also breaks at form feeds and U+2028.
-        texts = [line.removesuffix("\r") for line in content.split("\n")]
+        texts = [line.removesuffix("\r") for line in read_text(name, f"--each: {what}").split("\n")]
+        what = f"{what} has no lines"
     else:
         what = f"no {'directory' if each.endswith('/') else 'file'} matches {each!r}"
         texts = sorted(glob.glob(each, recursive=True))
@@ -293,26 +309,3 @@ def _name_items(texts: Sequence[str]) -> list[str]:
         taken.add(wanted.casefold())
         names.append(wanted)
     return names
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise InputError("-: nothing is piped to standard input")
-    return _decode("standard input", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1))
-
-
-def _read_list(name: str) -> str:
-    try:
-        with open(name, "rb") as stream:
-            return _decode(name, stream.read(MAX_INPUT_BYTES + 1))
-    except OSError as error:
-        raise InputError(f"--each: {name}: {error.strerror}") from None
-
-
-def _decode(name: str, content: bytes) -> str:
-    if len(content) > MAX_INPUT_BYTES:
-        raise InputError(f"{name}: more than {MAX_INPUT_BYTES} bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{name}: is not text (UTF-8)") from None

@@ -172,12 +172,10 @@ class Shell(NamedTuple):
     def run_counted(
         self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
     ) -> tuple[Ended, Tests | None]:
-        """The same, below a line with the script, and what pytest reported.
+        """The same, and what pytest reported.
 
         `report` is the file outside of walls, `words` are more arguments of pytest.
         """
-        stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
-        stream.flush()
         place, environ = add_junit(self.environ, report, self.walls, *words)
         return self._replace(environ=environ).run(script, stream, limit_s), read_junit(place)
 

@@ -108,8 +108,6 @@ class GateRoom:
         environ = {name: value for name, value in outer.items() if name not in CALLER_S_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
         for command in self.gates.commands:
-            stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
-            stream.flush()
             # the gate of a landing that is killed must not go on in the room that the next landing uses
             ended = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls)
             if ended.why is not None:

@@ -50,7 +50,7 @@ def run_script(
     dies_with_us: bool = False,
     walls: Walls | None = None,
 ) -> Ended:
-    """Run a script as `run_alone` does.
+    """Run a script as `run_alone` does, below a line with the script.
 
     Args:
         script: what a shell runs to the first command that fails.
@@ -67,6 +67,8 @@ def run_script(
     )
     argv = argv if walls is None else walls.wrap(os.fspath(directory), *argv)
     stdin = subprocess.PIPE if dies_with_us else subprocess.DEVNULL
+    output.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
+    output.flush()
     code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
     if code is None:
         return Ended(None, f"not done after {limit_s:g} s")

@@ -30,14 +30,23 @@ from typing import IO, Final, Literal, TypeAlias
 from sessionrun.checks.audit import CHANCE, find_notes
 from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
-from sessionrun.checks.runners import REPORTING, Tests, Word, find_missing, list_test_files, match_ids, merge
+from sessionrun.checks.runners import (
+    REPORTING,
+    RanTests,
+    Tests,
+    Word,
+    find_missing,
+    list_test_files,
+    match_ids,
+    merge,
+)
 from sessionrun.checks.running import ALL_FILES, Shell, load_red, word_counts
 from sessionrun.checks.testing import Rules, list_files
-from sessionrun.checks.trial import Trials, open_trials, tell_end
+from sessionrun.checks.trial import Ran, Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, Note
 from sessionrun.model.errors import SessionrunError, printable
-from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
+from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.shell import Ended
@@ -106,7 +115,7 @@ def find_verdict(
             verdict = verdict if problem is None else "unproved"
     except _Flaky as flaky:
         verdict, problem = "flaky", str(flaky)
-    return ProveReport(verdict, problem, {state: replace(ran, tests=None) for state, ran in done.items()})
+    return ProveReport(verdict, problem)
 
 
 def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVerdict:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.checks.requests import OBJECTS, ProveRequest
-from sessionrun.checks.runners import Tests, find_runners, merge, read_junit
+from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read_junit
 from sessionrun.checks.running import Shell
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.clone import open_clean_room
@@ -22,7 +22,6 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
@@ -38,6 +37,20 @@ MAX_OUTPUT: Final = 32 * 1024 * 1024
 
 JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
 JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
+
+
+@frozen
+class Ran:
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
+
+    `tests` says which ones, `canaries` which planted tests failed, by file.
+    """
+
+    passed: bool
+    why: str | None = None
+    counts: Counts | None = None
+    tests: RanTests | None = None
+    canaries: Mapping[str, bool] = field(default_factory=dict)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from sessionrun.model.checks import Checked, Counts, Note
+from sessionrun.model.checks import Checked, Note
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import ProofVerdict
 
@@ -19,41 +19,9 @@ class CheckReport:
 
     written: Mapping[str, int] = field(default_factory=dict)
     problem: str | None = None
-    verdict: str | None = None
     earlier: tuple[str, ...] = ()
     reason_class: str = "check_failed"
     checked: Checked | None = None
-
-
-@frozen
-class RanTests:
-    """The tests of a check: how each ended, by its name, as far as there are reports; and the runners that ran."""
-
-    words: Mapping[str, str] = field(default_factory=dict)
-    runners: frozenset[str] = frozenset()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no report names a test that ran."""
-        return not self.list_ran()
-
-    def list_ran(self) -> list[str]:
-        """The names of those that were not skipped."""
-        return [name for name, word in self.words.items() if word != "skipped"]
-
-
-@frozen
-class Ran:
-    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
-
-    `tests` says which ones, `canaries` which planted tests failed, by file.  Neither is in the answer.
-    """
-
-    passed: bool
-    why: str | None = None
-    counts: Counts | None = None
-    tests: RanTests | None = None
-    canaries: Mapping[str, bool] = field(default_factory=dict)
 
 
 @frozen
@@ -73,7 +41,7 @@ class JudgedTests:
 
 @frozen
 class ProveReport:
-    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done.
+    """The answer: the verdict; in one line what is wrong, if the task fails by it.
 
     `reason_class` is the class of that problem, if it is not called as the verdict is.  `audit` never changes the
     verdict.
@@ -81,7 +49,6 @@ class ProveReport:
 
     verdict: ProofVerdict
     problem: str | None = None
-    checks: Mapping[str, Ran] = field(default_factory=dict)
     reason_class: str | None = None
     tests: JudgedTests | None = None
     audit: tuple[Note, ...] = ()

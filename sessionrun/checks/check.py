@@ -21,10 +21,9 @@ from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
 from sessionrun.checks.writing import apply_answer, finish_answer
-from sessionrun.model.checks import Brief, Checked
+from sessionrun.model.checks import Brief, Checked, CheckReport
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
-from sessionrun.model.reports import CheckReport
 from sessionrun.session.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from sessionrun.checks.requests import OBJECTS, ProveRequest
 from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read_junit
-from sessionrun.checks.running import Shell
+from sessionrun.checks.running import run_counted
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.clone import open_clean_room
 from sessionrun.git.git import Git
@@ -27,6 +27,7 @@ from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import Shell
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
 from sessionrun.worktrees.environments.request import drop_environment
@@ -183,7 +184,7 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     for number, command in enumerate(request.check.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
-        (_, why), own_tests = shell.run_counted(command, stream, request.check.timeout_s, place)
+        (_, why), own_tests = run_counted(shell, command, stream, request.check.timeout_s, place)
         now = _date_reports(shell.directory)
         java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
         reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]

@@ -12,7 +12,7 @@ import pytest
 from conftest import eventually
 
 from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, is_alive, scan, start_time
-from sessionrun.walls.shell import run_script
+from sessionrun.walls.shell import Shell
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 
@@ -68,14 +68,14 @@ def test_a_zombie_that_nobody_reaps_is_gone() -> None:
         assert not is_alive(own) and find_tree(scan(), own, MARKER) == set()
 
 
-@pytest.mark.parametrize(("clear", "dies_with_us"), [("", False), ("", True), ("env -i", True)])
-def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str, dies_with_us: bool) -> None:
+@pytest.mark.parametrize("clear", ["", "env -i"])
+def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str) -> None:
     """It has left the script's session and lost its parent; what runs beside the script is not its."""
     daemon = "sh -c 'echo $$ >pid; exec sleep 600' </dev/null >/dev/null 2>&1"
     script = f"({clear} setsid {daemon} &); until [ -s pid ]; do :; done; exit 3"
     with subprocess.Popen(["sleep", "600"]) as other, open(os.devnull, "wb") as output:
         try:
-            ended = run_script(script, tmp_path, os.environ, output, None, dies_with_us=dies_with_us)
+            ended = Shell(tmp_path, os.environ).run(script, output, None)
             assert ended.code == 3
             assert identify(int((tmp_path / "pid").read_text())) is None
             assert other.poll() is None

@@ -139,6 +139,8 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     """The gates of a branch with walls around their room, if there are any: the repository is read-only there."""
     if sandbox is None or not gates.commands:
         return gates
+    here = replace(site.spec, cluster=None)  # gates run on the session's machine, whatever runs its tasks
+    site = Site(site.session, lambda: here)
     assert site.spec.repository is not None
     room, wish = room_path(site.spec.repository, target), gates.environment
     task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=sandbox)

@@ -189,16 +189,16 @@ HOUSE: Final[tuple[Business, ...]] = (
         phases=(
             Phase(
                 "check",
-                "checks.checking",
+                "checks.phases",
                 "checks.requests:CheckRequest",
                 "checks.check:check",
                 damaged="check_failed",
             ),
             Phase(
-                "prove", "checks.proving", "checks.requests:ProveRequest", "checks.prove:prove", damaged="unproved"
+                "prove", "checks.phases", "checks.requests:ProveRequest", "checks.prove:prove", damaged="unproved"
             ),
         ),
-        wraps=(Wrap("task.prove", build="checks.checking:ask_baseline"),),
+        wraps=(Wrap("task.prove", build="checks.phases:ask_baseline"),),
         marks=(Mark("setup", "store.jobfiles:KNOWN", before="checks.running:run_first"),),
         placed=("store.jobfiles:KNOWN",),
         formats={

@@ -59,8 +59,7 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     assert feed.claim(blocked.id, ANN) is None
     claimed = feed.claim(plain.id, ANN)
     assert claimed is not None
-    assert claimed.claim is not None
-    assert (claimed.status, claimed.claim.worker) == ("claimed", ANN)
+    assert (claimed.status, claimed.worker) == ("claimed", ANN)
     assert feed.claim(plain.id, BOB) is None
     assert feed.claim(plain.id, ANN) == claimed  # it asks again after a crash
     assert feed.close(plain.id, worker=BOB) is None
@@ -74,14 +73,14 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
 
     back = feed.reopen(plain.id, reason="its worker w1 is gone", worker=ANN)
     assert back is not None
-    assert (back.id, back.status, back.claim, back.reason) == (plain.id, "open", None, "its worker w1 is gone")
+    assert (back.id, back.status, back.worker, back.reason) == (plain.id, "open", None, "its worker w1 is gone")
     assert feed.close(plain.id, worker=ANN) is None  # which was not dead after all
     again = feed.claim(plain.id, BOB)
     assert again is not None
     assert again.reason == "its worker w1 is gone"  # for the prompt of the next worker
     closed = feed.close(plain.id, reason="merged", worker=BOB)
     assert closed is not None
-    assert (closed.status, closed.reason, closed.claim) == ("closed", "merged", None)
+    assert (closed.status, closed.reason, closed.worker) == ("closed", "merged", None)
     opened = feed.reopen(plain.id)
     assert opened is not None
     assert opened.reason in (None, ASKED_AGAIN)  # not that of an earlier time

@@ -34,7 +34,7 @@ from sessionrun.input import config
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
-from sessionrun.model import checks, errors, events, keys, places, reports
+from sessionrun.model import checks, errors, events, keys, places
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
@@ -295,7 +295,7 @@ RECORDS = {
     "Request of an environment": environments.EnvironmentRequest,
     "Report of an environment": environments.EnvironmentReport,
     "Request of a check": check_request.CheckRequest,
-    "Report": reports.CheckReport,
+    "Report": checks.CheckReport,
 }
 """Records in files of a session, by their heading in docs/files.md."""
 

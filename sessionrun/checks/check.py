@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.checks.answers import Unclear, find_patch, strip_thoughts
@@ -21,11 +21,9 @@ from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
 from sessionrun.checks.writing import apply_answer, finish_answer
-from sessionrun.model.checks import Brief, Checked
+from sessionrun.model.checks import Brief, Checked, CheckReport
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
-from sessionrun.model.reports import CheckReport
-from sessionrun.model.spec import OutputFormat
 from sessionrun.session.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK
@@ -77,7 +75,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         if ran.problem is not None:
             raise NotPassed(ran.problem, ran.feedback)
         if request.verification is not None:
-            report = replace(report, verdict=_verify(request, request.verification, folder))
+            _verify(request, request.verification, folder)
     except NotPassed as problem:
         reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
         report, feedback = replace(report, problem=reason, reason_class=problem.reason_class), problem.feedback
@@ -197,8 +195,8 @@ def _find_written(brief: Brief, directory: str) -> dict[str, int]:
     return written
 
 
-def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
-    """Have the agent judge; the verdict that let it pass."""
+def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> None:
+    """Have the agent judge."""
     shown = []
     for path in request.check.files:
         try:
@@ -216,17 +214,17 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
         code = subprocess.run(
             argv, cwd=request.directory, env=env, stdin=source, stdout=stdout, stderr=stderr
         ).returncode
-    result = table.read_result(cast(OutputFormat, wanted.output), out, err)
+    result = table.read_result(wanted.output, out, err)
     if result.problem is not None:
         raise NotPassed(f"the agent that was to judge failed: {result.problem.text or 'it does not say why'}")
     if code:
         raise NotPassed(f"the agent that was to judge ended with {word_end(code)}")
     printed = out.read_bytes().decode("utf-8", "replace") if result.text is None else result.text
-    return _judge(strip_thoughts(printed))
+    _judge(strip_thoughts(printed))
 
 
-def _judge(text: str) -> str:
-    """The verdict with which a review begins, if it lets the work pass."""
+def _judge(text: str) -> None:
+    """Read the verdict with which a review begins."""
     print(f"Verdict of the review:\n{text.strip()}", flush=True)
     match = _FIRST_WORD.match(text)
     if match is None or match[1].upper() not in _PASSES:
@@ -235,4 +233,3 @@ def _judge(text: str) -> str:
     if not _PASSES[word]:
         why = text[match.end() :].strip().lstrip("`*_:. \n\t-")
         raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
-    return word

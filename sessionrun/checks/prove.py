@@ -30,17 +30,24 @@ from typing import IO, Final, Literal, TypeAlias
 from sessionrun.checks.audit import CHANCE, find_notes
 from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
-from sessionrun.checks.runners import REPORTING, Tests, Word, find_missing, list_test_files, match_ids, merge
-from sessionrun.checks.running import ALL_FILES, Shell, load_red, word_counts
+from sessionrun.checks.runners import (
+    REPORTING,
+    RanTests,
+    Tests,
+    Word,
+    find_missing,
+    list_test_files,
+    match_ids,
+    merge,
+)
+from sessionrun.checks.running import ALL_FILES, load_red, run_counted, word_counts
 from sessionrun.checks.testing import Rules, list_files
-from sessionrun.checks.trial import Trials, open_trials, tell_end
+from sessionrun.checks.trial import Ran, Trials, open_trials, tell_end
 from sessionrun.git.private import open_fence
-from sessionrun.model.checks import HiddenTests, Note
+from sessionrun.model.checks import HiddenTests, JudgedTests, Note, ProofVerdict, ProveReport
 from sessionrun.model.errors import SessionrunError, printable
-from sessionrun.model.reports import JudgedTests, ProveReport, Ran, RanTests
-from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.trees import remove_tree
-from sessionrun.walls.shell import Ended
+from sessionrun.walls.shell import Ended, Shell
 from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
 
@@ -106,7 +113,7 @@ def find_verdict(
             verdict = verdict if problem is None else "unproved"
     except _Flaky as flaky:
         verdict, problem = "flaky", str(flaky)
-    return ProveReport(verdict, problem, {state: replace(ran, tests=None) for state, ran in done.items()})
+    return ProveReport(verdict, problem)
 
 
 def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVerdict:
@@ -290,7 +297,7 @@ def _run_tests(
 ) -> tuple[dict[str, Word], Ended | None]:
     def run(words: Sequence[str], report: str) -> tuple[Ended, Tests | None]:
         script = " ".join([hidden.command, *map(shlex.quote, words)])
-        return shell.run_counted(script, stream, hidden.timeout_s, folder / report, ALL_FILES)
+        return run_counted(shell, script, stream, hidden.timeout_s, folder / report, ALL_FILES)
 
     ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
     files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))

@@ -12,7 +12,7 @@ from typing import Final
 from sessionrun.model.checks import Brief, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
-from sessionrun.model.spec import Check, Prove, TaskSpec
+from sessionrun.model.spec import Check, OutputFormat, Prove, TaskSpec
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -25,7 +25,7 @@ class Verification:
     argv: tuple[str, ...]
     prompt_file: str
     on_stdin: bool
-    output: str
+    output: OutputFormat
     walls: WallsWish | None = None
 
 

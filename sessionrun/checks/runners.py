@@ -18,12 +18,13 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
 from sessionrun.model.checks import Counts
-from sessionrun.model.reports import RanTests
+from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -213,6 +214,23 @@ def find_runners(output: str) -> frozenset[str]:
     """The runners that say in what was printed that they ran tests."""
     text = re.sub(r"\x1b\[[\d;]*m", "", output)  # without colours
     return frozenset(runner for runner, line in _SUMMARIES.items() if line.search(text))
+
+
+@frozen
+class RanTests:
+    """The tests of a check: how each ended, by its name, as far as there are reports; and the runners that ran."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    runners: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no report names a test that ran."""
+        return not self.list_ran()
+
+    def list_ran(self) -> list[str]:
+        """The names of those that were not skipped."""
+        return [name for name, word in self.words.items() if word != "skipped"]
 
 
 def find_missing(base: RanTests, work: RanTests) -> str | None:

@@ -38,7 +38,7 @@ from sessionrun.store.jobfiles import KNOWN, load_record, load_usable
 from sessionrun.store.trees import remove_entry
 from sessionrun.walls.argv import TMP, Walls
 from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import SHELL, Ended, run_script, word_end
+from sessionrun.walls.shell import SHELL, Ended, Shell, word_end
 
 ADDOPTS: Final = "PYTEST_ADDOPTS"
 OUTPUT: Final = "known.txt"
@@ -113,8 +113,8 @@ def run_known(
     if command is None or red is None:
         return Ran(None, "", None)
     tests, code, output, printed = _run(command, directory, folder, "junit-known.xml", walls, ALL_FILES)
-    words, broken = judge_known(known, tests)
-    broken = [test_id for test_id in broken if test_id not in red]
+    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
+    broken = [test_id for test_id, word in words.items() if word in ("failed", "error") and test_id not in red]
     counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
@@ -129,12 +129,6 @@ def word_known(known: HiddenTests, directory: str) -> str | None:
     """The command that runs the files of tests that are there; None: there are none."""
     files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
     return " ".join([known.command, *map(shlex.quote, files)]) if files else None
-
-
-def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word], list[str]]:
-    """How each of the tests ended that a report has, by its id; and the ids of those that did not pass."""
-    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
-    return words, [test_id for test_id, word in words.items() if word in ("failed", "error")]
 
 
 def _run(
@@ -153,28 +147,15 @@ def _run(
     return read_junit(junit), done.returncode, output, printed
 
 
-class Shell(NamedTuple):
-    """Where scripts run, one after the other, and their variables."""
+def run_counted(
+    shell: Shell, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
+) -> tuple[Ended, Tests | None]:
+    """Run a script, and read what pytest reported.
 
-    directory: Path
-    environ: Mapping[str, str]
-    walls: Walls | None = None
-
-    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
-        """Run a script and end all that it leaves."""
-        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
-
-    def run_counted(
-        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
-    ) -> tuple[Ended, Tests | None]:
-        """The same, below a line with the script, and what pytest reported.
-
-        `report` is the file outside of walls, `words` are more arguments of pytest.
-        """
-        stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
-        stream.flush()
-        place, environ = add_junit(self.environ, report, self.walls, *words)
-        return self._replace(environ=environ).run(script, stream, limit_s), read_junit(place)
+    `report` is the file outside of walls, `words` are more arguments of pytest.
+    """
+    place, environ = add_junit(shell.environ, report, shell.walls, *words)
+    return shell._replace(environ=environ).run(script, stream, limit_s), read_junit(place)
 
 
 def run_first(_: object, folder: Path) -> None:
@@ -192,7 +173,7 @@ def run_first(_: object, folder: Path) -> None:
         with open(folder / OUTPUT, "wb") as stream:
             shell, report = Shell(Path.cwd(), environ, walls), folder / "junit-known.xml"
             words = ("-p", "no:cacheprovider", ALL_FILES)
-            ended, tests = shell.run_counted(command, stream, known.timeout_s, report, *words)
+            ended, tests = run_counted(shell, command, stream, known.timeout_s, report, *words)
         ran, red = _list_red(known, tests)
         record = Red(tuple(red) if ran or ended.code == 0 else None)  # if it names no test, its exit code decides
         replace_file(folder / RED, orjson.dumps(record), durable=False)

@@ -19,10 +19,10 @@ import orjson
 
 from sessionrun.checks.requests import SOURCE_PATCH
 from sessionrun.checks.testing import keep_source
+from sessionrun.model.checks import ProveReport
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
-from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
 from sessionrun.session.exports import OwnedFile, Shown, dump, is_ours

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.checks.requests import OBJECTS, ProveRequest
-from sessionrun.checks.runners import Tests, find_runners, merge, read_junit
-from sessionrun.checks.running import Shell
+from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read_junit
+from sessionrun.checks.running import run_counted
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
@@ -22,12 +22,12 @@ from sessionrun.git.rooms import open_clean_room
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.model.reports import Ran, RanTests
 from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import Shell
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
 from sessionrun.worktrees.environments.request import drop_environment
@@ -38,6 +38,20 @@ MAX_OUTPUT: Final = 32 * 1024 * 1024
 
 JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
 JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
+
+
+@frozen
+class Ran:
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
+
+    `tests` says which ones, `canaries` which planted tests failed, by file.
+    """
+
+    passed: bool
+    why: str | None = None
+    counts: Counts | None = None
+    tests: RanTests | None = None
+    canaries: Mapping[str, bool] = field(default_factory=dict)
 
 
 @contextmanager
@@ -170,7 +184,7 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     for number, command in enumerate(request.check.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
-        (_, why), own_tests = shell.run_counted(command, stream, request.check.timeout_s, place)
+        (_, why), own_tests = run_counted(shell, command, stream, request.check.timeout_s, place)
         now = _date_reports(shell.directory)
         java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
         reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]

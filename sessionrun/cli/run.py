@@ -337,7 +337,7 @@ def tell_nothing(record: Mapping[str, Any], words: str, how: Launch, *, err: boo
 
 def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: Path | None = None) -> int:
     """Start a session that takes its tasks from a queue, if that has any; see `dispatch.work`."""
-    from sessionrun.queue.dispatch import find_follow_ups, foresee, prepare
+    from sessionrun.queue.dispatch import foresee, prepare
 
     spec = planned.spec
     assert spec.feed is not None
@@ -354,7 +354,4 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
     if how.dry_run:
         print_preview(foresee(planned, prepared), how)
         return 0
-    code = start_session(spec, how._replace(ready=False))  # which were asked when it was prepared
-    for line in () if how.quiet else find_follow_ups(spec):
-        click.echo(line, err=True)
-    return code
+    return start_session(spec, how._replace(ready=False))  # which were asked when it was prepared

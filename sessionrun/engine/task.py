@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final, NamedTuple, TypeAlias
 
-from sessionrun.model.checks import Checked, Note
+from sessionrun.model.checks import Checked, Note, ProofVerdict
 from sessionrun.model.events import Stopping, Timer
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey, Phase
 from sessionrun.model.places import LandEntry, Leftover, Place
-from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests, turn_deadline
+from sessionrun.model.spec import Limits, Outcome, TaskSpec, hides_tests, turn_deadline
 from sessionrun.model.usage import Usage
 
 UP_TO_WORK: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))

@@ -30,7 +30,7 @@ from sessionrun.session.launch import CALLER_S_REPOSITORY
 from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
-from sessionrun.walls.shell import run_script
+from sessionrun.walls.shell import Shell
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
 from sessionrun.worktrees.environments.request import EnvironmentProblem, drop_environment
@@ -107,11 +107,9 @@ class GateRoom:
         outer = os.environ if walls is None else walls.env
         environ = {name: value for name, value in outer.items() if name not in CALLER_S_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
+        shell = Shell(self.path, environ, walls)
         for command in self.gates.commands:
-            stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
-            stream.flush()
-            # the gate of a landing that is killed must not go on in the room that the next landing uses
-            ended = run_script(command, self.path, environ, stream, limit_s, walls=walls)
+            ended = shell.run(command, stream, limit_s)
             if ended.why is not None:
                 how = f"{NOT_RUN}: {ended.no_program}:" if ended.no_program else f"{ended.why} of:"
                 return f"{how} {' '.join(command.split())}"[:200]

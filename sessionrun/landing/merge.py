@@ -68,8 +68,8 @@ def merge(
         StoreError: its journal has lost what became of its tasks.
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
-    from sessionrun.landing.asking import make_request  # these import all that git needs, and `--help` needs none
-    from sessionrun.landing.mends import holds_work
+    from sessionrun.landing.mends import holds_work  # these import all that git needs, and `--help` needs none
+    from sessionrun.landing.phases import make_request
     from sessionrun.landing.queue import forecast
     from sessionrun.landing.turn import land
 

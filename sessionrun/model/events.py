@@ -12,14 +12,14 @@ from dataclasses import field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.asked import SlotsOffered
-from sessionrun.model.checks import Checked, Note
+from sessionrun.model.checks import Checked, Note, ProofVerdict
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count, Moment, Seconds
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Leftover, Place
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import AgentSpec, Alternative, Outcome, Price, ProofVerdict, TaskSpec
+from sessionrun.model.spec import AgentSpec, Alternative, Outcome, Price, TaskSpec
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1

@@ -14,10 +14,10 @@ from sessionrun.model.words import LandWord
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sessionrun.model.checks import Counts, Note
+    from sessionrun.model.checks import Counts, Note, ProofVerdict
     from sessionrun.model.kinds import Count, DiffStat, FileName, PathText, Time
     from sessionrun.model.places import Leftover, MadeEnvironment
-    from sessionrun.model.spec import Outcome, ProofVerdict
+    from sessionrun.model.spec import Outcome
     from sessionrun.model.usage import CostSource
     from sessionrun.model.words import Result, State, Word
 

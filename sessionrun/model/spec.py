@@ -123,10 +123,6 @@ class Check:
     report: ReportUse = "read"
 
 
-ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]
-"""What a PROVE finds; see `checks.prove`."""
-
-
 @frozen
 class Prove:
     """That a task's check has to pass on what would be landed, in a clean room, and to fail without it.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue.feed import Contents, Feed
-from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, by_id
+from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, Worker, by_id
 from sessionrun.store import locks, programs
 from sessionrun.store.files import usual_umask
 
@@ -219,7 +219,7 @@ class BeadsContents(Contents):
             else:
                 refused = refusal
         task = self._look(task)
-        if task.claim is None or task.claim.worker != worker:
+        if task.worker != worker:
             if refused is not None and task.id in self._ready_ids():  # not because it is taken or blocked
                 raise refused
             return None
@@ -341,7 +341,7 @@ def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:
         depends=tuple(str(one["id"]) for one in _iterate(bead, "dependencies", _BLOCKING)),
         group=parents[0] if parents else None,
         is_group=is_group,
-        claim=TaskClaim(Worker(name, session)) if is_ours else None,
+        worker=Worker(name, session) if is_ours else None,
         reason=_read_reason(bead, status),
         blocked_by=tuple(str(one["id"]) for one in blockers),
     )

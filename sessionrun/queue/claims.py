@@ -44,7 +44,7 @@ def reclaim(
     probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []
     for task in feed.load():
-        worker = task.claim.worker if task.claim is not None else None
+        worker = task.worker
         gone = None if worker is None or len(settled) == most else probe(worker.session)
         if worker is None or gone is None:
             continue

@@ -96,19 +96,6 @@ def prepare(
     return Prepared(tasks, left, [*back, finding, *findings])
 
 
-def find_follow_ups(spec: SessionSpec) -> list[str]:
-    """Say by which commands a user does what the session does not do by itself."""
-    short, landing = spec.session_id[:8], spec.landing
-    if landing is None:
-        return []
-    lines = []
-    if not landing.mends:
-        lines.append(f"a conflict makes no task; its work stays on its branch: sessionrun merge {short}")
-    if spec.feed is not None and not spec.feed.lands_again:
-        lines.append(f"work that did not land is not tried again by itself: sessionrun retry {short}")
-    return lines
-
-
 def foresee(planned: Planned, prepared: Prepared) -> Planned:
     """The session with the tasks that it begins with, for a preview."""
     spec = planned.spec

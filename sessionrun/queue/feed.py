@@ -100,7 +100,7 @@ class Feed(ABC):
         """
         with self._hold() as contents:
             task = contents.load([task_id]).get(task_id)
-            if task is None or _is_of(task, worker):
+            if task is None or task.worker == worker:
                 return task
             return contents.take(task, worker) if task.is_ready else None
 
@@ -111,7 +111,7 @@ class Feed(ABC):
         """
         with self._hold() as contents:
             task = _look(contents, task_id)
-            if worker is not None and not _is_of(task, worker):
+            if worker is not None and task.worker != worker:
                 return None
             tasks = contents.load(for_claims=False).values() if task.is_group else ()
             left = [one.id for one in tasks if one.group == task.id and one.status != "closed"]
@@ -130,7 +130,7 @@ class Feed(ABC):
         """
         with self._hold() as contents:
             task = _look(contents, task_id)
-            if worker is not None and not _is_of(task, worker):
+            if worker is not None and task.worker != worker:
                 return None
             contents.open(task, reason)
             settle_groups(contents, task.group)
@@ -225,10 +225,6 @@ def _look(contents: Contents, task_id: str, *, for_claims: bool = False) -> Queu
             f"the queue has no task {plain(task_id)!r}; `sessionrun queue list --all` shows its tasks"
         )
     return task
-
-
-def _is_of(task: QueueTask, worker: Worker) -> bool:
-    return task.claim is not None and task.claim.worker == worker
 
 
 def _check_title(title: str) -> str:

@@ -29,7 +29,6 @@ from sessionrun.queue.task import (
     QueuePlace,
     QueueTask,
     Status,
-    TaskClaim,
     Worker,
     by_id,
     find_blockers,
@@ -65,6 +64,11 @@ GROUP: Final = "group"
 """The `kind` of an entry that is a group even when no task is in it."""
 
 _TEXTS: Final = ("id", "title", "status", "description", "parent", "kind", "reason")
+
+
+def find(place: QueuePlace) -> FileFeed:
+    """Return the queue of a place."""
+    return FileFeed(place)
 
 
 class FileFeed(Feed):
@@ -193,19 +197,20 @@ class FileContents(Contents):
 
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:
-    status = _status(entry)
+    worker, claimed_at = _project_claim(entry)
     return QueueTask(
         id=entry["id"],
         title=entry["title"],
         body=entry.get("description") or "",
-        status=status,
+        status=_status(entry),
         backend_status=entry.get("status") or OPEN,
         priority=entry.get("priority", 0),
         depends=tuple(entry.get("depends_on", ())),
         group=entry.get("parent") or None,
         is_group=is_group or entry.get("kind") == GROUP,
-        claim=_project_claim(entry) if status == "claimed" else None,
         reason=entry.get("reason") or None,
+        worker=worker,
+        claimed_at=claimed_at,
     )
 
 
@@ -213,15 +218,15 @@ def _status(entry: Entry) -> Status:
     return WORDS.get(entry.get("status") or OPEN, "deferred")
 
 
-def _project_claim(entry: Entry) -> TaskClaim | None:
-    """A worker's claim; None if the entry has none, or another program's."""
+def _project_claim(entry: Entry) -> tuple[Worker | None, str | None]:
+    """The worker that has the task, and since when; None if none has it, or another program."""
     claim = entry.get("claim")
-    if not isinstance(claim, dict):
-        return None
+    if _status(entry) != "claimed" or not isinstance(claim, dict):
+        return None, None
     worker, session, at = (claim.get(key) for key in ("worker", "session", "at"))
     if not isinstance(worker, str) or not isinstance(session, str):
-        return None
-    return TaskClaim(Worker(worker, session), at if isinstance(at, str) else None)
+        return None, None
+    return Worker(worker, session), at if isinstance(at, str) else None
 
 
 def _set(entry: Entry, key: str, value: object) -> None:

@@ -8,8 +8,9 @@ What can be done with it are the methods of `queue.feed.Feed`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,37 +22,22 @@ from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
-from sessionrun.queue import file
 from sessionrun.queue.feed import Feed as Feed
+from sessionrun.queue.file import NAME as FILE
+from sessionrun.queue.file import PLACE
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
 from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
-from sessionrun.queue.task import QueuePlace, by_id, choose_group, choose_ready, find_place
 from sessionrun.queue.task import QueueTask as QueueTask
+from sessionrun.queue.task import by_id, choose_group, choose_ready, find_place
 from sessionrun.store.session import SessionDir
 
-
-class Backend(NamedTuple):
-    """What a backend keeps in the top of a repository, and what opens it; that finds None: it cannot be used."""
-
-    keeps: str
-    find: Callable[[QueuePlace], Feed | None]
-
-
-def _find_beads(place: QueuePlace) -> Feed | None:
-    from sessionrun.queue import beads  # which starts programs: dear to import where there are none
-
-    return beads.find(place)
-
-
-BACKENDS: Final[Mapping[str, Backend]] = {
-    "beads": Backend(".beads", _find_beads),
-    file.NAME: Backend(file.PLACE, file.FileFeed),
-}
-"""The last one is taken where no other is in use: it makes what it keeps."""
+BACKENDS: Final = {"beads": ".beads", FILE: PLACE}
+"""What each backend keeps in the top of a repository.  The module of its name has `find`, which returns None where
+the backend cannot be used.  The last one is taken where no other is in use: it makes what it keeps."""
 
 
 def open_queue(directory: Path | None = None, *, backend: str | None = None, reads: bool = False) -> Feed:
@@ -69,15 +55,16 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None, rea
         raise InputError(f"unknown backend {backend!r} of the queue; there are: {', '.join(sorted(BACKENDS))}")
     place = find_place(directory or Path.cwd())
     *others, last = BACKENDS
-    kept = [name for name in others if (place.top / BACKENDS[name].keeps).exists()]
-    found = (BACKENDS[name].find(place) for name in ((*kept, last) if backend is None else (backend,)))
-    feed = next((feed for feed in found if feed is not None), None)
+    kept = [name for name in others if (place.top / BACKENDS[name]).exists()]
+    asked = (*kept, last) if backend is None else (backend,)
+    found = (import_module(f"sessionrun.queue.{name}").find(place) for name in asked)
+    feed: Feed | None = next(filter(None, found), None)
     if feed is None:
         raise InputError(f"{place.top}: there is no queue of {backend} here")
     if reads and place.lock.parent == place.top and not feed.place.exists():
         raise InputError(f"there is no queue: {place.top} is in no git repository and has no {feed.place.name}")
     if backend is None and kept and feed.name == last:
-        keeps = BACKENDS[kept[0]].keeps
+        keeps = BACKENDS[kept[0]]
         notify(f"{place.top} has {keeps}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
     return feed
 
@@ -95,13 +82,11 @@ def load_tasks(
 
 def describe_task(task: QueueTask) -> dict[str, Any]:
     """Return a task as an object of ``queue --json``."""
-    worker = task.claim.worker if task.claim is not None else None
     return {
-        **{field.name: getattr(task, field.name) for field in fields(task) if field.name != "claim"},
+        **{field.name: getattr(task, field.name) for field in fields(task)},
         "ready": task.is_ready,
-        "worker": worker.name if worker else None,
-        "session_id": worker.session if worker else None,
-        "claimed_at": task.claim.at if task.claim is not None else None,
+        "worker": task.worker.name if task.worker else None,
+        "session_id": task.worker.session if task.worker else None,
     }
 
 

@@ -10,11 +10,10 @@ from sessionrun.model.kinds import Count
 from sessionrun.queue.task import QueueTask
 
 QUEUE_TASK: Final = {
-    **{key: shape for key, shape in keys_of(QueueTask).items() if key != "claim"},
+    **keys_of(QueueTask),
     "ready": bool,
     "worker": str | None,
     "session_id": str | None,
-    "claimed_at": str | None,
 }
 QUEUE: Final = {"backend": Literal["file", "beads"], "place": str, "tasks": [QUEUE_TASK]}
 QUEUE_TASKS: Final = {"tasks": [QUEUE_TASK]}

@@ -285,8 +285,8 @@ def choose_next(tasks: Tasks, known: Known, asked: FeedSpec, retries: int) -> It
 
 def find_claims(tasks: Tasks, session_id: str) -> dict[str, QueueTask]:
     """Return what a session has claimed, by the task of the session that works on it."""
-    claimed = [(task.claim.worker, task) for task in tasks.values() if task.claim is not None]
-    return {worker.name: task for worker, task in claimed if worker.session == session_id}
+    claimed = ((task.worker, task) for task in tasks.values())
+    return {worker.name: task for worker, task in claimed if worker and worker.session == session_id}
 
 
 def _is_closed_by_hand(one: Standing, task: QueueTask | None) -> bool:

@@ -33,14 +33,6 @@ class Worker:
 
 
 @frozen
-class TaskClaim:
-    """Which worker has a task, and since when (ISO 8601, UTC; None: the backend does not say)."""
-
-    worker: Worker
-    at: str | None = None
-
-
-@frozen
 class QueueTask:
     """One task.
 
@@ -51,7 +43,8 @@ class QueueTask:
         priority: bigger goes first; tasks of one priority go in the order of the queue.
         depends: ids of tasks that have to be closed before it may run.
         group: the id of its group.
-        claim: of a claimed task; None if something else than a worker of ours has it.
+        worker: what has claimed it, None if that is no worker of ours; `claimed_at` is since when (ISO 8601, UTC;
+            None: the backend does not say).
         reason: why it was closed, or why it had to be opened again.
         blocked_by: the ids it waits for: what it or its groups depend on and is not closed, or does not exist.
     """
@@ -65,7 +58,8 @@ class QueueTask:
     depends: tuple[str, ...] = ()
     group: str | None = None
     is_group: bool = False
-    claim: TaskClaim | None = None
+    worker: Worker | None = None
+    claimed_at: str | None = None
     reason: str | None = None
     blocked_by: tuple[str, ...] = ()
 

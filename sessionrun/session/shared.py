@@ -20,13 +20,13 @@ from sessionrun.agents.reading import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.house import HOUSE, Phase, Wrap, load
 from sessionrun.model.asked import CACHE_TOKEN, uses_replicas
-from sessionrun.model.checks import Checked, Note
+from sessionrun.model.checks import Checked, Note, ProofVerdict
 from sessionrun.model.events import Event
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
+from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, SessionSpec, TaskSpec
 from sessionrun.session.executor import list_named
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST, read_tail

@@ -40,33 +40,33 @@ def word_end(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
-def run_script(
-    script: str,
-    directory: Path,
-    environ: Mapping[str, str],
-    output: IO[bytes],
-    limit_s: float | None,
-    *,
-    walls: Walls | None = None,
-) -> Ended:
-    """Run a script as `run_alone` does; it ends, with all that it started, also when this process is killed.
+class Shell(NamedTuple):
+    """Where scripts run, one after the other, and their variables; with `walls` they run inside."""
 
-    Args:
-        script: what a shell runs to the first command that fails.
-        limit_s: how long it may take (seconds); None: as long as it needs.
-        walls: of the task.
+    directory: Path
+    environ: Mapping[str, str]
+    walls: Walls | None = None
 
-    Raises:
-        OSError: the shell cannot be started.
-    """
-    argv: Sequence[str] = (sys.executable, "-I", "-S", ALONE, SHELL, script)
-    stdin = subprocess.PIPE
-    if walls is not None:
-        argv, stdin = walls.wrap(os.fspath(directory), SHELL, "-ec", script), subprocess.DEVNULL
-    code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
-    if code is None:
-        return Ended(None, f"not done after {limit_s:g} s")
-    return Ended(code, word_end(code) if code else None)
+    def run(self, script: str, output: IO[bytes], limit_s: float | None) -> Ended:
+        """Run a script to the first command that fails, below a line with the script; end all that it leaves.
+
+        It ends when this process is killed, too, and all that it started with it.  `limit_s` is how long it may
+        take (seconds); None: as long as it needs.
+
+        Raises:
+            OSError: the shell cannot be started.
+        """
+        output.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
+        output.flush()
+        argv: Sequence[str]
+        if self.walls is None:
+            argv, stdin = (sys.executable, "-I", "-S", ALONE, SHELL, script), subprocess.PIPE
+        else:
+            argv, stdin = self.walls.wrap(os.fspath(self.directory), SHELL, "-ec", script), subprocess.DEVNULL
+        code, _ = run_alone(argv, self.directory, self.environ, output, limit_s, stdin=stdin)
+        if code is None:
+            return Ended(None, f"not done after {limit_s:g} s")
+        return Ended(code, word_end(code) if code else None)
 
 
 def run_alone(

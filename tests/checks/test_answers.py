@@ -14,8 +14,7 @@ from calls import each_call, forked, needs_calls, run_watched
 from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_files
 from sessionrun.checks.requests import CheckRequest
 from sessionrun.checks.writing import apply_answer, finish_answer
-from sessionrun.model.checks import Brief
-from sessionrun.model.reports import CheckReport
+from sessionrun.model.checks import Brief, CheckReport
 from sessionrun.session import job as own_job
 from sessionrun.session.context_files import BriefProblem, check_brief, load_shown, word_answer
 from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer

@@ -18,8 +18,8 @@ from stages import commit_all, git, make_repository_of
 from walled import why_no_walls
 
 from sessionrun.checks.swebench_results import InstanceResults
+from sessionrun.model.checks import JudgedTests, ProveReport
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.session.exports import ExportWriter, Shown, find_behind
 from sessionrun.store.jobfiles import ANSWER

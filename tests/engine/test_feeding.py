@@ -51,7 +51,7 @@ from sessionrun.queue.sync import (
     find_standing,
     make_task,
 )
-from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker, find_place, read_signature
+from sessionrun.queue.task import Draft, QueueTask, Worker, find_place, read_signature
 from sessionrun.session.history import begin
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
@@ -66,8 +66,8 @@ TEMPLATE = TaskSpec("task", ("Do it: {task}\nand commit.",), retries=1, labels={
 def queued(
     name: str, status: Any = "open", *, claim: str | None = None, session: str = US, **fields: Any
 ) -> QueueTask:
-    worker = None if claim is None else TaskClaim(Worker(claim, session))
-    return QueueTask(name, f"title of {name}", status=status, claim=worker, **fields)
+    worker = None if claim is None else Worker(claim, session)
+    return QueueTask(name, f"title of {name}", status=status, worker=worker, **fields)
 
 
 def by_id(*tasks: QueueTask) -> dict[str, QueueTask]:
@@ -475,7 +475,7 @@ def sweep_visitor(place: str) -> None:
         session.finish(session.open())
         assert sorted(session.begun) == ["task-1", "task-2", "task-3"], at
         assert {task.status for task in session.feed.load()} == {"closed"}, at
-        assert [task.claim for task in session.feed.load()] == [None] * 3, at
+        assert [task.worker for task in session.feed.load()] == [None] * 3, at
         left = [path.name for path in session.feed.place.parent.glob("*task_queue*")]
         assert left == [session.feed.place.name], at  # what a killed writer left goes with the next change
     print(at)
@@ -497,7 +497,7 @@ def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
     assert steps == [Step("drop", name, name) for name in ("task-1", "task-2")]
     session.visit()
     assert session.feed.show("task-1").reason == "done by hand"
-    assert session.feed.show("task-2").claim is not None
+    assert session.feed.show("task-2").worker is not None
 
 
 def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:
@@ -643,7 +643,7 @@ def feed_from(tmp_path: Path) -> Iterator[Callable[..., FileFeed]]:
 
 
 def is_claimed(queue: FileFeed, name: str) -> bool:
-    return queue.show(name).claim is not None
+    return queue.show(name).worker is not None
 
 
 def test_what_another_program_writes_is_seen_at_the_next_look(feed_from: Callable[..., FileFeed]) -> None:

@@ -14,13 +14,19 @@ import psutil
 import pytest
 from conftest import eventually
 from landings import CHECK, MAIN, Yard, make_yard, wrap_git
+from simulation import make_session
 
 from sessionrun.client.reading.comparison import rank_attempts
+from sessionrun.landing.phases import enclose_gates
 from sessionrun.landing.queue import find_green_prefix, forecast
 from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
+from sessionrun.model.asked import Cluster, Sandbox
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.keys import JobKey
+from sessionrun.session.shared import Site
+from sessionrun.store.session import SessionDir
 
 
 @pytest.fixture
@@ -201,6 +207,15 @@ def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
     left = [int(path.name) for path in place.iterdir()]
     assert len(left) == 4, "it ran twice"
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in left))
+
+
+def test_walls_around_gates_name_places_of_this_machine_though_tasks_run_on_nodes(yard: Yard) -> None:
+    session = SessionDir(yard.top.parent / "session-s")
+    (session.path / "jobs").mkdir(parents=True)
+    spec = replace(make_session([]), repository=yard.request().repository, cluster=Cluster("tls://h:1"))
+    gates, key = Gates(("true",)), JobKey("one", 1, 1, "land", 1)
+    walls = enclose_gates(Site(session, lambda: spec), gates, MAIN, Sandbox("project"), key).walls
+    assert walls is not None and Path(walls.cache).is_absolute()
 
 
 def test_a_gate_dies_with_the_landing(yard: Yard) -> None:

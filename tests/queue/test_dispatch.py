@@ -150,7 +150,7 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
 def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher) -> None:
     names = project.add(write("one"), GONE.format("../../go") + write("two"))
     dead = project.dispatch("--workers", "2")
-    project.until_queue(lambda tasks: tasks[names[0]].status == "closed" and tasks[names[1]].claim)
+    project.until_queue(lambda tasks: tasks[names[0]].status == "closed" and tasks[names[1]].worker)
     project.kill_chain(dead)
     queue = project.cwd / "task_queue.json"
     record = json.loads(queue.read_text())
@@ -171,7 +171,7 @@ def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatc
     session_id = project.dispatch("--watch", "--workers", "2", "--mends", "0")
     both = [f"{GONE.format(f'../../{name}')}echo {name} > README; git commit -q -a -m {name}" for name in "ab"]
     first = project.add(both[0], both[1])
-    project.until_queue(lambda tasks: all(tasks[name].claim for name in first))
+    project.until_queue(lambda tasks: all(tasks[name].worker for name in first))
     (project.cwd / "a").touch()
     project.until_queue(lambda tasks: tasks[first[0]].status == "closed")
     (project.cwd / "b").touch()
@@ -197,7 +197,7 @@ def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None
     assert done.returncode == 75, done.stderr
     task = project.tasks()["task-1"]
     assert project("queue", "reopen", "--gone").stdout == "No worker is gone.\n"
-    assert (task.status, task.claim is None) == ("claimed", False), "it must not be done again"
+    assert (task.status, task.worker is None) == ("claimed", False), "it must not be done again"
     (project.cwd / "README").write_text("first\n")
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
     assert project("retry", session_id, "task-1").returncode == 0
@@ -209,14 +209,14 @@ def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None
 def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher) -> None:
     names = project.add(GONE.format("../../never") + "true", GONE.format("../../never") + "true")
     following = project.popen("dispatch", "--agent", "worker", "--sync", stdout=subprocess.PIPE)
-    project.until_queue(lambda tasks: all(tasks[name].claim for name in names))
+    project.until_queue(lambda tasks: all(tasks[name].worker for name in names))
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
     project.until(session_id, lambda view: view["running"] == 2)
     following.send_signal(signal.SIGINT)
     following.communicate(timeout=60)
     assert following.returncode == 130
     assert {task.status for task in project.tasks().values()} == {"open"}
-    assert [task.claim for task in project.tasks().values()] == [None, None]
+    assert [task.worker for task in project.tasks().values()] == [None, None]
     assert project.load("status", session_id)["status"] == "cancelled"
 
 

@@ -73,7 +73,7 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
         ("deferred", False),
         ("closed", False),
     ]
-    assert (tasks["task-2"].body, tasks["task-3"].claim, tasks["task-5"].backend_status) == (
+    assert (tasks["task-2"].body, tasks["task-3"].worker, tasks["task-5"].backend_status) == (
         "All of it",
         None,
         "someday",
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_one_line_and_stays(feed: FileFeed, content: bytes, pr
 def test_no_claim_without_its_parts_and_the_word_of_an_open_task_stays(feed: FileFeed) -> None:
     b = {"id": "b", "title": "B", "status": "open"}
     write(feed, {"tasks": [{"id": "a", "title": "A", "status": "in_progress", "claim": {"worker": 1}}, b]})
-    assert feed.show("a").claim is None
+    assert feed.show("a").worker is None
     feed.reopen("a")
     feed.reopen("b", reason="why")
     assert load(feed)["tasks"] == [{"id": "a", "title": "A", "status": "pending"}, {**b, "reason": "why"}]
@@ -383,7 +383,7 @@ def test_a_bead_that_was_found_ready_and_is_not_any_more(
     program.late = late
     assert bd.claim(first.id, ANN) is None
     task = bd.show(first.id)
-    assert ((task.status, task.blocked_by), task.claim) == (stand, None), "it is given back, or another's"
+    assert ((task.status, task.blocked_by), task.worker) == (stand, None), "it is given back, or another's"
     assert task.reason == "why", "a claim that was none leaves no trace"
 
 
@@ -415,7 +415,7 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
         "part": "deferred",
         "epic": "open",
     }
-    assert by_title["gate"].claim is None
+    assert by_title["gate"].worker is None
     for task in by_title.values():
         assert bd.claim(task.id, ANN) is None
 

@@ -12,9 +12,9 @@ from simulated import Fate, SimulatedExecutor
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
+from sessionrun.model.checks import CheckReport
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import HoldPlaced, SessionEnded, TaskEnded
-from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.session.executor import Notice
 from sessionrun.session.history import begin

@@ -11,11 +11,10 @@ import orjson
 import pytest
 
 from sessionrun.checks.requests import CheckRequest, Verification
-from sessionrun.model.checks import Brief, Checked, Counts
+from sessionrun.model.checks import Brief, Checked, CheckReport, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.reports import CheckReport
 from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_request, read_tail
 from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim, load_place
 

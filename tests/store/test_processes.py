@@ -12,7 +12,7 @@ import pytest
 from conftest import eventually
 
 from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, is_alive, scan, start_time
-from sessionrun.walls.shell import run_script
+from sessionrun.walls.shell import Shell
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 
@@ -75,7 +75,7 @@ def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str) -
     script = f"({clear} setsid {daemon} &); until [ -s pid ]; do :; done; exit 3"
     with subprocess.Popen(["sleep", "600"]) as other, open(os.devnull, "wb") as output:
         try:
-            ended = run_script(script, tmp_path, os.environ, output, None)
+            ended = Shell(tmp_path, os.environ).run(script, output, None)
             assert ended.code == 3
             assert identify(int((tmp_path / "pid").read_text())) is None
             assert other.poll() is None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sessionrun.model.checks import CheckReport
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
 from sessionrun.session.exports import find_behind
 from sessionrun.session.history import load_tasks

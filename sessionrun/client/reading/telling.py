@@ -143,7 +143,7 @@ def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int]
     """How many hidden tests there are and passed; None: the task was not judged by any."""
     if not task.get("proof"):
         return None
-    from sessionrun.model.reports import ProveReport
+    from sessionrun.model.checks import ProveReport
 
     folder = next(session.find_jobs(task["id"], task["attempt"], "prove"), None)
     report = None if folder is None else load_usable(folder / ANSWER, ProveReport)

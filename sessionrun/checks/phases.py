@@ -1,7 +1,8 @@
-"""A CHECK: its request and process, and what its answer means; and what a SETUP finds out for it."""
+"""CHECK and PROVE in the supervisor: their requests, what the answers mean, and what SETUP finds out for them."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 
@@ -9,27 +10,40 @@ import orjson
 
 from sessionrun.agents import table
 from sessionrun.agents.reading import Problem
-from sessionrun.checks.requests import CheckRequest, KnownRequest, Verification, name_known
+from sessionrun.agents.verdict import split_status
+from sessionrun.checks.requests import CheckRequest, KnownRequest, ProveRequest, Verification, name_known
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.git.rooms import room_path
+from sessionrun.model.checks import CheckReport, ProveReport
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
-from sessionrun.model.reports import CheckReport
 from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, answers_with_patch
 from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import list_earlier
-from sessionrun.session.shared import Judged, Site
+from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import KNOWN, load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.phases import make_request
+from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
+    """The process of a CHECK or a PROVE."""
+    return _build_proof(site, state, key) if key.phase == "prove" else _build_check(site, state, key, whole)
+
+
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """What the end of a CHECK or a PROVE means: its report says more than the end of its process."""
+    judge_phase = _judge_proof if ended.key.phase == "prove" else _judge_check
+    return judge_phase(site, state, ended, problem)
+
+
+def _build_check(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a CHECK; a script is neither shown a brief nor asked for a verdict."""
     task, agent = state.spec, site.agent_of(state)
     directory = site.directory_of(task, state.place)
@@ -57,19 +71,18 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         patch=patch,
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
-        before=find_setup(site, key),
+        before=_find_setup(site, key),
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)
 
 
-def find_setup(site: Site, key: JobKey) -> str | None:
+def _find_setup(site: Site, key: JobKey) -> str | None:
     """The folder of the SETUP of an attempt, if there was one."""
     return next(map(str, site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))), None)
 
 
-def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """Judge a CHECK: its report says more than the end of its process."""
+def _judge_check(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     report = load_answer(site.session.job_path(ended.key), CheckReport)
     why = problem.text if problem else None
     if report is None:
@@ -113,3 +126,47 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
 def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
     env = {**site.agent_of(state).env, **site.environment_of(state.spec, key, state.place)}
     return wish_walls(site, state.spec, key, state.place, env, agent)
+
+
+# --- PROVE ---
+
+
+def _build_proof(site: Site, state: TaskState, key: JobKey) -> Job:
+    task, place, asked = state.spec, state.place, make_request(site, state, key)
+    assert place is not None and place.worktree is not None
+    assert task.prove is not None
+    directory = os.path.relpath(site.directory_of(task, place), place.worktree)
+    room, outside = room_path(asked.repository, asked.owner), replace(task, environment=None)
+    env = site.environment_of(outside, key, place)  # the task's own environment is not used here
+    wish = None
+    if task.environment is not None:
+        inside, git = str(room / directory), str(room / ".git")
+        wish = wish_environment(site, task, key, place, top=str(room), directory=inside, git=git)
+    walls = wish_walls(
+        *(site, task, key, place, env), environment=None if wish is None else wish.target, room=str(room)
+    )
+    request = ProveRequest(
+        workspace=asked,
+        directory=directory,
+        setup=task.setup,
+        check=task.check or Check(()),
+        prove=task.prove,
+        setup_timeout_s=task.setup_timeout_s,
+        environment=wish,
+        walls=walls,
+        before=_find_setup(site, key),
+    )
+    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_outside(outside, key, place))
+
+
+def _judge_proof(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """What the proof found; one that was killed can be done again."""
+    folder = site.session.job_path(ended.key)
+    report = load_answer(folder, ProveReport)
+    if report is None:
+        why = read_last_line(folder) or (problem.text if problem else "its report is gone")
+        _, signal = split_status(ended.wait_status)
+        return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
+    reason_class = report.reason_class or report.verdict
+    found = None if report.problem is None else Problem(reason_class, report.problem)
+    return Judged(found, proof=report.verdict, audit=report.audit)

@@ -70,8 +70,8 @@ def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
     """
     view = load_view(session, merged=False)
     with suppress(SessionrunError, OSError):  # the request is done all the same
-        logged, _ = load_history(session, merged=False)
-        view = logged if logged["seq"] > view["seq"] else view
+        if session.load_seq() > view["seq"]:
+            view, _ = load_history(session, merged=False)
     return Target(session, view, choose_tasks(view, names), bool(names))
 
 

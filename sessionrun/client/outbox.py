@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from sessionrun.client.reading.waiting import Deadline
 from sessionrun.model.errors import SessionGone, StoreError
 from sessionrun.store import requests
-from sessionrun.store.ballast import find_shortage
+from sessionrun.store.logs import find_shortage, fold_ledger, read_log
 from sessionrun.store.session import REFUSED, SessionDir
 
 Fate = Literal["taken", "moot", "late"]
@@ -175,7 +175,6 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     if find_shortage(session.path) is None:
         return False
     from sessionrun.client.evidence import find_recorded
-    from sessionrun.store.logs import fold_ledger, read_log
 
     living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
     return not any(not tasks or survivor.task in tasks for survivor in living)

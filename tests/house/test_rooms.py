@@ -114,7 +114,7 @@ DOORS = ("sessionrun", "sessionrun.cli")
 
 KEEPER = {
     *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("ballast", "files", "locks", "logs", "processes")),
+    *(f"store.{name}" for name in ("files", "locks", "logs", "processes")),
 }
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
@@ -380,7 +380,7 @@ def test_the_rules_of_a_business_are_as_pure_as_the_engine(row: Business) -> Non
     functions = [*filter(callable, rules), *rules.events.values()]
     for function in functions:
         assert getattr(import_module(function.__module__), function.__name__) is function
-        assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.rules")
+        assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.state")
 
 
 def test_the_keeper_stands_on_the_standard_library() -> None:
@@ -407,7 +407,7 @@ def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> No
         ("input", ["subprocess", "socket", "time", "click", "logging", "pathlib", "threading"]),
         *((f"agents.{name}", ["subprocess", "socket", "time", "click", "logging"]) for name in AGENTS),
         ("session.executor", ["sessionrun.engine", "sessionrun.store.session"]),
-        ("session.supervisor", ["sessionrun.session.local", "sessionrun.agents"]),
+        ("session.supervisor", ["sessionrun.agents"]),
         ("client.config", ["sessionrun.store"]),
         ("engine.status", ["sessionrun.engine.scheduler"]),
         ("engine.scheduler", ["sessionrun.engine.status"]),
@@ -425,7 +425,6 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
         ("sessionrun.session.limits", "session.main client.launch client.doctor.report"),
-        ("sessionrun.session.local", "session.main cluster.dask_executor cluster.node cluster.slurm_executor"),
         ("distributed", "cluster.dask_carrier"),
         ("cryptography", "cluster.address"),
         ("daemon", "session.launch"),
@@ -521,7 +520,7 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     folds = {name for row in HOUSE if row.rules for name in rules_of(row)}
     others = {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")}
     assert others <= folds
-    for name in ("scheduler", "status", "handed"):
+    for name in ("scheduler", "status", "task"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
     seen = {".".join(text.split(".")[:2]) for name, found in changed.items() for text in found}

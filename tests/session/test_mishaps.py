@@ -25,9 +25,8 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
-from sessionrun.session import work
 from sessionrun.session.executor import Exit
-from sessionrun.session.maker import JobMaker
+from sessionrun.session.maker import JobMaker, _render
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -167,7 +166,7 @@ def test_an_answer_that_cannot_be_opened_leaves_no_file_open(own_place: Path) ->
     raw.write_text("{}\n")
     (own_place / "answer").mkdir()
     with pytest.raises(NotRegular) as told:
-        work._render(BUILTIN["claude"], raw, own_place / "answer")
+        _render(BUILTIN["claude"], raw, own_place / "answer")
     opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     assert told.value.filename == str(own_place / "answer") and str(raw) not in opened
 

@@ -18,16 +18,15 @@ import orjson
 
 from sessionrun.client.evidence import Evidence, find_recorded
 from sessionrun.client.findings import Finding, error, warning
-from sessionrun.client.reading.view import find_stopped
+from sessionrun.client.reading.view import describe_shortage, find_stopped
 from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import BusinessMissing
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
 from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
-from sessionrun.store.ballast import describe_shortage, find_shortage
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import read_regular, remove_left
-from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, parse_log
+from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, find_shortage, parse_log
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")

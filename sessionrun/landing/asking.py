@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_end
 from sessionrun.landing.mends import find_first
 from sessionrun.landing.records import Entry, Gates, LandRequest, digest_target, room_path
 from sessionrun.model.landings import LANDING_FOLDER

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
-from sessionrun.engine.rules import Rules
-from sessionrun.engine.state import State
+from sessionrun.engine.state import Rules, State
 from sessionrun.engine.status import project
 from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError

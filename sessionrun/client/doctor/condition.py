@@ -24,7 +24,7 @@ from sessionrun.model.errors import BusinessMissing
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
 from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
-from sessionrun.store.creation import discard_session
+from sessionrun.store.creation import discard_session, has_records
 from sessionrun.store.files import read_regular, remove_left
 from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, find_shortage, parse_log
 
@@ -46,7 +46,7 @@ _WORDS: Final = {
 def check_spec(evidence: Evidence) -> Iterator[Finding]:
     """Whether the spec can be read and is this session's."""
     session, path = evidence.session, evidence.session.spec_path
-    if not evidence.begun:
+    if not has_records(evidence.session):
         if not evidence.alive:  # else the launcher is still writing it
             what = "its launcher was killed before the session began: nothing ran"
             yield warning(path, what, "--fix removes it", partial(discard_session, session))
@@ -137,7 +137,7 @@ def check_cache(evidence: Evidence, *, summary: bool) -> Iterator[Finding]:
     session, state = evidence.session, evidence.state
     path = session.summary_path if summary else session.status_path
     cached = evidence.summary if summary else evidence.status
-    if evidence.alive or evidence.spec is None or not evidence.begun:
+    if evidence.alive or evidence.spec is None or not has_records(evidence.session):
         return  # the living supervisor replaces it in time
     if state is None:
         if cached is None:
@@ -224,7 +224,8 @@ LINGERS_AFTER_S: Final = 60.0
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
     """Whether the disk has room for a session that goes on."""
-    shortage = None if evidence.ended or not evidence.begun else find_shortage(evidence.session.path)
+    goes_on = has_records(evidence.session) and not evidence.ended
+    shortage = find_shortage(evidence.session.path) if goes_on else None
     if shortage is not None:
         what = f"its disk is full: {describe_shortage(shortage)}: nothing new starts"
         plan = "make room; `cancel` and `hold` work meanwhile, and ends are recorded once there is room"
@@ -233,7 +234,7 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
 
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a process runs a session that has not ended."""
-    if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
+    if evidence.alive or evidence.ended or evidence.spec is None or not has_records(evidence.session):
         return
     yield warning(evidence.session.path, *evidence.tell_gone(name_damage=False))  # which is a finding of its own
 

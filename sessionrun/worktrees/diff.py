@@ -128,14 +128,14 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 def _write_worktree(session: SessionDir, task: dict[str, Any], fence: Fence) -> tuple[Git, str]:
     """What lies in a worktree as RELEASE would commit it, as a tree among objects that go with the fence."""
     from sessionrun.model.places import Place
-    from sessionrun.session.history import find_task, load_tasks
+    from sessionrun.session.history import find_task
     from sessionrun.walls.argv import OWN_GIT
     from sessionrun.worktrees.own import open_apart, open_as_is
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.request import WorkspaceRequest
     from sessionrun.worktrees.site import find_site
 
-    links = find_task(session, load_tasks(session), task["id"]).links
+    links = find_task(session, task["id"]).links
     place = Place(branch=task["branch"], worktree=task["worktree"], base_commit=task["base_commit"])
     walls = (session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}{WALLS_SUFFIX}").absolute()
     names, inside = (session.session_id, task["id"], ""), str(walls) if walls.is_dir() else None

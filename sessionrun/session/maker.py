@@ -45,16 +45,13 @@ from sessionrun.model.usage import Usage
 from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import find_feedback, read_earlier_answer, word_prompt, word_task
-from sessionrun.session.shared import SHELL, Judged, Site, find_phase, list_wraps
+from sessionrun.session.shared import Judged, Site, find_phase, list_wraps
 from sessionrun.store.files import NotRegular, make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE, SessionDir
 
 TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""
-
-REFUSAL: Final = "refusal"
-"""File in the folder of a WORK job whose prompt could not be made: the reason."""
 
 LIMIT: Final = "limit"
 """File in the folder of a WORK job whose agent waited for a limit of its provider without a word: what it met."""
@@ -80,8 +77,6 @@ class JobMaker:
         state = whole.tasks[key.task]
         build: _Build = build_work if key.phase == "work" else load(find_phase(key.phase).maker).build
         job = build(self.site, state, key, whole)
-        if key.phase == "work" and is_refused(self.site, key):
-            return job  # it only prints why, and no agent: nothing is around it
         for wrap in list_wraps("build", self.site.spec, state.spec):
             job = wrap(self.site, state, job)
         return job
@@ -127,7 +122,7 @@ class JobMaker:
         around = [wrap(self.site, state, lost) for wrap in list_wraps("lost", self.site.spec, state.spec)]
         for judged in filter(None, around):
             return _make_verdict(Exit(key, None), "failed", judged)
-        if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self.site, key):
+        if not lost.gone or key.phase != "work" or not table.has_stream(agent):
             return None
         result, _ = read_traces(self.site, state, key)
         if result is None or result.problem is not None:
@@ -137,12 +132,14 @@ class JobMaker:
         return _make_verdict(Exit(key, None), "passed", Judged(why), result, usage=usage)
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-        phase = ended.key.phase
-        judge: _Judge = judge_work if phase == "work" else load(find_phase(phase).maker).judge
-        try:
-            judged = judge(self.site, state, ended, problem)
-        except JobFileError as error:  # any task may have changed what lies in the job's folder
-            return Judged(Problem(find_phase(phase).damaged, f"its report cannot be used: {error.why}"))
+        judged = Judged(problem)  # of WORK nothing else is known
+        if ended.key.phase != "work":
+            row = find_phase(ended.key.phase)
+            judge: _Judge = load(row.maker).judge
+            try:
+                judged = judge(self.site, state, ended, problem)
+            except JobFileError as error:  # any task may have changed what lies in the job's folder
+                return Judged(Problem(row.damaged, f"its report cannot be used: {error.why}"))
         for wrap in list_wraps("judged", self.site.spec, state.spec):
             if judged.problem is None:
                 judged = wrap(self.site, state, ended, judged)
@@ -194,7 +191,7 @@ def _make_verdict(
     )
 
 
-# --- what of ours fails ---
+# --- what cannot be built or judged ---
 
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
 """Something else lies where a job's file or folder is to be."""
@@ -212,8 +209,10 @@ def is_of_one_job(error: Exception, session: Path) -> bool:
 
 
 def fail_job(ended: Exit, error: Exception) -> JobFinished:
-    """The verdict on a job for which something of ours failed: what no part of ours foresees is logged."""
-    if isinstance(error, OSError):
+    """The verdict on a job that cannot be built or judged: what no part of ours foresees is logged."""
+    if isinstance(error, BriefProblem):
+        problem = Problem("bad_context", str(error))
+    elif isinstance(error, OSError):
         name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, (str, bytes)) else ""
         problem = Problem("infra", f"its files cannot be read or written: {error.strerror or error}{name}")
     elif isinstance(error, SessionrunError):
@@ -229,13 +228,14 @@ def fail_job(ended: Exit, error: Exception) -> JobFinished:
 
 
 def build_work(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way."""
+    """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
+
+    Raises:
+        BriefProblem: a file of its brief cannot be shown.
+    """
     task, agent, session = state.spec, site.agent_of(state), site.session
     directory = site.directory_of(task, state.place)
-    try:
-        wanted = word_task(whole.tasks, task, agent, directory, again=key.round > 1)
-    except BriefProblem as problem:
-        return _build_refusal(site, state, key, str(problem))
+    wanted = word_task(whole.tasks, task, agent, directory, again=key.round > 1)
     _put_away_older_outputs(site, key)
     prompt_path = session.prompt_path(key)
     feedback, red_check = find_feedback(session, state, key)
@@ -276,19 +276,6 @@ def build_work(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         stop_grace_s=agent.stop_grace_s,
         keeps=task.leftovers == "keep",
     )
-
-
-def judge_work(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """Judge WORK: the reason of a refusal says more than the end of the process that printed it."""
-    if problem is None or problem.reason_class == "start_failed" or not is_refused(site, ended.key):
-        return Judged(problem)
-    reason = read_tail(site.session.job_path(ended.key) / REFUSAL).decode("utf-8", "replace")
-    return Judged(Problem("bad_context", reason))
-
-
-def is_refused(site: Site, key: JobKey) -> bool:
-    """Whether the job only printed why it cannot work: the task's outputs are then those of the round before."""
-    return os.path.lexists(site.session.job_path(key) / REFUSAL)
 
 
 def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
@@ -365,19 +352,6 @@ def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:
     folder = site.session.make_job_path(key).parent / AGENT_DIR
     make_directories(folder, 0o700)
     return [arg.replace(TASK_DIR, str(folder)) for arg in task.args]
-
-
-def _build_refusal(site: Site, state: TaskState, key: JobKey, problem: str) -> Job:
-    """A WORK job that only prints why it cannot work: so this failure is recorded like any other."""
-    folder, task = site.session.make_job_path(key), state.spec
-    replace_file(folder / REFUSAL, problem.encode("utf-8", "replace"), durable=False)
-    return Job(
-        key=key,
-        argv=(SHELL, "-c", 'cat "$0" >&2; exit 1', str(folder / REFUSAL)),
-        cwd=site.directory_of(task, state.place),
-        stdout=str(site.session.output_path(task.id)),
-        stderr=str(site.session.error_path(task.id)),
-    )
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:

@@ -19,7 +19,6 @@ from sessionrun.model.keys import parse_job_key
 from sessionrun.model.spec import TaskSpec
 from sessionrun.session import partners
 from sessionrun.session.history import begin
-from sessionrun.session.partners import SilenceWatch
 from sessionrun.session.shared import Site
 from sessionrun.store.session import SessionDir
 
@@ -245,7 +244,7 @@ def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(
     for name in ("measure_output", "note_limit"):
         monkeypatch.setattr(partners, name, getattr(jobs, name))
     monkeypatch.setattr(partners, "is_final", lambda *_: False)
-    watch = SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
+    watch = partners.SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
     asked_at: list[int] = []
     fired: list[tuple[int, Event]] = []
     for second in range(0, 360, 5):

@@ -112,10 +112,7 @@ LARGER = {"worktrees": 6044, "client": 7187}
 DOORS = ("sessionrun", "sessionrun.cli")
 """The packages whose `__init__` holds more than what the room is for: version, error boundary."""
 
-KEEPER = {
-    *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("files", "locks", "logs", "processes")),
-}
+KEEPER = {"model.errors", "store.files", "store.locks", "store.logs", "store.processes"}
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
 HARMLESS = {

@@ -123,14 +123,13 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     if not where:
         (session.path / "jobs").mkdir()
         (session.path / "jobs" / "b").touch()
-    fate = Fate(wait_status=0 if where else 256)
+    fates = {"b": Fate(wait_status=0 if where else 256)}
     comes_to_an_end = partial(next, iter([None] * 1000))
     jobs = Faulty(session, lambda: spec)
     jobs.fault = (where, "b", error)
-    state, _ = run(
-        session, spec, lambda job: fate if job.key.task == "b" else Fate(), on_wait=comes_to_an_end, jobs=jobs
-    )
-    return state, session
+    return run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)[
+        0
+    ], session
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])
@@ -151,6 +150,13 @@ def test_what_lies_in_the_way_of_one_job_fails_it(own_place: Path, where: str) -
     state, _ = run_faulty(own_place, where, PermissionError(13, "Permission denied"))
     reasons = {task.spec.id: task.reason_class for task in state.tasks.values()}
     assert reasons == {"a": None, "b": "infra", "c": None}
+
+
+def test_a_brief_that_cannot_be_shown_starts_nothing_and_costs_nothing(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("x",), brief=Brief(context=("gone",))))
+    state, executor = run(session, replace(spec, agents={"shell": AgentSpec("a", ("x",))}), lambda job: Fate())
+    said, used = state.tasks["a"].reason, state.usage_by_model
+    assert (said, executor.started, used) == ("bad_context: gone: No such file or directory", [], {})
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])

@@ -104,7 +104,7 @@ class Business(NamedTuple):
     Attributes:
         name: of the business, and of its room.
         formats: the input formats that it reads, by name.
-        rules: its rows for the engine (see `engine.rules`), called in the order of this table; a session does
+        rules: its rows for the engine (`engine.state.Rules`), called in the order of this table; a session does
             without them if it does not have the business, see `ASKED`.
         phases: whose jobs it makes; WORK is the session's own.
         programs: of jobs, beside those of phases, by their first word: functions that take the job's folder.

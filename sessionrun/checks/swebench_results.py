@@ -61,7 +61,7 @@ class InstanceResults(OwnedFile):
     elsewhere = "give another --run-name"
 
     def __init__(self, export: Export) -> None:
-        super().__init__(export, owner_of=" of this run")
+        super().__init__(export)
         self._folder, self._runs = self.places["outputs_dir"], self.places["runs_dir"]
         self._kept: list[dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}

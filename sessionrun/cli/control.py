@@ -168,9 +168,8 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
 
     def ask(session: SessionDir, tasks: tuple[str, ...]) -> Reply:
         reply = asking.cancel(session, () if session in nested else tasks, now=now, timeout_s=timeout)
-        shortage = describe_shortage(reply.view)
-        if shortage is not None:
-            warn(f"{shortage}: ends of tasks are recorded once there is room")
+        if full := reply.view["disk_full"]:
+            warn(f"{describe_shortage(full)}: ends of tasks are recorded once there is room")
         for line in cancel_lines(reply.view, reply.tasks):
             warn(line)
         return reply

@@ -71,14 +71,15 @@ def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
 
     `left` says how much time is left, as `tell_left` does.
     """
-    counts, shortage, parent = tell_counts(view["counts"]), describe_shortage(dict(view)), view.get("parent")
+    counts, full, parent = tell_counts(view["counts"]), view.get("disk_full"), view.get("parent")
+    shortage = f"Disk full: {describe_shortage(full)}: nothing new starts until there is room" if full else ""
     return [
         escape_line(tell_head(view, now)),
         *([counts + (f", {left}" if left else "")] if counts else []),
         *place_lines(view),
         *([escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}")] if parent else []),
         *contact_lines(view),
-        *([escape_line(f"Disk full: {shortage}: nothing new starts until there is room")] if shortage else []),
+        *([escape_line(shortage)] if shortage else []),
         *(escape_line(f"Warning: {problem}") for problem in view.get("view_problems") or ()),
         *feed_lines(view),
         *_money_lines(view),

@@ -59,20 +59,27 @@ class Target(NamedTuple):
 
     def reload(self) -> Target:
         """The same tasks now."""
-        return select(self.session, self.ids)
+        view = _load_newest(self.session, load_view(self.session, merged=False))
+        return self._replace(view=view, tasks=choose_tasks(view, self.ids))
 
 
 def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
-    """What a request is about: the session's own view, or that of the logs if they are ahead.
-
-    On a full disk status.json may be behind.  It is ahead of a journal that is damaged: then nothing behind the
-    damage counts.
-    """
+    """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded."""
     view = load_view(session, merged=False)
-    with suppress(SessionrunError, OSError):  # the request is done all the same
-        logged, _ = load_history(session, merged=False)
-        view = logged if logged["seq"] > view["seq"] else view
+    if view["disk_full"] is not None:
+        view = _load_newest(session, view)
     return Target(session, view, choose_tasks(view, names), bool(names))
+
+
+def _load_newest(session: SessionDir, view: View) -> View:
+    """The view, or that of the logs if they are ahead: status.json cannot always be replaced.
+
+    It is ahead of a journal that is damaged: then nothing behind the damage counts.
+    """
+    with suppress(SessionrunError, OSError):  # the request is done all the same
+        if session.load_seq() > view["seq"]:
+            view, _ = load_history(session, merged=False)
+    return view
 
 
 # --- the kinds ---

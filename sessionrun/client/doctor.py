@@ -26,16 +26,15 @@ import orjson
 from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, gather
 from sessionrun.client.findings import Finding, Findings, error, load_findings, warning
 from sessionrun.client.lookup import find_results_dir, open_session
-from sessionrun.client.reading.view import find_stopped
+from sessionrun.client.reading.view import describe_shortage, find_stopped
 from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import BusinessMissing, InputError, NoSpace, SessionrunError, StoreError
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
 from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
-from sessionrun.store.ballast import describe_shortage, find_shortage
-from sessionrun.store.creation import discard_session
+from sessionrun.store.creation import discard_session, has_records
 from sessionrun.store.files import read_regular, remove_left
-from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, parse_log
+from sessionrun.store.logs import BEGAN, GAVE_UP, OF_JOBS, AppendLog, LogContents, find_shortage, parse_log
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
@@ -56,7 +55,7 @@ _WORDS: Final = {
 def check_spec(evidence: Evidence) -> Iterator[Finding]:
     """Whether the spec can be read and is this session's."""
     session, path = evidence.session, evidence.session.spec_path
-    if not evidence.begun:
+    if not has_records(evidence.session):
         if not evidence.alive:  # else the launcher is still writing it
             what = "its launcher was killed before the session began: nothing ran"
             yield warning(path, what, "--fix removes it", partial(discard_session, session))
@@ -147,7 +146,7 @@ def check_cache(evidence: Evidence, *, summary: bool) -> Iterator[Finding]:
     session, state = evidence.session, evidence.state
     path = session.summary_path if summary else session.status_path
     cached = evidence.summary if summary else evidence.status
-    if evidence.alive or evidence.spec is None or not evidence.begun:
+    if evidence.alive or evidence.spec is None or not has_records(evidence.session):
         return  # the living supervisor replaces it in time
     if state is None:
         if cached is None:
@@ -234,7 +233,8 @@ LINGERS_AFTER_S: Final = 60.0
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
     """Whether the disk has room for a session that goes on."""
-    shortage = None if evidence.ended or not evidence.begun else find_shortage(evidence.session.path)
+    goes_on = has_records(evidence.session) and not evidence.ended
+    shortage = find_shortage(evidence.session.path) if goes_on else None
     if shortage is not None:
         what = f"its disk is full: {describe_shortage(shortage)}: nothing new starts"
         plan = "make room; `cancel` and `hold` work meanwhile, and ends are recorded once there is room"
@@ -243,7 +243,7 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
 
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a process runs a session that has not ended."""
-    if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
+    if evidence.alive or evidence.ended or evidence.spec is None or not has_records(evidence.session):
         return
     yield warning(evidence.session.path, *evidence.tell_gone(name_damage=False))  # which is a finding of its own
 

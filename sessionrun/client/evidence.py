@@ -21,7 +21,6 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
 from sessionrun.session.history import describe_damage, describe_failure, fold_entries, project_status
 from sessionrun.store import processes
-from sessionrun.store.creation import has_records
 from sessionrun.store.logs import Ledger, LogContents, describe_rest, fold_ledger, read_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
@@ -164,11 +163,6 @@ class Evidence:
         logs = (self.session.journal_path, self.journal), (self.session.ledger_path, self.ledger_log)
         places = (describe_damage(path, log.damage_at) for path, log in logs if log.damage_at is not None)
         return next(places, None)
-
-    @property
-    def begun(self) -> bool:
-        """Whether one of its logs holds anything; else no part of the session ever ran."""
-        return has_records(self.session)
 
     @property
     def can_resume(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from sessionrun.client.reading.waiting import Deadline
 from sessionrun.model.errors import SessionGone, StoreError
 from sessionrun.store import requests
-from sessionrun.store.ballast import find_shortage
+from sessionrun.store.logs import find_shortage, fold_ledger, read_log
 from sessionrun.store.session import REFUSED, SessionDir
 
 Fate = Literal["taken", "moot", "late"]
@@ -75,7 +75,7 @@ def send(
                     raise SessionGone(_advise(session))
                 starts += _resume(session, starts, may_resume=may_resume)
             if not deadline.pause():
-                if line is not None and not line.was_spoken:
+                if line is not None and not line.spoken_at:
                     raise StoreError(_advise(session))
                 return "late"
     if line is None:
@@ -128,7 +128,8 @@ class _Line:
         self._request_id, self._line = requests.spell_request(record)
         self._offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
         self._fd: int | None = None
-        self._spoken_at = 0.0
+        self.spoken_at = 0.0
+        """When it was written last, so that a supervisor may have read it; 0: never."""
         self._read_at: float | None = None
 
     def is_taken(self) -> bool:
@@ -143,11 +144,6 @@ class _Line:
             self._read_at = self._read_at or now
         return False
 
-    @property
-    def was_spoken(self) -> bool:
-        """Whether there was a supervisor that may have read it."""
-        return self._spoken_at > 0
-
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
@@ -158,10 +154,10 @@ class _Line:
         self._fd = requests.open_wake(self._session) if self._fd is None else self._fd
         if self._fd is None or requests.count_unread(self._fd) > 0:
             return False
-        if self._spoken_at and now - self._spoken_at < SPEAK_AGAIN_S:
+        if self.spoken_at and now - self.spoken_at < SPEAK_AGAIN_S:
             return True
         if requests.speak(self._fd, self._line):
-            self._spoken_at = now
+            self.spoken_at = now
         else:
             self.close()
         return False
@@ -175,7 +171,6 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     if find_shortage(session.path) is None:
         return False
     from sessionrun.client.evidence import find_recorded
-    from sessionrun.store.logs import fold_ledger, read_log
 
     living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
     return not any(not tasks or survivor.task in tasks for survivor in living)

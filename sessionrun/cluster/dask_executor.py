@@ -27,8 +27,7 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
-from sessionrun.session.executor import Exit, Notice, read_end
-from sessionrun.session.partners import Executor
+from sessionrun.session.executor import Executor, Exit, Notice, read_end
 from sessionrun.store.files import open_regular
 from sessionrun.store.jobfiles import load_request
 from sessionrun.store.session import SessionDir

@@ -11,8 +11,7 @@ import orjson
 from sessionrun.agents.reading import Problem
 from sessionrun.cluster.replica import name_commits, open_home, set_branch, take_pack, take_work
 from sessionrun.cluster.rescues import commit_of, list_packs
-from sessionrun.engine.handed import find_earlier
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_earlier
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import GitError
 from sessionrun.model.asked import uses_replicas

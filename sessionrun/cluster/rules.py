@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.engine.rules import Rules
-from sessionrun.engine.state import State
+from sessionrun.engine.state import Rules, State
 from sessionrun.engine.tokens import set_width
 from sessionrun.model.asked import SlotsOffered, uses_replicas
 from sessionrun.model.events import Entry

@@ -17,8 +17,7 @@ from sessionrun.model.asked import SLURM, Sandbox
 from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.spec import Job, SessionSpec
-from sessionrun.session.executor import Notice
-from sessionrun.session.partners import Executor
+from sessionrun.session.executor import Executor, Notice
 from sessionrun.session.worker import Worker
 from sessionrun.store.session import SessionDir
 

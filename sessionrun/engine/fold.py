@@ -35,7 +35,6 @@ from sessionrun.engine.moves import (
     tell_dependents,
 )
 from sessionrun.engine.providers import (
-    JobEnd,
     begin_canary,
     change_agent,
     end_canary,
@@ -45,8 +44,7 @@ from sessionrun.engine.providers import (
     rebase_holds,
 )
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
-from sessionrun.engine.rules import Act, Rules
-from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
+from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, Act, Rules, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import STAGGER, delay_start, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
@@ -212,14 +210,17 @@ def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> N
     if event.key.phase not in AS_PHASE:
         _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
     else:
-        end = (
-            _finish(state, event, task, job) if isinstance(event, JobFinished) else _lose(state, event, task, job)
-        )
-        _job_over(state, entry, task, job, end, event)
+        if isinstance(event, JobFinished):
+            _finish(state, event, task, job)
+            end = event
+        else:
+            end = _lose(state, event, task, job)
+        _job_over(state, entry, task, job, end, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
-def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) -> JobEnd:
+def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) -> None:
+    """Note what a job left and found out."""
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None
@@ -233,15 +234,15 @@ def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) 
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.proof, task.audit = event.proof, event.audit or ()
-    return JobEnd(event.verdict, event.reason_class, event.reason, event.resets_at)
 
 
-def _lose(state: State, event: JobLost, task: TaskState, job: RunningJob) -> JobEnd:
+def _lose(state: State, event: JobLost, task: TaskState, job: RunningJob) -> JobFinished:
+    """The end of a job that was not seen, or never ran, as one that was judged."""
     void = event.verdict == "void"
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    return JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
+    return JobFinished(event.key, event.verdict, reason_class, f"{reason_class}: {event.reason}")
 
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
@@ -333,9 +334,8 @@ _APPLY: Final[Mapping[type, Act]] = {
 }
 
 
-def _job_over(
-    state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobEnd, event: JobFinished | JobLost
-) -> None:
+def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished, tries: int) -> None:
+    """Where the task goes; `tries` is what the start counts if it has no result."""
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
     phase = job.key.phase
@@ -351,7 +351,7 @@ def _job_over(
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
             end_canary(state, task, entry.mono)
-        failure = end._replace(reason_class=reason_class, reason=reason)
+        failure = replace(end, reason_class=reason_class, reason=reason)
         if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
             return
         if (
@@ -362,7 +362,7 @@ def _job_over(
             _take_turn(state, task)
             return
     if target == "again":
-        task.tries += count_try(state, job, event)
+        task.tries += tries
         if task.tries < MAX_TRIES and job.stopping is None:
             task.start += 1
             offer(state, task)

@@ -10,8 +10,7 @@ from itertools import count
 from typing import Final
 from zlib import crc32
 
-from sessionrun.engine.rules import Rules
-from sessionrun.engine.state import CONTINUING, NEW, State, provider_of
+from sessionrun.engine.state import CONTINUING, NEW, Rules, State, provider_of
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
 from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.model.events import Stopping

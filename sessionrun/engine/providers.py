@@ -14,7 +14,7 @@ Nothing here reads a clock: times come from the entries.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
@@ -22,7 +22,7 @@ from sessionrun.engine.moves import backoff_s, leave_thread, offer, suspend
 from sessionrun.engine.state import Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut
-from sessionrun.model.events import Entry, HoldPlaced, LimitHeard, Verdict
+from sessionrun.model.events import Entry, HoldPlaced, JobFinished, LimitHeard
 from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
 
 LIMIT_FIRST_S: Final = 300.0
@@ -50,16 +50,7 @@ SPREAD_S: Final = 5.0
 _UNKNOWN: Final = Provider()
 
 
-class JobEnd(NamedTuple):
-    """How a job ended; `resets_at` is when its provider's limit ends (seconds since the epoch)."""
-
-    verdict: Verdict
-    reason_class: str | None
-    reason: str | None
-    resets_at: float | None = None
-
-
-def keep_in_work(state: State, entry: Entry, task: TaskState, failure: JobEnd) -> bool:
+def keep_in_work(state: State, entry: Entry, task: TaskState, failure: JobFinished) -> bool:
     """Keep a task whose WORK job failed in WORK, to go on later or with another agent; whether there is a way."""
     effect = effect_of(failure.reason_class)
     if effect != "none":

@@ -1,4 +1,4 @@
-"""What a session's journal says, as records: the scheduler's state; and an index of tasks that could start next.
+"""What a session's journal says, as records: the scheduler's state; what businesses add; which tasks could start.
 
 The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler` and
 `status`.  Two states folded from the same entries are equal; the ready queue inside takes no part.
@@ -13,18 +13,28 @@ waiting for ever.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from heapq import heappop, heappush
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from sessionrun.engine.rules import Rules
 from sessionrun.engine.task import RunningJob, TaskState
-from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    HoldPlaced,
+    JobFinished,
+    JobLost,
+    RequestReceived,
+    SessionEnded,
+    SupervisorStarted,
+)
 from sessionrun.model.frozen import changeable
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, Outcome, SessionSpec
+from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, Outcome, SessionSpec, TaskSpec
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import LandWord
 
 CONTINUING: Final = 0
 """Rank of a task that has begun: it goes before those that have not."""
@@ -172,6 +182,57 @@ class Provider:
     probing: bool = False
     canary: str | None = None
     canary_until: float | None = None
+
+
+Act: TypeAlias = "Callable[[State, Entry, Any], None]"
+"""What an event of the journal changes in the state."""
+
+
+def _add_nothing(*_: object) -> None:
+    """Stand for a moment at which a business has nothing to do."""
+
+
+class Rules(NamedTuple):
+    """What a business does at which moment of the engine's; one that it leaves out means nothing to it.
+
+    The engine knows the moments, and no business.  A session is folded with the rows of the businesses that it has
+    (`moves.begin` takes them), in the order of the house, and does everything else without them.  A row names pure
+    functions of modules alone, so that a state can be pickled.  One that returns nothing is part of the fold; the
+    others only look.
+
+    Attributes:
+        begin: the session has no tasks yet: the place for what the business keeps in `State.parts`.
+        events: what those events of the journal change that are its own.
+        phase: the phase whose jobs are the session's and no task's: one job for the work of many.
+        claimed: a job of that phase is claimed.
+        job_ended: a job of that phase has ended, or was lost.
+        starts: the job of that phase that is to start now; None: none is.
+        owed: the event that is to be recorded now; None: there is none.
+        is_open: whether the session has to go on, although all its tasks have ended.
+        task_added: a task comes while the session runs; it is not among the tasks yet.
+        task_ended: the task has its outcome, and those that wait for it know.
+        task_continued: a follow-up is noted, and the task is about to begin anew.
+        requested: a request was done to the tasks.
+        find_fault: why a task that has ended cannot be continued now; None: it can.
+        find_stage: where the work of a task that has ended stands on its way; None: it has no such way.
+        show: keys of the task in status.json, in the place of the engine's own; None: there are none.
+    """
+
+    begin: Callable[[State], None] = _add_nothing
+    events: Mapping[type, Act] = {}
+    phase: Phase | None = None
+    claimed: Callable[[State, Entry, JobKey], None] = _add_nothing
+    job_ended: Callable[[State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
+    starts: Callable[[State], JobKey | None] = _add_nothing
+    owed: Callable[[State], Event | None] = _add_nothing
+    is_open: Callable[[State], bool | None] = _add_nothing
+    task_added: Callable[[State, TaskSpec], None] = _add_nothing
+    task_ended: Callable[[State, TaskState], None] = _add_nothing
+    task_continued: Callable[[State, TaskState], None] = _add_nothing
+    requested: Callable[[State, RequestReceived], None] = _add_nothing
+    find_fault: Callable[[State, TaskState], str | None] = _add_nothing
+    find_stage: Callable[[State, TaskState], LandWord | None] = _add_nothing
+    show: Callable[[State, TaskState], Mapping[str, object] | None] = _add_nothing
 
 
 @changeable

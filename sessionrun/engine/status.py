@@ -109,17 +109,11 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
     return {key: status[key] for key in ("schema_version", *Summary.__annotations__)}
 
 
-def summarise(
-    status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
-) -> dict[str, Any]:
-    """What a reader shows, given whether a lock of the session is held.
+def summarise(status: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
+    """What a reader shows of a session that has not ended and that no process runs, by the status of its logs.
 
-    The status is up to date with the logs if none is.  `living` are tasks whose process still runs; the process of
-    those in `gone` ended without a record.
+    `living` are tasks whose process still runs; the process of those in `gone` ended without a record.
     """
-    if alive or status["ended_at"] is not None:
-        return status
-    gone = gone or {}
     tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
     return recount({**status, "status": "interrupted", "tasks": tasks})
 

@@ -3,7 +3,7 @@
 Tokens are what a task or a job holds while it runs.  The width is how many tasks may run at once: what a launch
 writes into spec.json stays as it is there, `State.spec` is what holds now.  The pause between two starts follows
 from the journal alone, so it outlives a restart of the supervisor; what the machine has to do is measured
-elsewhere, and comes in as a hold (see `session.watches`).
+elsewhere, and comes in as a hold (see `session.partners`).
 """
 
 from __future__ import annotations

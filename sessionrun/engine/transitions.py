@@ -47,21 +47,19 @@ LINGERING: Final[frozenset[Stopping]] = frozenset(("timeout", "round_timeout", "
 """Reasons to stop WORK which count less than its last word."""
 
 JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
+"""The columns of the grid, in their order."""
 
 TASK_PHASES: Final[tuple[Phase, ...]] = tuple(phase for phase in PHASES if phase != "land")
-"""The phases of a task; LAND is one job for the work of many: rules have it (see `engine.rules`)."""
+"""The phases of a task; LAND is one job for the work of many: rules have it (see `engine.state.Rules`)."""
 
-_COLUMNS: Final[tuple[Judgement, ...]] = (
-    *("passed", "failed", "timed_out", "overdue", "cancelled", "lost", "interrupted", "void"),
-)
 _ROWS: Final[dict[Phase, tuple[Target, ...]]] = {
-    "prepare": ("setup", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
-    "setup": ("work", "failed", "timed_out", "timed_out", "cancelled", "lost", "interrupted", "again"),
-    "work": ("check", "failed", "timed_out", "timed_out", "cancelled", "lost", "interrupted", "again"),
-    "check": ("park", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
-    "park": ("prove", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
-    "prove": ("succeeded", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
-    "release": ("keep", "keep", "keep", "keep", "keep", "again", "again", "again"),
+    "prepare": ("setup", "failed", "timed_out", "cancelled", "again", "again", "again", "timed_out"),
+    "setup": ("work", "failed", "timed_out", "cancelled", "lost", "interrupted", "again", "timed_out"),
+    "work": ("check", "failed", "timed_out", "cancelled", "lost", "interrupted", "again", "timed_out"),
+    "check": ("park", "failed", "timed_out", "cancelled", "again", "again", "again", "timed_out"),
+    "park": ("prove", "failed", "timed_out", "cancelled", "again", "again", "again", "timed_out"),
+    "prove": ("succeeded", "failed", "timed_out", "cancelled", "again", "again", "again", "timed_out"),
+    "release": ("keep", "keep", "keep", "keep", "again", "again", "again", "keep"),
 }
 _WITH_ROUNDS_LEFT: Final[dict[tuple[Phase, Judgement], Target]] = {
     ("work", "overdue"): "work",
@@ -72,7 +70,7 @@ _WITH_ROUNDS_LEFT: Final[dict[tuple[Phase, Judgement], Target]] = {
 TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
     (phase, judgement, left): (_WITH_ROUNDS_LEFT.get((phase, judgement), target) if left else target)
     for phase, targets in _ROWS.items()
-    for judgement, target in zip(_COLUMNS, targets, strict=True)
+    for judgement, target in zip(JUDGEMENTS, targets, strict=True)
     for left in (True, False)
 }
 """By phase, judgement, and whether rounds are left."""

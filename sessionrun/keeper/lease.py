@@ -25,8 +25,6 @@ from sessionrun.store.files import open_regular
 from sessionrun.store.logs import ACKNOWLEDGED, OVER, make_record
 from sessionrun.store.processes import Identity, Scan
 
-NEVER: Final = 0
-
 KEEPER_AGAIN_S: Final = 0.1
 WATCHER_AGAIN_S: Final = 0.05
 IDLE_S: Final = 1.0
@@ -42,7 +40,7 @@ def boot_ns() -> int:
 class Lease:
     """What the keeper knows of the lease."""
 
-    def __init__(self, until_ns: int = NEVER, grace_ns: int = 0) -> None:
+    def __init__(self, until_ns: int = 0, grace_ns: int = 0) -> None:
         self.until_ns = until_ns
         self.grace_ns = grace_ns
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Final
 
-from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_end
 from sessionrun.model.events import Entry, TaskAdded
 from sessionrun.model.frozen import changeable
 from sessionrun.model.landings import Mend, WorkBounced, WorkLanded

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import split_status
-from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import State
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_end
 from sessionrun.landing.mends import find_first, is_to_land
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target, room_path, shorten
 from sessionrun.model.asked import Sandbox

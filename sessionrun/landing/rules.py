@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sessionrun.engine.moves import stop
-from sessionrun.engine.rules import Rules
-from sessionrun.engine.state import State
+from sessionrun.engine.state import Rules, State
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try
 from sessionrun.landing.mends import (

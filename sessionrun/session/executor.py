@@ -1,6 +1,6 @@
-"""What the supervisor asks of an executor: start jobs, stop jobs, tell what happened; and the order of one job.
+"""What the supervisor asks of an executor: start jobs, stop jobs, tell what happened; and that of this machine.
 
-An order is a frame to the keeper of this machine, or JSON for nodes of ours and Slurm's.
+The order of one job is a frame to the keeper of this machine, or JSON for nodes of ours and Slurm's.
 
     Job -> as_order -> JobOrder -> a frame to the keeper                              this machine
                                 -> describe_order -> JSON -> parse_order -> JobOrder  nodes of ours, and Slurm's
@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from sessionrun.keeper.wire import JobOrder
-from sessionrun.model.asked import SlotsOffered
+from sessionrun.keeper.wire import Connection, JobOrder, count_ms
+from sessionrun.model.asked import Sandbox, SlotsOffered
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.spec import SLOT, Job
@@ -57,6 +59,34 @@ REFUSED_RETRY_S: Final = 1.0
 UNSEEN: Final = "its end was not seen: the process that had started it was dead by then"
 
 Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
+
+
+class Executor(Protocol):
+    """Runs jobs somewhere: it owns processes and nothing else, no policy and no journal."""
+
+    needs_sync: bool
+    """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
+
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
+        """The claim of a job that is to be started now; `node` is where the task's attempt was."""
+
+    def settle(self) -> None:
+        """All that was told is recorded durably."""
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """Claim all of `jobs` durably, then start them; tell of each what became of it."""
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """Begin to stop a job's process tree: TERM, its grace, KILL; with `now` KILL, whatever was begun before.
+
+        Its `Exit` comes later, as always.
+        """
+
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
+        """Block until something ended, one of `wake_fds` is readable or the time (seconds) is up."""
+
+    def close(self) -> None:
+        """Give up descriptors.  Running jobs go on."""
 
 
 def read_frame(fields: list[Any], key: JobKey) -> list[Notice]:
@@ -171,3 +201,102 @@ def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str
 def list_named(env: Mapping[str, str]) -> dict[str, str]:
     """Those variables that are given by name."""
     return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
+
+
+# --- this machine ---
+
+HELLO_TIMEOUT_S: Final = 30.0
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class KeeperGone(Exception):
+    """The keeper has died: its supervisor can do nothing any more, and leaves."""
+
+
+class LocalExecutor:
+    """The `Executor` for this machine, over this side of the socket to the keeper, which does the work.
+
+    Raises:
+        KeeperGone: here and from every method, once the keeper is dead.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._connection = Connection(end)
+        self.keeper_pid, self.keeper_started, self.ledger_end, self._early = greet(self._connection)
+
+    needs_sync = False  # the ledger is the fence
+
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
+        return JobClaimed(key)
+
+    def settle(self) -> None:
+        """See `Executor.settle`: the ledger keeps all that it tells."""
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`; what became of them comes with `wait`."""
+        notices: list[Notice] = []
+        for job in jobs:
+            try:
+                self._connection.send("J", *fill_in(as_order(job)))
+            except NotSet as fault:
+                notices.append(Exit(job.key, None, detail=str(fault)))
+        self._connection.flush()
+        return notices
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        self._connection.send("T", key.text(), now)
+        self._connection.flush()
+
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
+        poller = select.poll()
+        poller.register(
+            self._connection.fileno(), select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
+        )
+        for fd in wake_fds:
+            poller.register(fd, select.POLLIN)
+        poller.poll(count_ms(0.0 if self._early else timeout_s))
+        self._connection.flush()
+        try:
+            frames, self._early = [*self._early, *self._connection.receive()], []
+        except EOFError:
+            raise KeeperGone from None
+        notices: list[Notice] = []
+        for fields in frames:
+            notices += read_frame(fields, parse_job_key(fields[1]))
+        return notices
+
+    def close(self) -> None:
+        """See `Executor.close`: the session has ended, so the keeper may leave."""
+        self._connection.send("Q")
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        self._connection.flush()
+        while self._connection.has_more and time.monotonic() < deadline:
+            poller = select.poll()
+            poller.register(self._connection.fileno(), select.POLLOUT)
+            poller.poll(100)
+            self._connection.flush()
+        self._connection.close()
+
+
+def greet(connection: Connection) -> tuple[int, int, int, list[list[Any]]]:
+    """The keeper's pid and start time, an offset of the ledger, and frames that came with the hello.
+
+    All that the ledger says up to the offset is to be read there; what comes after it comes from the keeper.
+    The holder of the session's lock asks.  So the answer is the newest there is, of a keeper that lives.
+
+    Raises:
+        KeeperGone: it is dead.
+    """
+    connection.send("H")
+    connection.flush()
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    poller.poll(HELLO_TIMEOUT_S * 1000)
+    try:
+        frames = connection.receive()
+    except EOFError:
+        raise KeeperGone from None
+    if not frames or frames[0][0] != "H":
+        raise KeeperGone
+    _, pid, started, offset = frames[0]
+    return pid, started, offset, frames[1:]

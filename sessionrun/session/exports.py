@@ -59,7 +59,7 @@ class ExportFile(ABC):
         places = export.places or {key: os.path.realpath(export.settings[key]) for key in self.named_by}
         self.places: Mapping[str, Path] = {key: Path(place) for key, place in places.items()}
         self.path = self.places[self.named_by[0]] / self.file
-        self._shown: str | Path = self.places[self.named_by[0]]
+        self._shown: str = export.settings[self.named_by[0]]
 
     @abstractmethod
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -143,11 +143,6 @@ class OwnedFile(ExportFile):
     elsewhere: ClassVar[str]
     """How the user writes somewhere else while a session that lives has the file."""
 
-    def __init__(self, export: Export, *, owner_of: str) -> None:
-        """`owner_of` follows the owner's id in the remark on it."""
-        super().__init__(export)
-        self._owner_of = owner_of
-
     @abstractmethod
     def has_ended(self, document: Any) -> bool:
         """Whether the document says that its session has ended."""
@@ -190,8 +185,8 @@ class OwnedFile(ExportFile):
         if summary is not None and summary["ended_at"]:
             return None
         return (
-            f"session {owner.session_id}{self._owner_of} was interrupted: what it began is begun anew (to go on "
-            f"with it instead: sessionrun resume {owner.session_id})"
+            f"session {owner.session_id}, which wrote {self._shown}, was interrupted: what it began is begun anew "
+            f"(to go on with it instead: sessionrun resume {owner.session_id})"
         )
 
 

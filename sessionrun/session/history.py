@@ -6,14 +6,13 @@ names the record, for readers, for `resume` and for the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
-from sessionrun.engine.rules import Rules
-from sessionrun.engine.state import State
+from sessionrun.engine.state import Rules, State
 from sessionrun.engine.status import project
 from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError
@@ -71,15 +70,13 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
         return session.load_spec()
 
 
-_Known = TypeVar("_Known")
-
-
-def find_task(session: SessionDir, tasks: Mapping[str, _Known], task_id: str) -> _Known:
-    """What a session's own files have of a task that status.json shows.
+def find_task(session: SessionDir, task_id: str) -> TaskSpec:
+    """A task that status.json shows, as a session's own files have it.
 
     Raises:
         StoreError: they know no such task.
     """
+    tasks = load_tasks(session)
     if task_id not in tasks:
         raise StoreError(f"{session.spec_path} is damaged: it lacks the task {task_id!r:.140} of status.json")
     return tasks[task_id]

@@ -33,7 +33,6 @@ class JobStatus(ExportFile):
 
     def __init__(self, export: Export) -> None:
         super().__init__(export)
-        self._shown = export.settings["path"]
         self._jobs: Mapping[str, Sequence[str]] = export.settings["jobs"]
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:

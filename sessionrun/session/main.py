@@ -23,15 +23,14 @@ from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
+from sessionrun.session.executor import KeeperGone, LocalExecutor
 from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
-from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Clock, Partners, Watch
+from sessionrun.session.partners import Clock, MachineWatch, Partners, SilenceWatch, Watch
 from sessionrun.session.recovery import find_notices, find_unclaimed
 from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
-from sessionrun.session.watches import MachineWatch, SilenceWatch
 from sessionrun.store import locks, processes
 from sessionrun.store.files import read_regular
 from sessionrun.store.logs import AppendLog, fold_ledger, parse_log

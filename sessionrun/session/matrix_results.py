@@ -52,7 +52,7 @@ class MatrixResults(OwnedFile):
     elsewhere = "name another file"
 
     def __init__(self, export: Export) -> None:
-        super().__init__(export, owner_of=f", which wrote {export.settings['results_file']},")
+        super().__init__(export)
         self._outputs = self.places["outputs_dir"]
         self._settled: set[tuple[str, int]] = set()
 

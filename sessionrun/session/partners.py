@@ -1,65 +1,44 @@
-"""What stands beside the supervisor.  All calls come from its thread.
+"""What stands beside the supervisor, and the watches that each session has.  All calls come from its thread.
 
 The session's own partners are opened first; then each business of the table adds those that the spec asks of it.
 A test hands them over in another form.
 
-If the files of one job, or our code for it, fail, that fails the job, and the session goes on.  A full disk, a
-lack of descriptors and a session directory that is not there concern all jobs, and pass: the supervisor holds its
-jobs until then.
+One watch sees that the machine has too much to do or too little memory.  The load is the average of the last
+minute, as the system has it; free memory is what programs can still get before anything is swapped out.  Both are
+read when a task could start.  While the machine holds that task, they are read again every `LOOK_S` seconds, and
+nothing is recorded unless something has changed.
+
+The other sees an agent that is silent and does not work: it waits for a limit of its provider, or lingers after
+its end.  Some agents ask again for hours, and print nothing meanwhile.  Others print their last word and do not
+exit.  So when an agent has printed nothing for a while, what it printed or logged last is looked at: after 30 s,
+when it has lingered for as long as it may, and then each time when the silence is twice as long.  Whether that is
+a limit, or a last word, is the agents' business.  A node without contact sends nothing that its jobs print: no
+silence counts.
 """
 
 from __future__ import annotations
 
-import errno
+import math
 import os
 import time
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.state import State
-from sessionrun.keeper.wire import say
-from sessionrun.model.asked import Sandbox
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.events import Event, JobClaimed, JobFinished
+from sessionrun.engine.tokens import MACHINE, has_work_to_start
+from sessionrun.model.events import Event, HoldLifted, HoldPlaced, TimerFired
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Job
-from sessionrun.session.executor import Notice
-from sessionrun.store.files import NotRegular
+from sessionrun.model.spec import Limits
+from sessionrun.model.units import format_size
+from sessionrun.session.executor import Executor
+from sessionrun.session.maker import is_final, measure_output, note_limit
+from sessionrun.session.shared import Site
 
 if TYPE_CHECKING:
     from sessionrun.session.exports import ExportWriter
     from sessionrun.session.notifying import Notifying
-
-
-class Executor(Protocol):
-    """Runs jobs somewhere: it owns processes and nothing else, no policy and no journal."""
-
-    needs_sync: bool
-    """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
-
-    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """The claim of a job that is to be started now; `node` is where the task's attempt was."""
-
-    def settle(self) -> None:
-        """All that was told is recorded durably."""
-
-    def start(self, jobs: Sequence[Job]) -> list[Notice]:
-        """Claim all of `jobs` durably, then start them; tell of each what became of it."""
-
-    def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """Begin to stop a job's process tree: TERM, its grace, KILL; with `now` KILL, whatever was begun before.
-
-        Its `Exit` comes later, as always.
-        """
-
-    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
-        """Block until something ended, one of `wake_fds` is readable or the time (seconds) is up."""
-
-    def close(self) -> None:
-        """Give up descriptors.  Running jobs go on."""
 
 
 class Watch(Protocol):
@@ -99,33 +78,142 @@ class Clock(NamedTuple):
     mono: Callable[[], float] = time.monotonic
 
 
-_IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
-"""Something else lies where a job's file or folder is to be."""
+# --- the machine ---
 
-_NOT_THERE: Final = (errno.ENOENT, errno.EACCES, errno.EPERM)
-"""Of one job where the session's directory itself is as it should be."""
-
-
-def is_of_one_job(error: Exception, session: Path) -> bool:
-    """Whether a failure to write the files of a job concerns that job alone, and waiting would not help."""
-    if not isinstance(error, OSError) or isinstance(error, NotRegular) or error.errno in _IN_THE_WAY:
-        return True
-    shared = [session, session / "prompts", *filter(os.path.lexists, [session / "jobs"])]  # it is made when needed
-    return error.errno in _NOT_THERE and all(os.access(path, os.W_OK | os.X_OK) for path in shared)
+LOOK_S: Final = 5.0
+RENEW_S: Final = 60.0
+"""How old the figure of a hold may become: then the hold is recorded again, with that of now."""
 
 
-def fail_job(
-    key: JobKey, error: Exception, wait_status: int | None = None, ledger: int | None = None
-) -> JobFinished:
-    """The verdict on a job for which something of ours failed: what no part of ours foresees is logged."""
-    if isinstance(error, OSError):
-        name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, (str, bytes)) else ""
-        reason = format_reason("infra", f"its files cannot be read or written: {error.strerror or error}{name}")
-    elif isinstance(error, SessionrunError):
-        reason = format_reason("infra", str(error))
-    else:
-        text = "".join(traceback.format_exception(error))
-        say(f"job {key.text()} is given up for a bug:\n{text.rstrip()}")
-        reason = format_reason("internal", f"{type(error).__name__}: {error} (see supervisor.log)")
-    kind, (code, signal) = reason.partition(":")[0], split_status(wait_status)
-    return JobFinished(key, "failed", kind, reason, wait_status, exit_code=code, signal=signal, ledger=ledger)
+def measure_load() -> float | None:
+    """The average of the last minute; None: the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def measure_free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What programs can still get (bytes), of the machine and of the control groups that this process is in.
+
+    None: the system does not say, which is so of all but Linux.
+    """
+    try:
+        known = _read_table(proc / "meminfo")
+        machine = known["MemAvailable:"] * 1024
+    except (OSError, ValueError, KeyError):
+        return None
+    return min((machine, *_measure_groups(proc, groups)))
+
+
+def _measure_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What is left below the limit of each group (version 2), from the one of this process to the top."""
+    with suppress(OSError):
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+        for folder in (groups / own, *(groups / own).parents):
+            if not folder.is_relative_to(groups):
+                return
+            with suppress(OSError, ValueError, KeyError):  # a group without a limit says "max"
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                yield max(0, limit - used + _read_table(folder / "memory.stat")["inactive_file"])
+
+
+def _read_table(path: Path) -> dict[str, int]:
+    """The first number of each line, by the line's first word."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in rows if len(words) > 1}
+
+
+class MachineWatch:
+    """Says when the machine holds a session's starts; `look_at` is when it is to be asked next (monotonic)."""
+
+    fds: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        limits: Limits,
+        load: Callable[[], float | None] = measure_load,
+        free_memory: Callable[[], int | None] = measure_free_memory,
+    ) -> None:
+        self._limits = limits
+        self._load, self._free_memory = load, free_memory
+        self._renew_at = 0.0
+        self.look_at: float | None = None
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """What is to be recorded now."""
+        held = MACHINE in state.holds
+        if not has_work_to_start(state):
+            self.look_at = None
+            if held:
+                yield HoldLifted(MACHINE)
+            return
+        if held and self.look_at is not None and mono < self.look_at:
+            return
+        reason = self._find_reason()
+        self.look_at = None if reason is None else mono + LOOK_S
+        if reason is None and held:
+            yield HoldLifted(MACHINE)
+        elif reason is not None and (not held or mono >= self._renew_at):
+            self._renew_at = mono + RENEW_S
+            yield HoldPlaced(MACHINE, reason)
+
+    def _find_reason(self) -> str | None:
+        most, least = self._limits.max_load, self._limits.min_free_memory
+        load = self._load() if most else None
+        if most and load is not None and load > most:
+            return f"load {load:.3g} is above {most:g}"
+        free = self._free_memory() if least else None
+        if least and free is not None and free < least:
+            return f"free memory {format_size(free)} is below {format_size(least)}"
+        return None
+
+
+# --- silent agents ---
+
+SILENT_S: Final = 30.0
+LISTEN_S: Final = 5.0
+SOON_S: Final = 0.2
+
+
+class SilenceWatch:
+    """Says which jobs wait for a limit or linger; `look_at` is when it is to be asked next (monotonic)."""
+
+    fds: tuple[int, ...] = ()
+
+    def __init__(self, site: Site, contact_path: Path) -> None:
+        """`contact_path` is there while a node or the head of the cluster has no contact."""
+        self._site, self._contact_path = site, contact_path
+        self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
+        self.look_at: float | None = None
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """What is to be recorded now."""
+        if not state.running_jobs:
+            self.look_at = None
+        if not state.running_jobs or (self.look_at is not None and mono < self.look_at):
+            return
+        self.look_at = mono + LISTEN_S
+        before, self._seen = self._seen, {}
+        if self._contact_path.exists():
+            return
+        for task in state.tasks.values():
+            lingers = task.spec.linger_s or math.inf
+            job = task.job
+            if job is None or job.stopping is not None or job.key.phase != "work" or job.pid is None:
+                continue
+            size = measure_output(self._site, job.key)
+            was, since, due = before.get(job.key, (-1, mono, 0.0))
+            if size != was:
+                since, due = mono, mono + min(SILENT_S, lingers)
+            elif mono >= due:
+                silent = mono - since
+                due = since + (lingers if silent < lingers < 2 * silent else 2 * silent)
+                if silent >= lingers and is_final(self._site, task, job.key):
+                    yield TimerFired(job.key, "linger")
+                elif silent >= SILENT_S and note_limit(self._site, task, job.key):
+                    yield TimerFired(job.key, "silent_limit")
+            self.look_at = min(self.look_at, max(due, mono + SOON_S))
+            self._seen[job.key] = (size, since, due)

@@ -2,21 +2,32 @@
 
 A prompt goes out byte for byte as it was written, unless there is something to add: the files of a brief, the
 envelope of `--envelope`, the output of a check, or a line that an earlier run was broken off.  A conversation that
-goes on is not given its prompt again.  This module must not know processes.
+goes on is not given its prompt again.  What came before is read in the folders of jobs.  This module must not know
+processes.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import LEFT_RUNNING, goes_on
+from sessionrun.model.repositories import resets_hard
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.session.context_files import load_shown, word_answer, word_edit
-from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import FEEDBACK, read_tail
+from sessionrun.store.session import SessionDir
+
+_TOLD_BYTES: Final = 4096
+"""How much of an earlier answer a new conversation is told."""
 
 
 @frozen
@@ -148,4 +159,39 @@ def _tell_evidence(task: TaskState) -> str:
         return f"\n\nAn earlier run of this task was broken off {_word_broken_off(task.thread.broken_off)}{place}"
     if task.attempt > task.follow_up_attempt and task.reason and goes_on(task.reason_class):
         return f"\n\nAn earlier attempt at this task was broken off ({task.reason})."
+    return ""
+
+
+def find_feedback(session: SessionDir, state: TaskState, key: JobKey) -> tuple[Path | None, Feedback | None]:
+    """What this round is told of the one before, and the file that holds it; None and None in the first round."""
+    if key.round == 1:
+        return None, None
+    before = key._replace(round=key.round - 1)
+    overdue_s = state.spec.round_timeout_s if state.overdue else None
+    feedback = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
+    path: Path | None = None
+    proofs = session.find_starts(before._replace(phase="prove"))
+    checks = session.find_starts(before._replace(phase="check"))
+    if (folder := next(chain(proofs, checks), None)) is not None:
+        path, words = folder / FEEDBACK, read_tail(folder / FEEDBACK)
+        if words:
+            feedback = replace(feedback, text=words, is_output=False)
+        else:
+            path = folder / "stdout"
+            feedback = replace(feedback, text=read_tail(path) + read_tail(folder / "stderr"))
+    if overdue_s is not None:
+        path = session.make_job_path(key) / FEEDBACK
+        replace_file(path, word_feedback(feedback, "Your last round"), durable=False)
+    return path, feedback if path is not None else None
+
+
+def read_earlier_answer(session: SessionDir, state: TaskState) -> str:
+    """The end of what the attempt before a follow-up answered; '' for any other task."""
+    if not state.follow_ups:
+        return ""
+    key = JobKey(state.spec.id, state.attempt - 1, 1, "work", 1)
+    for number in range(state.spec.rounds + 1, 0, -1):  # where they were put away
+        for folder in session.find_starts(key._replace(round=number)):
+            if answer := read_tail(folder / "stdout")[-_TOLD_BYTES:]:
+                return answer.decode("utf-8", "replace").strip()
     return ""

@@ -43,11 +43,9 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.session.executor import Exit, Notice
-from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Clock, Partners, fail_job, is_of_one_job
-from sessionrun.session.work import measure_output, note_limit
-from sessionrun.store import ballast
-from sessionrun.store.logs import AppendLog
+from sessionrun.session.maker import JobMaker, fail_job, is_of_one_job, measure_output, note_limit
+from sessionrun.session.partners import Clock, Partners
+from sessionrun.store.logs import FULL, AppendLog, give_up_reserve, make_reserve
 from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
 from sessionrun.store.session import SessionDir
 
@@ -105,7 +103,7 @@ class Supervisor:
             self._publish()
             if not self._state.running_jobs and not self._session.path.is_dir():
                 break  # it was removed: nothing can be started, shown or asked for any more
-        ballast.give_up_reserve(self._session.path / ballast.NAME)
+        give_up_reserve(self._session.path)
         self._executor.close()
 
     def _listen(self) -> int:
@@ -171,7 +169,7 @@ class Supervisor:
         except MemoryError:
             raise  # it belongs to no job; the next supervisor begins with little
         except Exception as error:
-            return [fail_job(ended.key, error, ended.wait_status, ended.ledger)]
+            return [fail_job(ended, error)]
 
     def _judge_unseen(self, lost: JobLost) -> JobFinished | None:
         """What its agent reported before all of ours were killed may be enough."""
@@ -180,7 +178,7 @@ class Supervisor:
         except MemoryError:
             raise
         except Exception as error:
-            fail_job(lost.key, error)  # it is logged; the job is lost all the same
+            fail_job(Exit(lost.key, None), error)  # it is logged; the job is lost all the same
             return None
 
     def _take_requests(self) -> bool:
@@ -286,12 +284,10 @@ class Supervisor:
 
     def _keep_reserve(self) -> None:
         """Without room for the end of what runs nothing new is started."""
-        path = self._session.path / ballast.NAME
-        if not ballast.make_reserve(path, len(self._state.tasks)) and SLOT not in self._state.holds:
-            is_there = self._session.path.is_dir()
-            why = (
-                f"the disk of {path.parent.parent} is full" if is_there else f"{path.parent} is not there any more"
-            )
+        session = self._session.path
+        if not make_reserve(session, len(self._state.tasks)) and SLOT not in self._state.holds:
+            is_there = session.is_dir()
+            why = f"the disk of {session.parent} is full" if is_there else f"{session} is not there any more"
             self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
 
     def _carry_out(self, order: CancelJob | CheckOutput | Record) -> None:
@@ -329,7 +325,7 @@ class Supervisor:
                 if isinstance(error, OSError) and not is_of_one_job(error, self._session.path):
                     self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
                     break
-                self._record(fail_job(key, error))
+                self._record(fail_job(Exit(key, None), error))
         if jobs:
             self._hear(self._executor.start(jobs))
 
@@ -376,8 +372,7 @@ class Supervisor:
             try:
                 self._session.replace_status(status, summary, durable=durable)
             except OSError as error:
-                path = self._session.path / ballast.NAME
-                if error.errno not in ballast.FULL or not ballast.give_up_reserve(path):
+                if error.errno not in FULL or not give_up_reserve(self._session.path):
                     raise
                 self._session.replace_status(status, summary, durable=durable)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Append-only logs of checked lines: the form that both have, and the records of the ledger.
+"""Append-only logs of checked lines: the form that both have, the room kept for them, the records of the ledger.
 
 A line is ``CRC32 (8 hex digits) SPACE payload LF``; the payload holds no LF.  One process writes (the holder
 of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is not a record;
@@ -34,8 +34,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from sessionrun.model.errors import StoreError
-from sessionrun.store.ballast import FULL, NAME, give_up_reserve
-from sessionrun.store.files import name_beside, open_regular, read_regular, sync_directory
+from sessionrun.store.files import name_beside, open_regular, read_regular, replace_file, sync_directory
 
 REFUSALS: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
@@ -149,10 +148,65 @@ class LogContents(NamedTuple):
     damage_at: int | None = None
 
 
+RESERVE: Final = "reserve"
+"""A file with room on the disk for both logs, given up when nothing else can be written.
+
+What runs when a disk fills up will end, and how it ended must be recorded: so a session holds a little room from
+its start.  Once that is given up nothing new is started until it can be had again."""
+
+SMALLEST_BYTES: Final = 64 * 1024
+BYTES_PER_TASK: Final = 1024
+"""The records of a task's end in both logs."""
+
+LARGEST_BYTES: Final = 1024 * 1024
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def make_reserve(folder: Path, tasks: int) -> bool:
+    """Take the room for that many tasks; False when it cannot be had.  Once taken it is left as it is."""
+    path = folder / RESERVE
+    if path.exists():
+        return True
+    size = min(SMALLEST_BYTES + BYTES_PER_TASK * tasks, LARGEST_BYTES)
+    try:
+        replace_file(path, b"\0" * size, durable=False)  # written, because fallocate is not everywhere
+    except OSError:
+        return False
+    return True
+
+
+def give_up_reserve(folder: Path) -> bool:
+    """Make the room free; False when there is none."""
+    try:
+        (folder / RESERVE).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def find_shortage(session: Path) -> dict[str, int | str | None] | None:
+    """What is free on the disk of a session where that is too little to start anything; None: there is enough.
+
+    `free_bytes` and `free_inodes` are what this user may still take; file systems without a number of inodes have
+    null.  A reserve that is there is room enough while a block and an inode are left.
+    """
+    try:
+        disk = os.statvfs(session)
+    except OSError:
+        return None
+    is_root = os.geteuid() == 0
+    free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
+    inodes = (disk.f_ffree if is_root else disk.f_favail) if disk.f_files else None
+    wanted = disk.f_frsize if os.path.lexists(session / RESERVE) else SMALLEST_BYTES
+    if free >= wanted and inodes != 0:
+        return None
+    return {"path": os.fspath(session.absolute().parent), "free_bytes": free, "free_inodes": inodes}
+
+
 class AppendLog:
     """The writing end of one log.  Not for two writers.
 
-    Beside it lies the session's reserve (see `reserve`), which is given up when the disk is full.
+    Beside it lies the session's reserve, which is given up when the disk is full.
 
     Raises:
         StoreError: from `append` and `sync`, when the disk refuses; the log then ends where it ended before.
@@ -160,7 +214,6 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._reserve = path.with_name(NAME)
         self._fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self.end = os.fstat(self._fd).st_size
         self._dirty = False
@@ -174,7 +227,7 @@ class AppendLog:
         try:
             self._write(chunk)
         except OSError as error:
-            if error.errno not in FULL or not give_up_reserve(self._reserve):
+            if error.errno not in FULL or not give_up_reserve(self.path.parent):
                 raise self._refused("write", error) from error
             try:
                 self._write(chunk)

@@ -173,9 +173,8 @@ def load_requests(session: SessionDir) -> list[RequestFile]:
     requests = []
     for path in sorted((session.path / "requests").glob("*.json"), key=_age):
         try:
-            requests.append(
-                RequestFile(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem))
-            )
+            request = parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)
+            requests.append(RequestFile(path, request))
         except FileNotFoundError:
             continue  # its client took it back
         except OSError as error:

@@ -87,14 +87,15 @@ class SessionDir:
         """The agent's own structured stream of the same, where it has one."""
         return self.path / f"task-{task}.raw"
 
-    def prompt_path(self, task: str) -> Path:
-        """The prompt as the task's first WORK job gets it."""
-        return self.path / "prompts" / task
-
     def job_path(self, key: JobKey) -> Path:
         """The folder for extra files of one job."""
         start = "" if key.start == 1 else f"-s{key.start}"
         return self.path / f"jobs/{key.task}/a{key.attempt}-r{key.round}-{key.phase}{start}"
+
+    def prompt_path(self, key: JobKey) -> Path:
+        """The prompt of a WORK job: a task's first has a place of its own, others their folder, which is made."""
+        is_first = (key.attempt, key.round, key.start) == (1, 1, 1)
+        return self.path / "prompts" / key.task if is_first else self.make_job_path(key) / "prompt"
 
     def find_starts(self, key: JobKey) -> Iterator[Path]:
         """The folders of a job and of those that did it again in the same round, the last one first."""
@@ -172,6 +173,11 @@ class SessionDir:
         if newer is not None:
             raise StoreError(f"{self.journal_path} was written by sessionrun {newer.version}: use that one")
         return entries, contents
+
+    def load_seq(self) -> int:
+        """The number of the journal's last record; 0 without one."""
+        payloads = read_log(self.journal_path).payloads
+        return int(orjson.loads(payloads[-1])["seq"]) if payloads else 0
 
     def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
         """Replace status.json and the summary, each atomically.

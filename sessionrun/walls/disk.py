@@ -59,7 +59,7 @@ class DiskLook:
         Args:
             limited: folder and limit (bytes) of each job that has one and runs, by its key.
         """
-        found = self._looker.take()
+        found = [] if self._began is None else self._looker.take()
         if self._began is not None:
             if found or self._looker.fault is not None:
                 self.look_at = mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))

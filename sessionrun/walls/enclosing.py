@@ -28,7 +28,6 @@ from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_t
 from sessionrun.model.units import format_size
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, Site
-from sessionrun.session.work import find_prompt_path
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.agent_state import LOGINS, take_back
@@ -94,7 +93,7 @@ def enclose_job(site: Site, state: TaskState, job: Job) -> Job:
         return job
     wish = wish_walls(site, state.spec, job.key, state.place, job.env, site.agent_of(state))
     assert wish is not None
-    prompt = str(find_prompt_path(site, job.key))
+    prompt = str(site.session.prompt_path(job.key))
     wish = replace(wish, prompt=prompt, on_stdin=job.stdin is not None, outlives_us=True)
     argv = begin_outside(wish, tuple(word.replace(prompt, PROMPT) for word in job.argv))
     return replace(job, argv=argv, env=site.environment_outside(state.spec, job.key, state.place), stdin=None)

@@ -17,9 +17,8 @@ from typing import Final
 
 from sessionrun.agents.reading import Problem
 from sessionrun.agents.verdict import format_reason, split_status
-from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.state import State
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_earlier, find_handed
 from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.git.links import HIDDEN
 from sessionrun.model.asked import PATH_TOKEN, uses_replicas

@@ -339,7 +339,7 @@ def check_worktrees(draft: Draft) -> Draft:
 
 def check_branch(spec: SessionSpec, task: TaskState) -> None:
     """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
-    from sessionrun.engine.handed import is_empty
+    from sessionrun.engine.task import is_empty
 
     repository, earlier = repository_of(spec, task.spec), task.place
     if not has_worktree(task.spec) or repository is None or earlier is None or is_empty(earlier):

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from simulation import AGENTS, Scripted, make_session
 
-from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.status import project
-from sessionrun.engine.task import Thread
+from sessionrun.engine.task import Thread, find_earlier, find_handed
 from sessionrun.landing.mends import land_of
 from sessionrun.model.events import JobFinished, JobStarted, RequestReceived
 from sessionrun.model.keys import JobKey, parse_job_key

@@ -9,13 +9,13 @@ from simulation import PLACES, Scripted, make_session
 
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
-from sessionrun.model.checks import Checked, Counts, HiddenTests
+from sessionrun.model.checks import Checked, Counts, HiddenTests, ProofVerdict
 from sessionrun.model.events import JobFinished, JobLost, RequestReceived, TimerFired, Verdict
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
-from sessionrun.model.spec import Check, ProofVerdict, Prove, TaskSpec, Workspace
+from sessionrun.model.spec import Check, Prove, TaskSpec, Workspace
 
 TASK = TaskSpec(
     "a",

@@ -18,10 +18,10 @@ from simulation import Drive, Scripted, make_session
 from sessionrun.cluster import rules as cluster_rules
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
-from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end, project
+from sessionrun.engine.task import find_earlier
 from sessionrun.landing import rules as landing_rules
 from sessionrun.landing.mends import land_of
 from sessionrun.landing.rules import next_landing

@@ -26,7 +26,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec, Workspace
 from sessionrun.model.units import parse_coming
 from sessionrun.session.history import begin
-from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
+from sessionrun.session.partners import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 
 GIB = 1 << 30
 

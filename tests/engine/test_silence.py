@@ -17,10 +17,9 @@ from sessionrun.engine.task import RunningJob
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import parse_job_key
 from sessionrun.model.spec import TaskSpec
-from sessionrun.session import watches
+from sessionrun.session import partners
 from sessionrun.session.history import begin
 from sessionrun.session.shared import Site
-from sessionrun.session.watches import SilenceWatch
 from sessionrun.store.session import SessionDir
 
 AGENT = """[agents.streaming]
@@ -243,9 +242,9 @@ def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(
     )
     state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
     for name in ("measure_output", "note_limit"):
-        monkeypatch.setattr(watches, name, getattr(jobs, name))
-    monkeypatch.setattr(watches, "is_final", lambda *_: False)
-    watch = SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
+        monkeypatch.setattr(partners, name, getattr(jobs, name))
+    monkeypatch.setattr(partners, "is_final", lambda *_: False)
+    watch = partners.SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
     asked_at: list[int] = []
     fired: list[tuple[int, Event]] = []
     for second in range(0, 360, 5):

@@ -11,7 +11,7 @@ from conftest import fill
 
 from sessionrun.client.ask import select
 from sessionrun.model.events import RequestReceived
-from sessionrun.store.ballast import NAME
+from sessionrun.store.logs import RESERVE
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain, find_left
@@ -48,7 +48,7 @@ def test_outcomes_are_recorded_once_there_is_room(
         before = session.status_path.read_bytes()
         assert wait_until(lambda: len(jobs_of(session)) == 4, END_S)
         if not reserve:
-            (session.path / NAME).unlink(missing_ok=True)
+            (session.path / RESERVE).unlink(missing_ok=True)
         fill(small_disk)
         if victim is not None:
             old = find_chain(session.path)[victim]
@@ -111,7 +111,7 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
         take = exhaust if kind == "inodes" else fill
         take(small_disk)
         if kind == "nothing at all":
-            (session.path / NAME).unlink()
+            (session.path / RESERVE).unlink()
             take(small_disk)
         full = re.compile(r"^Disk full: \d+ bytes / \d+ inodes free in .*: nothing new starts", re.MULTILINE)
 
@@ -169,7 +169,7 @@ def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, re
         session = start_sleepers(place)
         exhaust(small_disk)
         if not reserve:
-            (session.path / NAME).unlink()
+            (session.path / RESERVE).unlink()
             exhaust(small_disk)
         assert place.run_verb("hold", session.session_id)[0] == 0
         assert is_held_on_request(session)

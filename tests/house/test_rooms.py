@@ -112,10 +112,7 @@ LARGER = {"worktrees": 6044, "client": 6589}
 DOORS = ("sessionrun", "sessionrun.cli")
 """The packages whose `__init__` holds more than what the room is for: version, error boundary."""
 
-KEEPER = {
-    *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("ballast", "files", "locks", "logs", "processes")),
-}
+KEEPER = {"model.errors", "store.files", "store.locks", "store.logs", "store.processes"}
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
 HARMLESS = {
@@ -385,7 +382,7 @@ def test_the_rules_of_a_business_are_as_pure_as_the_engine(row: Business) -> Non
     functions = [*filter(callable, rules), *rules.events.values()]
     for function in functions:
         assert getattr(import_module(function.__module__), function.__name__) is function
-        assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.rules")
+        assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.state")
 
 
 def test_the_keeper_stands_on_the_standard_library() -> None:
@@ -413,7 +410,7 @@ def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> No
         *((f"input.{name}", ["pathlib", "sessionrun.store", "sessionrun.agents"]) for name in HANDED),
         *((f"agents.{name}", ["subprocess", "socket", "time", "click", "logging"]) for name in AGENTS),
         ("session.executor", ["sessionrun.engine", "sessionrun.store.session"]),
-        ("session.supervisor", ["sessionrun.session.local", "sessionrun.agents"]),
+        ("session.supervisor", ["sessionrun.agents"]),
         ("engine.status", ["sessionrun.engine.scheduler"]),
         ("engine.scheduler", ["sessionrun.engine.status"]),
     ],
@@ -430,7 +427,6 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
         ("sessionrun.session.limits", "session.main client.launch client.doctor"),
-        ("sessionrun.session.local", "session.main cluster.dask_executor cluster.node cluster.slurm_executor"),
         ("distributed", "cluster.dask_carrier"),
         ("cryptography", "cluster.address"),
         ("daemon", "session.launch"),
@@ -526,7 +522,7 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     folds = {name for row in HOUSE if row.rules for name in rules_of(row)}
     others = {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")}
     assert others <= folds
-    for name in ("scheduler", "status", "handed"):
+    for name in ("scheduler", "status", "task"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
     seen = {".".join(text.split(".")[:2]) for name, found in changed.items() for text in found}

@@ -30,8 +30,7 @@ from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.session.executor import Exit, name_left
-from sessionrun.session.local import LocalExecutor
+from sessionrun.session.executor import Exit, LocalExecutor, name_left
 from sessionrun.store.logs import (
     BEGAN,
     CLAIMED,
@@ -615,7 +614,7 @@ FAILS = """
 import os, signal, socket, sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from sessionrun.session.local import LocalExecutor
+from sessionrun.session.executor import LocalExecutor
 from sessionrun.store.logs import AppendLog
 place, kind = Path(sys.argv[2]), sys.argv[3]
 with (place / "starts").open("a") as stream:

@@ -25,9 +25,8 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
-from sessionrun.session import work
 from sessionrun.session.executor import Exit
-from sessionrun.session.maker import JobMaker
+from sessionrun.session.maker import JobMaker, _render
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -124,14 +123,13 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     if not where:
         (session.path / "jobs").mkdir()
         (session.path / "jobs" / "b").touch()
-    fate = Fate(wait_status=0 if where else 256)
+    fates = {"b": Fate(wait_status=0 if where else 256)}
     comes_to_an_end = partial(next, iter([None] * 1000))
     jobs = Faulty(session, lambda: spec)
     jobs.fault = (where, "b", error)
-    state, _ = run(
-        session, spec, lambda job: fate if job.key.task == "b" else Fate(), on_wait=comes_to_an_end, jobs=jobs
-    )
-    return state, session
+    return run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)[
+        0
+    ], session
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])
@@ -154,6 +152,13 @@ def test_what_lies_in_the_way_of_one_job_fails_it(own_place: Path, where: str) -
     assert reasons == {"a": None, "b": "infra", "c": None}
 
 
+def test_a_brief_that_cannot_be_shown_starts_nothing_and_costs_nothing(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("x",), brief=Brief(context=("gone",))))
+    state, executor = run(session, replace(spec, agents={"shell": AgentSpec("a", ("x",))}), lambda job: Fate())
+    said, used = state.tasks["a"].reason, state.usage_by_model
+    assert (said, executor.started, used) == ("bad_context: gone: No such file or directory", [], {})
+
+
 @pytest.mark.parametrize("where", ["build", "judge"])
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), SystemExit()])
 def test_what_is_no_jobs_fault_passes(own_place: Path, where: str, error: Exception) -> None:
@@ -167,7 +172,7 @@ def test_an_answer_that_cannot_be_opened_leaves_no_file_open(own_place: Path) ->
     raw.write_text("{}\n")
     (own_place / "answer").mkdir()
     with pytest.raises(NotRegular) as told:
-        work._render(BUILTIN["claude"], raw, own_place / "answer")
+        _render(BUILTIN["claude"], raw, own_place / "answer")
     opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     assert told.value.filename == str(own_place / "answer") and str(raw) not in opened
 

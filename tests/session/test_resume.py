@@ -122,7 +122,7 @@ DAMAGED = """
 import os, sys
 class Damage:
     def find_spec(self, name, *_):
-        if name == "sessionrun.session.watches" and os.path.exists(os.environ["DAMAGED"]):
+        if name == "sessionrun.session.partners" and os.path.exists(os.environ["DAMAGED"]):
             raise ImportError("it is damaged")
 sys.meta_path.insert(0, Damage())
 """

@@ -15,6 +15,7 @@ from sessionrun.engine.state import State
 from sessionrun.model.checks import CheckReport
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import HoldPlaced, SessionEnded, TaskEnded
+from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.session.executor import Notice
 from sessionrun.session.history import begin
@@ -242,10 +243,11 @@ def test_a_link_in_the_place_of_a_prompt_is_replaced_and_not_followed(own_place:
     session, spec = make_session(own_place, TaskSpec("a", ("true",)))
     victim = own_place / "victim"
     victim.write_text("precious")
-    session.prompt_path("a").symlink_to(victim)
+    prompt = session.prompt_path(JobKey("a", 1, 1, "work", 1))
+    prompt.symlink_to(victim)
     state, _ = run(session, spec, lambda job: Fate(duration_s=1))
     assert (state.tasks["a"].outcome, victim.read_text()) == ("succeeded", "precious")
-    assert session.prompt_path("a").read_text() == "true" and not session.prompt_path("a").is_symlink()
+    assert prompt.read_text() == "true" and not prompt.is_symlink()
 
 
 def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:

@@ -409,7 +409,7 @@ def test_a_branch_without_a_repository_is_damage(tmp_path: Path) -> None:
 def test_an_agent_or_a_task_that_is_not_there_is_damage(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
     with pytest.raises(StoreError, match=r"spec\.json is damaged: it lacks the task 'gone'"):
-        find_task(session, load_tasks(session), "gone")
+        find_task(session, "gone")
     session.spec_path.write_bytes(session.spec_path.read_bytes().replace(b'"agent":"shell"', b'"agent":"gone"'))
     with pytest.raises(StoreError, match=r"a task has the agent 'gone', which is not there"):
         session.load_spec()

@@ -27,7 +27,7 @@ from test_workspaces import put_first
 from test_worktrees import by_id
 from test_worktrees import project as repo
 
-from sessionrun.engine.handed import find_handed
+from sessionrun.engine.task import find_handed
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Handed, KeepPolicy, Place, Start

@@ -188,7 +188,7 @@ def settle_limits(draft: Draft) -> Draft:
     if "halt" in options.given and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     if limits.max_load or limits.min_free_memory:
-        from sessionrun.session.watches import measure_free_memory, measure_load
+        from sessionrun.session.partners import measure_free_memory, measure_load
 
         if limits.max_load and measure_load() is None:
             raise InputError("max_load: this system does not say what its load is; leave max_load out")

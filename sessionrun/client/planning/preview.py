@@ -9,9 +9,8 @@ from typing import Any
 from sessionrun.agents import table
 from sessionrun.client.graph import measure_depths
 from sessionrun.client.planning.plan import Planned
-from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
-from sessionrun.engine.task import TaskState
+from sessionrun.engine.task import TaskState, find_handed
 from sessionrun.house import find_due
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of

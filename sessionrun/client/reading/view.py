@@ -21,9 +21,9 @@ from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.keys import is_node_id
 from sessionrun.model.shown import Seen
-from sessionrun.store.ballast import find_shortage
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
+from sessionrun.store.logs import find_shortage
 from sessionrun.store.seal import parse_head
 from sessionrun.store.session import SessionDir
 
@@ -117,11 +117,10 @@ def load_or_warn(session: SessionDir, read: Callable[[SessionDir], dict[str, Any
         return None
 
 
-def describe_shortage(view: dict[str, Any]) -> str | None:
-    """How much is free on the session's disk, in words, if that is too little to start a job."""
-    from sessionrun.store import ballast
-
-    return ballast.describe_shortage(view["disk_full"]) if view.get("disk_full") else None
+def describe_shortage(shortage: Mapping[str, int | str | None]) -> str:
+    """What is free on a session's disk that has too little room to start a job, in words."""
+    inodes = "" if shortage["free_inodes"] is None else f" / {shortage['free_inodes']} inodes"
+    return f"{shortage['free_bytes']} bytes{inodes} free in {shortage['path']}"
 
 
 def show_as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
@@ -152,9 +151,8 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
 
 def _probe(session: SessionDir) -> tuple[bool, bool]:
     """Whether a process of the session lives, and whether that is a supervisor."""
-    if is_held(session.path / "lock"):
-        return True, True
-    return session.is_alive(), False
+    led = is_held(session.path / "lock")
+    return led or session.is_alive(), led
 
 
 def _finish(
@@ -167,13 +165,13 @@ def _finish(
     if alive and not shown["ended_at"]:  # with what of its cluster it has no contact, as its supervisor wrote last
         with suppress(OSError, ValueError):
             silent = json.loads(read_regular(session.contact_path))
-    added = {
+    shown = {
+        **shown,
         "results_dir": str(session.path.absolute()),
         "stopped": stopped,
         "disk_full": full,
         "no_contact": silent,
     }
-    shown = {**shown, **added}
     if "tasks" in shown:
         shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
         if merged and find_views(session):
@@ -223,7 +221,7 @@ def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str,
             if job.wait_status is None and lives is False and _is_whole(evidence.session, state, key):
                 outcome, why = gone[key.task]
                 gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
-    return summarise(status, alive=False, living=living, gone=gone)
+    return summarise(status, living, gone)
 
 
 def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:

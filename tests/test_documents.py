@@ -25,7 +25,8 @@ from terminal import Terminal
 from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
-from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all
+from sessionrun.cli.aliases import expand_alias
+from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all, rewrite_argv
 from sessionrun.client import config
 from sessionrun.client.schemas.schemas import NAMES, describe
 from sessionrun.engine import transitions
@@ -483,19 +484,18 @@ def test_the_configuration_in_the_manual_is_valid(own_place: Path) -> None:
     table.check_agent(loaded.agents["mine"])
 
 
-def test_commands_in_the_readmes_use_options_that_exist() -> None:
-    examples = ("", "prompts/", "matrix/", "markdown/", "swebench/")
-    pages = ("README.md", *(f"examples/{name}README.md" for name in examples))
-    text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
+def test_commands_in_the_readmes_have_verbs_that_exist_with_options_of_theirs() -> None:
     known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
-    for verb in VERBS:
-        known |= help_options(load_verb(verb), hidden=True)
     for agent in table.BUILTIN.values():
         known |= {word.partition("=")[0] for word in (*agent.argv, *agent.approve_args)}
-    used = set(re.findall(r"sessionrun[^`\n|]*?(?<=\s)(--[a-z][a-z-]+)", text))
-
-    assert used
-    assert used <= known
+    pages = ["README.md", *(str(path.relative_to(TOP)) for path in TOP.glob("examples/**/README.md"))]
+    commands = [text for page in pages for text in re.findall(r"\bsessionrun (?!import)([^`\n|]*)", read(page))]
+    for text in commands:
+        words = re.sub(r"'[^']*'|\"[^\"]*\"", "x", text).split()
+        used = {re.sub(r"[^\w-].*", "", word) for word in words if re.match(r"--?[a-z]", word)}
+        assert not text[:1].islower() or "." in words[0] or words[0] in VERBS, text
+        assert used <= known | help_options(load_verb(rewrite_argv(expand_alias(words))[0]), hidden=True), text
+    assert len(commands) > 70
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(TOP)))

@@ -93,13 +93,18 @@ def test_the_command_that_adds_an_extra(
     assert (installation.name_command() == "uvx sessionrun") == command.startswith("uvx")
 
 
-@pytest.mark.slow
-def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment that has nothing else, and in a directory that has nothing of ours."""
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a wheel of ours is; no other code of ours is found."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    wheels = Path(WHEELS or tmp_path / "dist")
     if not WHEELS:
-        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path / "dist"), str(TOP))
+    return Path(WHEELS or tmp_path / "dist")
+
+
+@pytest.mark.slow
+def test_the_wheel_alone(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that has nothing else, and in a directory that has nothing of ours."""
     (wheel,) = wheels.glob("*.whl")
     place = tmp_path / "venv"
     run(sys.executable, "-m", "venv", str(place))
@@ -124,12 +129,8 @@ def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_what_the_readme_says_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_readme_says_first(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With uv and, in the place of an index, a directory that has the wheel."""
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    wheels = Path(WHEELS or tmp_path / "dist")
-    if not WHEELS:
-        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv(
         "PATH", f"{tmp_path / 'home' / '.local' / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"

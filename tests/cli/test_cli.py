@@ -95,12 +95,6 @@ def test_verbose_says_more_on_standard_error(sessionrun: Command) -> None:
     assert done.stdout.startswith("\U0001f680")
 
 
-def test_how_many_at_once(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["mkdir busy || exit 9; rmdir busy"] * 8}, "--workers", "1")
-    view = sessionrun.wait(session_id)
-    assert (view["max_parallel"], view["successful"]) == (1, 8)
-
-
 CHECKS = (
     (["cd /; x=1; [ $PWD$x = /1 ]", "true # said"], "succeeded"),
     (["cd /; x=1", "[ $PWD != / ] && [ -z $x ]"], "succeeded"),

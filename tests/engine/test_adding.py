@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, as_read, make_session
 from stages import begin_repository, git
@@ -34,7 +34,6 @@ from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.limits import LimitSharing, find_files, write_limit
-from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 
 
@@ -141,10 +140,6 @@ def outcomes(view: dict[str, Any]) -> dict[str, Any]:
     return {task["id"]: task["outcome"] for task in view["tasks"]}
 
 
-def count_added(session: SessionDir) -> int:
-    return sum(isinstance(entry.event, TasksAdded) for entry in session.load_journal()[0])
-
-
 def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     session_id = start_waiting(sessionrun)
     elsewhere = sessionrun.cwd / "elsewhere"
@@ -198,35 +193,6 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
 def write(sessionrun: Command, name: str, plan: object) -> str:
     (sessionrun.cwd / name).write_text(json.dumps(plan))
     return name
-
-
-MEND = {"task": "nope", "number": 1, "source": "nope", "reason_class": "conflict", "reason": "x"}
-
-
-def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun, "--max-parallel", "3")
-    session = SessionDir(sessionrun.directory(session_id))
-    tasks: tuple[Any, ...] = (
-        None,
-        [],
-        [{"id": "b"}],
-        [{"id": "../b", "prompts": ["true"]}],
-        [{"id": "b", "prompts": ["true"], "agent": "nonesuch"}],
-        [{"id": "b", "prompts": ["true"], "needs": ["b"]}],
-        [{"id": "b", "prompts": ["true"]}, {"id": "B", "prompts": ["true"]}],
-        [{"id": "b", "prompts": ["true"], "workspace": {"kind": "worktree"}}],
-        [{"id": "b", "prompts": ["true"], "mend": MEND}],
-        [{"id": "b", "prompts": ["true"], "timeout_s": 1e300}],
-        [{"id": "b", "prompts": ["true"], "uses": {"slot": -1}}],
-    )
-    widths = [{"kind": "set", "max_parallel": value} for value in (-1, "3", True, None)]
-    for record in [*widths, *({"kind": "add", "tasks": value} for value in tasks)]:
-        request_id, _ = send_request(session, record)
-        eventually((session.path / "requests" / f"{request_id}.refused").exists)
-    assert count_added(session) == 0
-    let_go(sessionrun)
-    view = sessionrun.wait(session_id)
-    assert (view["total"], view["max_parallel"]) == (1, 3)
 
 
 # --- the fold ---

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,12 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
-from sessionrun.model.spec import Check, Prove, TaskSpec
+from sessionrun.model.spec import Check, TaskSpec
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "dialects"
 SCHEMA = describe_plan()
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
-
-UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
-README_EXAMPLE = """\
-{
-    "prompts": [
-        "Create a calculator web app",
-        "Write unit tests for the calculator",
-        {
-            "id": "custom-uuid",
-            "prompt": "Add documentation"
-        }
-    ]
-}
-"""
 
 
 def load(text: str | bytes, name: str = "stdin", options: Options | None = None) -> Plan:
@@ -77,18 +61,6 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 
 
 # --- what is accepted ---------------------------------------------------------------------------------------
-
-
-def test_readme_example_of_the_runner_whose_place_we_take() -> None:
-    plan = load(README_EXAMPLE, "prompts.json")
-    assert [task.prompts for task in plan.tasks] == [
-        ("Create a calculator web app",),
-        ("Write unit tests for the calculator",),
-        ("Add documentation",),
-    ]
-    assert plan.tasks[2].id == "custom-uuid"
-    assert all(UUID4.fullmatch(task.id) for task in plan.tasks[:2])
-    assert (plan.agent, plan.max_parallel, plan.tasks[0].agent) == (None, None, "")
 
 
 @pytest.mark.parametrize(
@@ -125,60 +97,6 @@ def test_asking_for_the_dialect_by_name() -> None:
     assert choose_format(source, "prompts")[1] == "asked for"
     with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
         choose_format(source, "prompt")
-
-
-def test_the_proof_of_a_check_is_that_of_its_task() -> None:
-    check = {"commands": "make test", "prove": {"repeat": 4}}
-    defaults = {"check": {"commands": "true", "prove": True}}
-    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
-    assert [task.prove for task in plan.tasks] == [Prove(), Prove(repeat=4)]
-    assert only(load(one(check=check, prove={"repeat": 4}))).prove == Prove(repeat=4)
-    off = {"defaults": defaults, "prompts": [{"prompt": "q", "prove": False}]}
-    assert only(load(json.dumps(off))).prove is None
-    with pytest.raises(InputError, match=r'check\.prove: .*"prove" beside the check .*keep one'):
-        load(one(check=check, prove=True))
-    with pytest.raises(InputError, match=r"check\.prove\.repeat: "):
-        load(one(check={"commands": "true", "prove": {"repeat": "often"}}))
-
-
-def test_the_rounds_of_a_check_are_those_of_its_task() -> None:
-    check = {"commands": "make test", "rounds": 4}
-    defaults = {"check": {"commands": "true", "rounds": 2}}
-    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
-    assert [task.rounds for task in plan.tasks] == [2, 4]
-    assert only(load(one(check=check, rounds=4))).rounds == 4
-    assert only(load(json.dumps({"defaults": defaults, "prompts": [{"prompt": "q", "rounds": 9}]}))).rounds == 9
-    with pytest.raises(InputError, match=r'check\.rounds: is 4, but "rounds" beside the check is 3; keep one'):
-        load(one(check=check, rounds=3))
-
-
-@pytest.mark.parametrize(
-    ("said", "field", "value"),
-    [
-        ({"timeout": 0}, "timeout_s", None),
-        ({"timeout_s": 1.5}, "timeout_s", 1.5),
-        ({"timeout": "90"}, "timeout_s", 90.0),
-        ({"timeout": "90s"}, "timeout_s", 90.0),
-        ({"timeout": "0.5s"}, "timeout_s", 0.5),
-        ({"timeout": "2d"}, "timeout_s", 172800.0),
-        ({"id": ""}, "title", None),
-        ({"id": 0}, "title", None),
-        ({"id": 42}, "id", "42"),
-        ({"id": None, "model": None}, "model", None),
-        ({"uses": "gpu"}, "uses", {"gpu": 1}),
-        ({"uses": {"gpu": 3}}, "uses", {"gpu": 3}),
-        ({"check": []}, "check", None),
-        ({"setup": ["a", "b"]}, "setup", ("a", "b")),
-        ({"prompt": "null \0 byte"}, "prompts", ("null \0 byte",)),
-        ({"prompt": None, "prompts": ["a", "b"]}, "prompts", ("a", "b")),
-        ({"prompt": " spaces stay \n"}, "prompts", (" spaces stay \n",)),
-        ({"prompt": "\U0001f680 \\ud800"}, "prompts", ("\U0001f680 \\ud800",)),
-        ({"cwd": "/a/../b"}, "cwd", "/b"),
-        ({"cwd": "."}, "cwd", "/plans"),
-    ],
-)
-def test_values(said: Mapping[str, Any], field: str, value: Any) -> None:
-    assert getattr(only(load(one(**said))), field) == value
 
 
 # --- who wins -----------------------------------------------------------------------------------------------
@@ -244,7 +162,7 @@ def test_agent_and_the_model_beside_it(
 def test_the_manuals_examples_are_read() -> None:
     page = (ROOT / "man" / "sessionrun-input.5").read_text().replace("\\-", "-")
     first, plan, *_ = (block.partition(".EE")[0] for block in page.split(".EX\n")[1:])
-    assert first == README_EXAMPLE
+    assert first == json.loads((DATA / "plans" / "prompts-readme.json").read_text())["text"]
     api, docs = load(plan).tasks
     assert (api.check, api.rounds, api.uses) == (Check(("make test",)), 3, {"database": 1})
     assert (docs.needs, docs.agent, docs.timeout_s) == (("api",), "claude", 1800.0)

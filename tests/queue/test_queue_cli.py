@@ -9,19 +9,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from manual import load_verb
 from stages import git, lay_out_repository, make_repository_of
-from test_documents import code_blocks, help_options
-from test_documents import read as read_page
+from test_documents import code_blocks
 
 from sessionrun import api
-from sessionrun.cli.argv import VERBS
 from sessionrun.queue.claims import find_gone, reclaim
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, Worker
@@ -189,10 +185,9 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert len(slept) == 1, "each session is looked at once"
 
 
-# --- The examples `queue` and `gastown`: their commands are those that there are, and the agent of Gas To ---
+# --- the examples `queue` and `gastown` ---
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
-PAGES = ("examples/queue/README.md", "examples/gastown/README.md")
 BEAD = {
     "id": "gt-abc12",
     "title": 'Fix the "login"',
@@ -210,23 +205,6 @@ PROMPT = (
     'Fix the "login"\n\nIt fails with two words.\n\nBe brief\n\n'
     "Work in the current directory, and commit your work to the branch that is checked out there."
 )
-
-
-def find_commands() -> Iterator[list[str]]:
-    """The commands of `sessionrun` on the pages, as words."""
-    for page in PAGES:
-        text = read_page(page)
-        lines = [*re.findall(r"`(sessionrun [^`]+)`", text), *"".join(code_blocks(page, "console")).splitlines()]
-        yield from (shlex.split(line) for line in lines if line.startswith("sessionrun "))
-
-
-def test_the_commands_on_the_pages_are_those_that_there_are() -> None:
-    commands = [*find_commands()]
-    assert {words[1] for words in commands} <= set(VERBS)
-    for words in commands:
-        used = {word for word in words[2:] if re.fullmatch(r"--?[a-z].*", word)}
-        if words[1] in VERBS:
-            assert used <= help_options(load_verb(words[1]), hidden=True), words
 
 
 def make_repository(top: Path) -> None:
@@ -283,9 +261,6 @@ def test_workers_can_be_tried_with_it(noting: Command) -> None:
     where = (noting.cwd.parent / "where").read_text().splitlines()
     assert len(where) == 5
     assert {*where} <= {f"{noting.cwd}/worktrees/w{number}" for number in (1, 2)}
-
-
-# --- the agent of Gas Town ---
 
 
 class Town:

@@ -406,7 +406,6 @@ class Command:
         return session_id
 
     def status(self, session_id: str) -> dict[str, Any]:
-        """What `status --json` says."""
         status: dict[str, Any] = self.load("status", session_id)
         return status
 
@@ -464,7 +463,6 @@ class Command:
         eventually(lambda: not session.is_alive())
 
     def directory(self, session_id: str) -> Path:
-        """The session's directory."""
         return self.results / f"session-{session_id}"
 
 

@@ -15,7 +15,6 @@ BOB = Worker("w2", "22222222-2222-4222-8222-222222222222")
 
 
 def create(feed: Feed, title: str, **values: object) -> QueueTask:
-    """Make one task."""
     (task,) = feed.create([Draft(title, **values)])  # type: ignore[arg-type]
     assert task is not None
     return task
@@ -135,7 +134,6 @@ def check_outer_groups(feed: Feed, group: QueueTask) -> None:
 
 
 def check_changes(feed: Feed, low: QueueTask) -> None:
-    """What is changed, removed and refused."""
     other = create(feed, "other", depends=(low.id,))
     with pytest.raises(InputError):
         feed.edit(low.id, Changes(depends=(other.id,)))  # a circle

@@ -68,7 +68,6 @@ class SimulatedExecutor:
     needs_sync = False
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """See `Executor.claim`."""
         return JobClaimed(key)
 
     def settle(self) -> None:
@@ -102,7 +101,6 @@ class SimulatedExecutor:
         return sum(self._begun_at[key] + time <= self._now for time in self._running[key].prints_at)
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         fate = self._running.get(key)
         if fate is not None:
             wait_s, signal = (0.0, SIGKILL) if now else (fate.grace_s, fate.stop_signal)

@@ -68,7 +68,6 @@ def make_session(
     auto_release: bool = True,
     workspace_timeout_s: float | None = None,
 ) -> SessionSpec:
-    """A session of these tasks with nothing else in it."""
     return SessionSpec(
         session_id="s",
         created_at="2026-01-01T00:00:00Z",
@@ -173,7 +172,6 @@ class Scripted:
         return True
 
     def begins(self, key: JobKey) -> None:
-        """A job has been claimed."""
         if self.until not in (key.text(), key.phase):
             self.end(key)
 
@@ -239,7 +237,6 @@ class Drive:
         return self
 
     def start(self) -> None:
-        """The first decisions."""
         if not self.state.seq:
             self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
         self.settle()
@@ -322,13 +319,11 @@ class Drive:
             self.record(order.event)
 
     def claims(self) -> dict[str, float]:
-        """When each job was claimed."""
         events = ((entry.event, entry.mono) for entry in self.entries)
         return {event.key.text(): at for event, at in events if isinstance(event, JobClaimed)}
 
     @property
     def outcomes(self) -> dict[str, str | None]:
-        """What became of each task."""
         return {name: task.outcome for name, task in self.state.tasks.items()}
 
     def claim(self, key: JobKey) -> None:

@@ -119,7 +119,6 @@ class Storm:
         return storm
 
     def git(self, *words: str) -> str:
-        """What git prints in the repository."""
         return git(self.top, *words)
 
     def queue(self) -> dict[str, dict[str, Any]]:

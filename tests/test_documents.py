@@ -202,7 +202,6 @@ def iterate_named(schema: Any) -> Iterator[str]:
 
 
 def iterate_keys(value: object) -> Iterator[str]:
-    """The keys of all objects in a JSON value."""
     if isinstance(value, dict):
         yield from (key for key in value if not key.isdigit())
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

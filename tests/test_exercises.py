@@ -51,7 +51,6 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(code: Path, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command with the exercises in it."""
     env = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
     if path is not None:
         env["PATH"] = f"{path}{os.pathsep}{env['PATH']}"
@@ -59,7 +58,6 @@ def call(code: Path, *words: str, path: Path | None = None) -> subprocess.Comple
 
 
 def run(code: Path, *words: str, path: Path | None = None) -> str:
-    """What it prints where it succeeds."""
     done = call(code, *words, path=path)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -144,7 +144,6 @@ def test_what_the_readme_says_first(wheels: Path, tmp_path: Path, monkeypatch: p
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its success."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done

@@ -62,7 +62,6 @@ def agent(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def needs_claude() -> None:
-    """Skip where claude is not there."""
     problem = find_agent("claude")
     if problem:
         pytest.skip(problem)

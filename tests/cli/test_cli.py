@@ -25,9 +25,6 @@ def shell(*prompts: str, **fields: Any) -> str:
     return json.dumps({"prompts": tasks, **fields})
 
 
-# --- run ---
-
-
 def test_run_prints_one_object(sessionrun: Command) -> None:
     plan = shell("true", "true", name="from the file")
     words = ["--agent", "shell", "--label", "team=a b", "--label", "n=1", "--max-parallel", "2", "--json"]
@@ -133,9 +130,6 @@ def test_words_say_why_an_agent_failed_and_not_why_a_script_did(sessionrun: Comm
     assert (plain[:2], other[0]) == (["held", "rate_limited"], "exit_code")
 
 
-# --- bad input ---
-
-
 def test_alone_on_a_terminal_it_says_what_to_do(sessionrun: Command) -> None:
     for words in ([], ["--json"]):
         with Terminal([*sessionrun.argv, *words], sessionrun.cwd) as terminal:
@@ -160,8 +154,6 @@ def test_an_odd_working_directory(sessionrun: Command) -> None:
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
 
-
-# --- mistakes about sessions and places; what needs no session is a row of test_refusals ---
 
 MISTAKES: Final = (
     *("status last bb", "results last TASKx", "diff last", "merge last", "set last --max-parallel 3"),
@@ -199,9 +191,6 @@ def test_a_verb_needs_a_directory_that_is_there(sessionrun: Command) -> None:
     done = subprocess.run(["sh", "-c", program], cwd=sessionrun.cwd, capture_output=True, text=True)
     says = "sessionrun: error: the current directory was deleted; cd to another one\n"
     assert (done.returncode, done.stderr) == (2, says)
-
-
-# --- which session ---
 
 
 def test_list_and_overview(sessionrun: Command) -> None:

@@ -70,8 +70,6 @@ def test_help_of_verbs_topics_and_examples(sessionrun: Command) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-# --- the skill for coding agents ---
-
 STUB = """
 agent = "stub"
 [agents.stub]

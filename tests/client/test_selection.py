@@ -53,7 +53,6 @@ def pair(sessionrun: Command) -> tuple[str, str]:
 
 
 def ids_of(record: dict[str, Any]) -> set[str]:
-    """The sessions of an object."""
     return {one["session_id"] for one in record["sessions"]}
 
 

@@ -43,9 +43,6 @@ def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
     return {task.id: task for task in made.spec.tasks}
 
 
-# --- items ---
-
-
 def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
     (own_place / "src" / "c.py").mkdir(parents=True)
     for name in ("b.py", "a.py"):
@@ -101,9 +98,6 @@ def test_a_name_that_is_no_text(own_place: Path) -> None:
         planned(None, prompts=("{}",), each="\udcff*")
 
 
-# --- keys of all tasks ---
-
-
 def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     value = {
         "defaults": {"retries": 1, "env": {"A": "plan", "B": "plan"}, "priority": 5},
@@ -114,9 +108,6 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     assert (first.retries, first.env, first.rounds, first.priority) == (2, {"A": "line", "B": "plan"}, 3, 5)
     assert first.check is not None and first.check.commands == ("true",)
     assert own.retries == 7
-
-
-# --- tasks that are added later ---
 
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
@@ -187,15 +178,9 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
 
 
-# --- refusals, and the end of the session ---
-
-
 def write(sessionrun: Command, name: str, plan: object) -> str:
     (sessionrun.cwd / name).write_text(json.dumps(plan))
     return name
-
-
-# --- the fold ---
 
 
 def fold(events: Iterable[TasksAdded]) -> Any:

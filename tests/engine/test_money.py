@@ -29,9 +29,6 @@ CODEX = AgentSpec(name="codex", argv=("codex",), output="codex")
 SHELL = AgentSpec(name="shell", argv=("sh",), prompt_kind="script")
 
 
-# --- prices
-
-
 def test_our_table_is_dated_sourced_and_sane() -> None:
     from sessionrun.agents import prices as module
 
@@ -116,9 +113,6 @@ def test_an_agent_that_says_zero_for_tokens_knows_no_price() -> None:
     assert price_usage({}, Usage(0, 0, 0.0), "m") == Usage(0, 0, 0.0, cost_source="agent")
 
 
-# --- sums
-
-
 class Bench(Scripted):
     """A state that events are applied to, as from a journal."""
 
@@ -184,9 +178,6 @@ def test_what_was_not_said_makes_a_sum_a_lower_bound() -> None:
 )
 def test_what_a_running_total_says_of_the_last_run(total: Usage, before: Usage, own: Usage) -> None:
     assert usage_since(total, before) == own
-
-
-# --- the command
 
 
 @pytest.fixture

@@ -125,9 +125,6 @@ def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
     assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
 
 
-# --- the options of a format ---
-
-
 def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other formats do not know it, and 0 asks for nothing."""
     Path("i.jsonl").write_text(json.dumps(INSTANCE))

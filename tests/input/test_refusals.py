@@ -119,9 +119,6 @@ def test_each_verb_refuses_what_it_does_not_know(verb: str, capsys: pytest.Captu
     assert said.out == "" and said.err.startswith("sessionrun: error: ") and said.err.count("\n") == 1
 
 
-# --- options without an effect ---
-
-
 @pytest.fixture
 def place(own_place: Path) -> Path:
     """A configuration with an agent `ai` that asks a model, and `mute`, a text agent without options."""

@@ -104,9 +104,6 @@ def test_what_is_narrow_stands_above_what_is_wide() -> None:
     assert len({row.phrase for row in MARKERS}) == len(MARKERS)
 
 
-# --- phases ---
-
-
 def test_the_table_is_total() -> None:
     assert set(TRANSITIONS) == set(product(TASK_PHASES, JUDGEMENTS, (True, False)))
     assert set(WHEN_AGAIN_ENDS) == set(TASK_PHASES)

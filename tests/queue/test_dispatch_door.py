@@ -32,7 +32,6 @@ def write(folder: Path, **record: Any) -> Path:
 
 
 def load(folder: Path, config: Any = None, given: Any = None, **record: Any) -> Plan:
-    """The plan of a configuration."""
     source = Source(str(folder / "dispatch_config.json"), json.dumps(record).encode(), str(folder))
     dialect, _ = choose_format(source, None)
     return load_plan(dialect, source, Options(given or {}, config or {}))
@@ -85,9 +84,6 @@ def test_a_model_counts_for_the_agent_beside_it(
 def test_frames(frame: str, prompt: str) -> None:
     assert fill_frame(frame, QueueTask("i-1", "T {body}", "B")) == prompt
     assert fill_frame("{script}", QueueTask("i-1", "T")) == "T"
-
-
-# --- the verb ---
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from sessionrun.queue.task import Draft, QueueTask, find_place
 
 @pytest.fixture
 def repository(own_place: Path) -> Path:
-    """A repository with a commit."""
     git(Path(), "init", "-q", "-b", "main")
     git(Path(), "commit", "-q", "--allow-empty", "-m", "begin")
     return own_place
@@ -197,8 +196,6 @@ def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) 
     assert len(set(titles())) == len(titles()) == 50
     eventually(lambda: all(one.poll() is not None for one in both))
 
-
-# --- `split`: a goal becomes a group of small tasks, by an agent's answer or by rule ---
 
 GOAL = "Fix the login, then describe it in docs/login.md and test it."
 PARTS = ["Fix the login", "describe it in docs/login.md", "test it"]

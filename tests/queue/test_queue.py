@@ -297,14 +297,11 @@ def test_many_tasks_of_a_group_are_made_without_a_look_at_the_queue_for_each(
     assert looks[0] == looks[1]
 
 
-# --- The task queue in Beads: the contract of backends, with the real program if it is there, and a stand ---
-
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 @pytest.fixture
 def place(own_place: Path) -> QueuePlace:
-    """A repository with Beads."""
     (own_place / ".git").mkdir()
     (own_place / beads.PLACE).mkdir()
     return find_place(own_place)

@@ -185,8 +185,6 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert len(slept) == 1, "each session is looked at once"
 
 
-# --- the examples `queue` and `gastown` ---
-
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
 BEAD = {
     "id": "gt-abc12",

@@ -117,9 +117,6 @@ def test_of_a_damaged_journal_and_status_what_is_ahead_counts(ended: SessionDir)
     assert done.returncode == 4 and "is damaged at byte" in done.stderr, done
 
 
-# --- logs and spec ---
-
-
 def change_record(session: SessionDir, change: Callable[[dict[str, Any]], None], place: int) -> None:
     """Change a record of the journal; its checksum is right again."""
     wanted = read_log(session.journal_path).payloads[place]

@@ -38,9 +38,6 @@ def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
     return SessionDir(sessionrun.directory(session_id))
 
 
-# --- stopped ---
-
-
 def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     sessionrun: Command, running: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,9 +78,6 @@ def test_a_pid_alone_is_not_believed(key: str) -> None:
         child.kill()
 
 
-# --- recovering ---
-
-
 def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running: str) -> None:
     session = kill_session(sessionrun, running)
     assert load_view(session)["status"] == "interrupted"
@@ -103,9 +97,6 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
         os.close(keeper)
     view = load_view(session)
     assert (view["status"], {task["status"] for task in view["tasks"]}) == ("interrupted", {"pending"})
-
-
-# --- gone ---
 
 
 @pytest.mark.parametrize(

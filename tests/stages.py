@@ -105,6 +105,14 @@ def write_files(top: Path, files: Mapping[str, str]) -> None:
         (top / name).write_text(text)
 
 
+def make_program(path: Path, script: str) -> Path:
+    """An executable file; the script is one of sh, unless it says itself whose it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 refs_are_files = pytest.mark.skipif(
     os.environ.get("GIT_DEFAULT_REF_FORMAT") == "reftable", reason="a table of refs has one lock, and no files"
 )

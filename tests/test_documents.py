@@ -19,7 +19,7 @@ import pytest
 from conftest import Command
 from house.test_rooms import ROOMS, ROOT
 from manual import load_verb
-from stages import make_repository_of
+from stages import make_program, make_repository_of
 from terminal import Terminal
 
 from sessionrun import cli as command_line
@@ -444,11 +444,8 @@ def begin_night(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     makefile = "test:\n\t@python3 -m compileall -q .\n"
     kept = "*\n!*.py\n!docs\n!*.md\n!Makefile\n!.gitignore\n"
     make_repository_of(place, {"Makefile": makefile, ".gitignore": kept, "parser.py": "x = 1\n"})
-    programs = place.parent / "programs"
-    programs.mkdir()
-    (programs / "claude").write_text(STAND_IN)
-    (programs / "claude").chmod(0o700)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    program = make_program(place.parent / "programs" / "claude", STAND_IN)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("IS_SANDBOX", "1")  # claude refuses to be without prompts as root
 
 

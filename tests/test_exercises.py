@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stages import make_program
 
 import sessionrun as package
 
@@ -65,10 +66,7 @@ def run(code: Path, *words: str, path: Path | None = None) -> str:
 
 @pytest.mark.slow
 def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) -> None:
-    programs = own_place / "programs"
-    programs.mkdir()
-    (programs / "greeter").write_text('#!/bin/sh\necho "$2 says hello to $(cat)"\n')
-    (programs / "greeter").chmod(0o755)
+    programs = make_program(own_place / "programs" / "greeter", 'echo "$2 says hello to $(cat)"').parent
     (own_place / "two.lines").write_text("Ann\n\nBob\n")
     words = ("--sync", "--json", "--agent", "greeter", "--model", "m1", "two.lines")
     status = json.loads(run(code, *words, path=programs))

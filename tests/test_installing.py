@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import Command
+from stages import make_program
 from test_documents import TOP, code_blocks
 
 from sessionrun import __version__
@@ -63,9 +64,7 @@ def test_a_shell_reads_its_completion(shell: str, sessionrun: Command) -> None:
 def test_the_manual_is_found(words: str, page: str, sessionrun: Command, tmp_path: Path) -> None:
     if not any(file.name == page for file in files("sessionrun") or ()):
         pytest.skip("the package was installed before this page was made")
-    man = tmp_path / "man"
-    man.write_text("#!/bin/sh\necho shown: $1\n")
-    man.chmod(0o700)
+    make_program(tmp_path / "man", "echo shown: $1")
     shown = sessionrun("man", *words.split(), env={"PATH": str(tmp_path)}, real=True)
     assert shown.stdout.startswith("shown: /") and shown.stdout.endswith(f"/{page}\n"), shown.stderr
     missing = sessionrun("man", *words.split(), env={"PATH": os.devnull}, real=True)
@@ -209,10 +208,7 @@ def test_the_action(prompt: str, code: int, outcome: str, sessionrun: Command, t
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed; the machines of the action have it")
     (script,) = (step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "run")
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "sessionrun"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(sessionrun.argv)} "$@"\n')
-    program.chmod(0o700)
+    program = make_program(tmp_path / "bin" / "sessionrun", f'exec {shlex.join(sessionrun.argv)} "$@"')
     given = {"AGENT": "shell", "TASKS": "", "OPTIONS": f"--name 'a b' -p '{prompt}'"}
     files = {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     path = f"{program.parent}:{os.environ['PATH']}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
+from stages import make_program
 from test_cli_worktrees import Project, project_in
 
 PROGRAM = """\
@@ -30,10 +31,7 @@ class Talking(Project):
     """A repository with the agents `talker`, which has conversations, and `plain`, which has none."""
 
     def install(self) -> None:
-        program = self.bin / "talker"
-        program.parent.mkdir()
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
+        program = make_program(self.bin / "talker", PROGRAM)
         talker = f"argv = ['{program}', '{{continue_args}}', '{{prompt_file}}']\noutput = 'claude'\n"
         resume = "continue_args = ['--resume', '{conversation}']\n"
         plain = f"argv = ['{program}', '{{prompt_file}}']\n"

@@ -17,6 +17,7 @@ import pytest
 from conftest import Command, eventually, slow
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from stages import make_program
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
@@ -415,16 +416,14 @@ def test_trash_of_a_removal_is_deleted(sessionrun: Command, ended: SessionDir) -
 
 def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     assert environment_findings(tmp_path) == [("git", "warning")]
-    (folder / "git").write_text("#!/bin/sh\necho git version 2.20.1\n")
-    (folder / "git").chmod(0o755)
+    make_program(folder / "git", "echo git version 2.20.1")
     assert environment_findings(tmp_path) == [("git", "warning")]
-    (folder / "git").write_text("#!/bin/sh\necho git version 2.34.0\n")
+    make_program(folder / "git", "echo git version 2.34.0")
     assert environment_findings(tmp_path) == []
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
-        (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")
+        make_program(folder / "git", f"echo '{line}'")
         (finding,) = examine_machine(tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
 

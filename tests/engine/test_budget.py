@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
+from stages import make_program
 
 from sessionrun.agents import table
 from sessionrun.engine.money import find_task_budget, to_nano
@@ -380,13 +381,9 @@ def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
 @pytest.fixture
 def paid(sessionrun: Command) -> Command:
     """An agent `ai` that prints claude's answer, which cost 0.000138 dollars, and waits for `go` when told to."""
-    script = sessionrun.cwd / "ai"
-    said = sample_path("claude", "ok")
-    script.write_text(
-        f'#!/bin/sh\necho "$@" >>argv\nread -r prompt\n\n'
-        f'while [ "$prompt" = wait ] && ! [ -e go ]; do sleep 0.05; done\ncat {said}\n'
-    )
-    script.chmod(0o755)
+    waits = 'while [ "$prompt" = wait ] && ! [ -e go ]; do sleep 0.05; done'
+    said = f'echo "$@" >>argv\nread -r prompt\n{waits}\ncat {sample_path("claude", "ok")}'
+    script = make_program(sessionrun.cwd / "ai", said)
     (sessionrun.cwd / "sessionrun.toml").write_text(
         f'[agents.ai]\nargv = ["{script}"]\noutput = "claude"\nbudget_args = ["--cap={{budget}}"]\n'
     )

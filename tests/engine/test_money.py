@@ -13,6 +13,7 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import Scripted, make_session
+from stages import make_program
 
 from sessionrun.agents.prices import MILLION, find_price, load_prices, price_usage
 from sessionrun.engine.money import usage_since
@@ -185,9 +186,7 @@ def priced(sessionrun: Command) -> Command:
     """Agents that print what the real ones once printed, and a price for one model of theirs."""
     lines = []
     for name in ("codex", "claude", "qwen"):
-        script = sessionrun.cwd / name
-        script.write_text(f"#!/bin/sh\ncat {sample_path(name, 'ok')}\n")
-        script.chmod(0o755)
+        script = make_program(sessionrun.cwd / name, f"cat {sample_path(name, 'ok')}")
         lines += [f"[agents.{name}]", f'argv = ["{script}"]', "approve_args = []"]
     lines += ['[prices."known*"]', "input = 1_000", "output = 10_000"]
     (sessionrun.cwd / "sessionrun.toml").write_text("\n".join(lines))

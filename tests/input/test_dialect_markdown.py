@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from simulation import make_session
+from stages import make_program
 from test_dialect_prompts import ROOT
 
 from sessionrun.checks.answers import Unclear
@@ -179,11 +180,8 @@ class Project:
 
     def __init__(self, place: Path, sessionrun: Command) -> None:
         self.path = place / "project"
-        self.bin = place / "bin"
-        self.bin.mkdir()
+        self.bin = make_program(place / "bin" / "ollama", OLLAMA).parent
         (self.path / "jobs").mkdir(parents=True)
-        (self.bin / "ollama").write_text(OLLAMA)
-        (self.bin / "ollama").chmod(0o755)
         self.run = sessionrun
 
     def write(self, **files: str) -> None:

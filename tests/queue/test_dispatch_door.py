@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from stages import git
+from stages import git, make_program
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
@@ -90,11 +90,8 @@ def test_frames(frame: str, prompt: str) -> None:
 def repo(sessionrun: Command) -> Command:
     """A repository with a commit, and an agent `pal` that writes a file."""
     top = sessionrun.cwd
-    script = top.parent / "pal"
-    script.write_text(
-        '#!/bin/sh\nread -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt\n'
-    )
-    script.chmod(0o755)
+    writes = 'read -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt'
+    script = make_program(top.parent / "pal", writes)
     (top / "sessionrun.toml").write_text(f'agent = "pal"\n[agents.pal]\nargv = ["{script}"]\n')
     (top / ".gitignore").write_text("results/\ntask_queue.json\ntold\n")
     git(top, "init", "-q", "-b", "main")
@@ -133,10 +130,8 @@ def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pyte
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     configuration = write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
-    server = repo.cwd.parent / "bin" / "ollama"
-    server.parent.mkdir()
-    server.write_text('#!/bin/sh\necho "$1 $2 of $OLLAMA_HOST: no such model" >&2; exit 1\n')
-    server.chmod(0o755)
+    lacks = 'echo "$1 $2 of $OLLAMA_HOST: no such model" >&2; exit 1'
+    server = make_program(repo.cwd.parent / "bin" / "ollama", lacks)
     monkeypatch.setenv("PATH", str(server.parent), prepend=os.pathsep)
     problem = refuse(repo)
     assert "show qwen2.5-coder:7b of http://far:1: no such model" in problem

@@ -15,7 +15,7 @@ import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from queue_contract import find_ready
-from stages import git
+from stages import git, make_program
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
@@ -207,9 +207,8 @@ def play(sessionrun: Command, *answers: str) -> None:
     """Let the agent `model` give these answers, one in each session, and keep what it was asked."""
     for number, answer in enumerate(answers):
         (sessionrun.cwd / f"answer-{number}").write_text(answer)
-    script = sessionrun.cwd / "model"
-    script.write_text("#!/bin/sh\nn=$(ls asked-* 2>/dev/null | wc -l)\ncat > asked-$n\ncat answer-$n || exit 9\n")
-    script.chmod(0o755)
+    said = "n=$(ls asked-* 2>/dev/null | wc -l)\ncat > asked-$n\ncat answer-$n || exit 9"
+    script = make_program(sessionrun.cwd / "model", said)
     (sessionrun.cwd / "sessionrun.toml").write_text(
         f'[agents.model]\nargv = ["{script}", "{{approve_args}}"]\napprove_args = ["--change-all"]\n'
     )

@@ -18,6 +18,7 @@ from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
+from stages import make_program
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads
@@ -457,12 +458,11 @@ def test_beads_without_its_program(place: QueuePlace, sessionrun: Command) -> No
 
 
 def test_a_program_that_does_not_run(place: QueuePlace) -> None:
-    program = place.top / "br"
+    program = make_program(place.top / "br", "")
     program.write_text("not a program")
-    program.chmod(0o755)
     with pytest.raises(StoreError, match="Exec format error"):
         BeadsFeed(place, Program(str(program), place.top)).load()
-    program.write_text("#!/bin/sh\necho no JSON\n")
+    make_program(program, "echo no JSON")
     with pytest.raises(StoreError, match="br ready: what it printed is not JSON: 'no JSON'"):
         BeadsFeed(place, Program(str(program), place.top)).load()
 
@@ -470,9 +470,7 @@ def test_a_program_that_does_not_run(place: QueuePlace) -> None:
 @pytest.mark.slow
 def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -> None:
     pid = place.top / "pid"
-    program = place.top / "bd"
-    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n")
-    program.chmod(0o755)
+    program = make_program(place.top / "bd", f"sleep 600 &\necho $! > {pid}\nwait")
     with pytest.raises(StoreError, match="bd ready did not end within 10 s"):
         BeadsFeed(place, Program(str(program), place.top)).load()
     eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import git, lay_out_repository, make_repository_of
+from stages import git, lay_out_repository, make_program, make_repository_of
 from test_documents import code_blocks
 
 from sessionrun import api
@@ -214,12 +214,8 @@ def noting(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command in a repository, whose configuration has an agent that notes its prompts."""
     command = Command(own_place / "repo", own_place / "results")
     lay_out_repository(make_repository, command.cwd)
-    agent = own_place / "agent"
-    agent.write_text(
-        f'#!/bin/sh\ncat "$1" >>{own_place}/told\npwd >>{own_place}/where\n'
-        f"echo more >>README\n. {own_place}/then\n"
-    )
-    agent.chmod(0o755)
+    notes = f'cat "$1" >>{own_place}/told\npwd >>{own_place}/where\necho more >>README\n. {own_place}/then'
+    agent = make_program(own_place / "agent", notes)
     (own_place / "then").write_text("exit 0\n")
     config = own_place / "config" / "sessionrun" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -267,12 +263,10 @@ class Town:
     def __init__(self, noting: Command) -> None:
         self.sessionrun, self.place = noting, noting.cwd.parent
         bin_dir = self.place / "bin"
-        bin_dir.mkdir()
         gt = f'[ "$*" = "hook --json" ] || exit 9\ncat {self.place}/hook\nexit "$(cat {self.place}/gt-code)"\n'
         ours = f'exec {shlex.quote(sys.executable)} -m sessionrun "$@"\n'
         for name, text in (("gt", gt), ("sessionrun", ours), ("python3", f'exec {sys.executable} "$@"\n')):
-            (bin_dir / name).write_text(f"#!/bin/sh\n{text}")
-            (bin_dir / name).chmod(0o755)
+            make_program(bin_dir / name, text)
         self.environ = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
         self.hang(HOOK)
 

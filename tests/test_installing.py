@@ -35,7 +35,6 @@ def test_the_demo_ends_as_it_should_and_what_it_names_works(sessionrun: Command)
     said = [there(*shlex.split(words)).stdout for program, words in named if program != "git"][:3]
     assert "landed" in said[0] and "All tests pass" in said[1] and "+echo hello" in said[2]
     assert [path.name for path in sessionrun.cwd.iterdir()] == ["place"]
-
     again = sessionrun("demo", "place")
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr == (

@@ -160,17 +160,6 @@ class Stage:
         return re.sub(rb"127\.0\.0\.1:\d+", b"127.0.0.1:8000", content)
 
 
-def make_repository(top: Path) -> Path:
-    for words in (
-        ["init", "-q", "-b", "main", str(top)],
-        ["-C", str(top), "config", "user.name", "Ann"],
-        ["-C", str(top), "config", "user.email", "ann@example.org"],
-        ["-C", str(top), "commit", "-q", "--allow-empty", "-m", "first"],
-    ):
-        subprocess.run(["git", *words], check=True)
-    return top
-
-
 def _make_opencode_database() -> None:
     """Of several that start at once in a new home all but one may fail: each makes the same tables."""
     subprocess.run(["opencode", "session", "list"], stdin=subprocess.DEVNULL, capture_output=True, check=True)

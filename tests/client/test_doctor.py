@@ -197,7 +197,6 @@ TELLING = ("journal torn", "journal damaged", "ledger cut", "status false", "lin
 def test_damage_is_found_and_only_what_is_safe_is_repaired(
     sessionrun: Command, ended: SessionDir, tmp_path: Path, damages: tuple[str, ...]
 ) -> None:
-    eventually(lambda: not ended.is_alive())
     for number, damage in enumerate(damages):
         check_damage(sessionrun, copy_of(ended, tmp_path / f"copy-{number}"), damage)
 
@@ -229,7 +228,6 @@ def check_damage(sessionrun: Command, ended: SessionDir, damage: str) -> None:
 
 @pytest.mark.parametrize("name", ["lock", *slow("keeper.lock", "root.lock")])
 def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, tmp_path: Path, name: str) -> None:
-    eventually(lambda: not ended.is_alive())
     for damage in [damage for damage, (_, _, fixable) in DAMAGES.items() if fixable]:
         copy = copy_of(ended, tmp_path / damage)
         DAMAGES[damage][0](copy)
@@ -326,17 +324,6 @@ def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> N
     append(session.ledger_path, *(b" ".join(words) for words in lines))
     assert "processes" not in dict(found(session))
     os.kill(pid, signal.SIGKILL)
-
-
-def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 600"]})
-    sessionrun.until(session_id, lambda view: view["running"] == 1)
-    pid = sessionrun.supervisor(session_id)
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: f"\n  kill -CONT {pid}\n" in sessionrun("doctor", session_id).stdout)
-    line = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
-    assert line in sessionrun("explain", session_id).stdout
-    os.kill(pid, signal.SIGCONT)
 
 
 def test_a_worktree_that_a_crash_left(project: Project) -> None:

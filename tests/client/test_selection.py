@@ -129,7 +129,6 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
     assert seen == list(FAILING)
     assert acting.calls == len(FAILING)
     assert acting.size < 60_000 / CROWD * len(FAILING), "so that 50 failures cost less than 60 KB"
-
     reading = Meter(sessionrun)
     reading("wait", session_id, "--timeout", "60")
     told = reading("wait", session_id, "--any", "--failed")

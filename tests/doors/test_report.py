@@ -442,11 +442,8 @@ def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
     assert not [key for _, named in reader.elements for key in named if key.startswith("on")]
     assert "".join(reader.texts).count(SEEN) >= 4 and "&gt;= $14.00" in page and "58%" in page
     labels = [str(named["aria-label"]) for name, named in reader.elements if name == "svg"]
-    assert [label.rpartition(": ")[2] for label in labels] == [
-        "success on 30 days",
-        "cost on 22 days",
-        "time on 30 days",
-    ]
+    expected = ["success on 30 days", "cost on 22 days", "time on 30 days"]
+    assert [label.rpartition(": ")[2] for label in labels] == expected
 
 
 @pytest.mark.parametrize(

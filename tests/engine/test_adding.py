@@ -72,12 +72,8 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
         '{"id": "a", "prompt": "make {}"}, {"id": "b", "prompt": "x", "needs": "a"}]}'
     )
     tasks = planned("plan.json", each="@list")
-    assert {name: task.needs for name, task in tasks.items()} == {
-        "one-a": (),
-        "one-b": ("one-a",),
-        "two-a": (),
-        "two-b": ("two-a",),
-    }
+    expected = {"one-a": (), "one-b": ("one-a",), "two-a": (), "two-b": ("two-a",)}
+    assert {name: task.needs for name, task in tasks.items()} == expected
     assert tasks["two-a"].prompts == ("make two",)
     numbered = [{"id": 1, "prompt": "{}"}, {"prompt": "x", "depends_on": [1]}]
     assert planned(numbered, each="@list")["two-2"].needs == ("two-1",)
@@ -164,11 +160,8 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
     assert [*(folder / "requests").iterdir()] == []
     spec, now = SessionDir(folder).load_spec(), load_spec_now(SessionDir(folder))
-    assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == (
-        ["a"],
-        ["shell"],
-        ["cat", "shell"],
-    )
+    expected = (["a"], ["shell"], ["cat", "shell"])
+    assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == expected
     assert [*load_tasks(SessionDir(folder))][:4] == ["a", "b", "c", "d"]
     for verb in ("status", "results", "explain", "cost", "logs"):
         assert sessionrun(verb, session_id).returncode == 0, verb

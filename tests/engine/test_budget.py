@@ -178,12 +178,8 @@ def test_a_job_is_taken_to_cost_what_those_of_its_agent_and_model_do_on_average_
 def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None:
     spec = make(*(task(f"t{num}") for num in range(4)), budget_usd=4.0, task_budget_usd=2.0)
     drive = Paid(spec, dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5)).run()
-    assert list(drive.works.values()) == [
-        0.0,
-        0.0,
-        1.0,
-        2.0,
-    ]  # two at once; then three may still cost 2 beside what was spent
+    # two at once; then three may still cost 2 beside what was spent
+    assert list(drive.works.values()) == [0.0, 0.0, 1.0, 2.0]
     assert set(drive.ends.values()) == {("succeeded", None)}
     assert drive.most <= to_nano(4)
 

@@ -217,7 +217,6 @@ def test_cost_of_a_session(priced: Command) -> None:
     assert told["total"]["cost_usd"] == pytest.approx(0.081138)
     assert (told["total"]["task_count"], told["total"]["unpriced_task_count"]) == (3, 1)
     assert told["unpriced"] == {"codex:default": 1}
-
     done = priced("cost")
     assert ">= ~$0.0811" in done.stdout
     warning = 'cost: unknown for 1 of 3 tasks (no price for codex:default: add [prices."codex:default"]'

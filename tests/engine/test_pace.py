@@ -151,12 +151,8 @@ def settle(limits: dict[str, object], **asked: Any) -> Limits:
 
 def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(place: Path) -> None:
     limits = settle({"max_load": 5, "min_free_memory": "512M", "stagger": 0, "halt": "soon"})
-    assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (
-        5.0,
-        GIB >> 1,
-        None,
-        "soon",
-    )
+    expected = (5.0, GIB >> 1, None, "soon")
+    assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == expected
     asked = {"halt": "soon", "max_load": 0.0, "min_free_memory": GIB, "stagger_s": 2.0}
     limits = settle({"max_load": 5}, stop_on_fail=True, **asked)
     assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (None, GIB, 2.0, "soon")

@@ -111,12 +111,8 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
     done = repo("dispatch")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing to do: no task is open (sessionrun queue add TITLE)\n"
-    assert json.loads(repo("dispatch", "--json").stdout) == {
-        "schema_version": 2,
-        "session_id": None,
-        "total": 0,
-        "open": 0,
-    }
+    expected = {"schema_version": 2, "session_id": None, "total": 0, "open": 0}
+    assert json.loads(repo("dispatch", "--json").stdout) == expected
     assert not list(repo.results.glob("session-*"))
 
 

@@ -71,13 +71,11 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     side = repository.parent / "side"
     (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     open_queue().create([Draft("known")])
-
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None])
     assert (repository / SUGGESTIONS).exists()
     assert titles() == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
-
     (side / SUGGESTIONS).write_text("Write the manual")
     put_aside(find_place(side), side / SUGGESTIONS)  # as RELEASE does
     (side / SUGGESTIONS).write_text("Of an agent that still works\n")
@@ -87,7 +85,6 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     assert {task.group for task in find_ready(open_queue())} == {None, "next"}
     assert not (repository / SUGGESTIONS).exists() and (side / SUGGESTIONS).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
-
     for task in find_ready(open_queue()):
         open_queue().close(task.id)
     (repository / SUGGESTIONS).write_text("Fix the login\n")  # again: it came back

@@ -74,13 +74,9 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
         ("deferred", False),
         ("closed", False),
     ]
-    assert (tasks["task-2"].body, tasks["task-3"].claim, tasks["task-5"].backend_status) == (
-        "All of it",
-        None,
-        "someday",
-    )
+    expected = ("All of it", None, "someday")
+    assert (tasks["task-2"].body, tasks["task-3"].claim, tasks["task-5"].backend_status) == expected
     assert [task.id for task in find_ready(feed)] == ["task-2"]
-
     assert feed.claim("task-2", ANN) is not None
     assert create(feed, "New").id == "task-6"  # task-5 is taken
     changed = load(feed)
@@ -91,7 +87,6 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     assert changed["tasks"][1] == {**SEED["tasks"][1], "status": "in_progress", "claim": claim}  # type: ignore[index]
     assert [changed["tasks"][place] for place in (0, 2, 3, 4, 5)] == [SEED["tasks"][n] for n in (0, 2, 3, 4, 5)]  # type: ignore[index]
     assert changed["tasks"][6] == {"id": "task-6", "title": "New", "status": "pending"}
-
     feed.close("task-2")
     assert load(feed)["tasks"][1] == {**SEED["tasks"][1], "status": "done"}  # type: ignore[index]
     assert feed.show("task-4").status == "open"
@@ -403,16 +398,10 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
     assert part.group is not None
     program.run("dep", "add", part.group, gate.id)
     program.run("update", gate.id, "--claim", "--actor=eve")
-
     assert find_ready(bd) == []
     by_title = {task.title: task for task in bd.load()}
-    assert {title: task.status for title, task in by_title.items()} == {
-        "mine": "deferred",
-        "deferred": "deferred",
-        "gate": "claimed",
-        "part": "deferred",
-        "epic": "open",
-    }
+    expected = {"mine": "deferred", "deferred": "deferred", "gate": "claimed", "part": "deferred", "epic": "open"}
+    assert {title: task.status for title, task in by_title.items()} == expected
     assert by_title["gate"].claim is None
     for task in by_title.values():
         assert bd.claim(task.id, ANN) is None

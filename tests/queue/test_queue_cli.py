@@ -63,11 +63,8 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     assert run(sessionrun, "remove", "task-3") == "task-3: removed\n"
     run(sessionrun, "close", "task-2")
     assert run(sessionrun, "list") == "No task is open.\n"
-    assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == [
-        ["task-1", "closed"],
-        ["release", "closed"],
-        ["task-2", "closed"],
-    ]
+    expected = [["task-1", "closed"], ["release", "closed"], ["task-2", "closed"]]
+    assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == expected
     assert read(sessionrun)["next_id"] == 4
 
 

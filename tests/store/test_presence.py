@@ -45,6 +45,9 @@ def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    assert f"\n  kill -CONT {pid}\n" in sessionrun("doctor", running).stdout
+    helps = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
+    assert helps in sessionrun("explain", running).stdout
     assert sessionrun.load("status", running, "a")["stopped"] == ["supervisor"]
     (shown,) = sessionrun.load("list")["sessions"]
     assert shown["stopped"] == ["supervisor"]

@@ -55,10 +55,6 @@ AGENTS = {
 Planned = tuple[float, Event]
 
 
-class StalledError(AssertionError):
-    """Nothing runs, nothing is due, and tasks remain."""
-
-
 def make_session(
     tasks: Iterable[TaskSpec],
     *,
@@ -229,10 +225,7 @@ class Drive:
         self.start()
         while self.state.ended is None or self._planned:
             due = self.due_at()
-            if not self.executor.running and due is None:
-                raise StalledError(
-                    f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
-                )
+            assert self.executor.running or due is not None, f"nothing runs, nothing is due: {self.outcomes}"
             self.step(due)
         return self
 
@@ -310,7 +303,7 @@ class Drive:
 
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, StartJob):
-            self.claim(order.key)
+            self.record(JobClaimed(order.key))
         elif isinstance(order, CancelJob):
             self.executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
@@ -325,6 +318,3 @@ class Drive:
     @property
     def outcomes(self) -> dict[str, str | None]:
         return {name: task.outcome for name, task in self.state.tasks.items()}
-
-    def claim(self, key: JobKey) -> None:
-        self.record(JobClaimed(key))

@@ -97,12 +97,6 @@ def test_what_a_follower_sees(sample: Sample) -> None:
     assert sample.steps in (None, steps)
 
 
-def test_every_marker_names_a_published_class_and_its_source() -> None:
-    for row in markers.MARKERS:
-        assert row.reason_class in REASONS
-        assert row.source
-
-
 def test_requests_that_were_tried_again_do_not_count() -> None:
     retried = "Attempt 1 failed: rate limit exceeded. Retrying after 5 s\n"
     assert markers.find_in_errors(retried) is None

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from shown import with_state
 from simulation import make_session
-from stages import git
+from stages import make_repository_of
 
 from sessionrun.cli.options import Answer
 from sessionrun.cli.selecting import act_on_each
@@ -158,8 +158,7 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
     """The workflow W2: three tasks with worktrees."""
-    git(sessionrun.cwd, "init", "-qb", "main")
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "x")
+    make_repository_of(sessionrun.cwd, {})
     names = ("one", "two", "three")
     plan = {"prompts": [{"id": name, "prompt": f"seq 30 > {name}.txt; echo made"} for name in names]}
     session_id = sessionrun.start(plan, "--worktree")

@@ -17,7 +17,7 @@ import pytest
 from conftest import Command
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, as_read, make_session
-from stages import begin_repository, git
+from stages import git, make_repository_of
 
 from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.joining import refuse_session_options, settle_addition
@@ -171,11 +171,6 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
 
 
-def write(sessionrun: Command, name: str, plan: object) -> str:
-    (sessionrun.cwd / name).write_text(json.dumps(plan))
-    return name
-
-
 def fold(events: Iterable[TasksAdded]) -> Any:
     state = begin(make_session([TaskSpec("a", ("x",))], resources={"slot": 1}))
     for seq, event in enumerate(events, 1):
@@ -261,16 +256,10 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     assert said == []
 
 
-def make_repository(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    begin_repository(folder)
-    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
-
-
 @pytest.mark.slow
 def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     """They begin where the worktrees of the session do, or with the work of its tasks."""
-    make_repository(sessionrun.cwd)
+    make_repository_of(sessionrun.cwd, {})
     go = sessionrun.cwd / "go"
     prompt = f"while ! [ -e {go} ]; do sleep 0.05; done; echo a >a"
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree")
@@ -279,7 +268,7 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     plan = [{"id": "b", "prompt": "ls; echo b >b", "needs": ["a"]}, {"id": "c", "prompt": "echo c >c"}]
     done = add(sessionrun, session_id, {"prompts": plan}, "--worktree")
     assert done.returncode == 0, done.stderr
-    make_repository(sessionrun.cwd / "other")
+    make_repository_of(sessionrun.cwd / "other", {})
     other = Command(sessionrun.cwd / "other", sessionrun.results)
     words = ("run", "--into", session_id, "--worktree", "--results-dir", str(sessionrun.results))
     done = other(*words, stdin='{"prompts": ["x"]}')
@@ -318,7 +307,7 @@ WHOLE = "holds for a whole session, and --into adds to one that runs"
     ],
 )
 def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dict[str, Any], why: str) -> None:
-    make_repository(own_place)
+    make_repository_of(own_place, {})
     begun = plan_input([{"id": "a", "prompt": "x"}], {"agent": "shell", "worktree": True})
     assert isinstance(begun, Planned)
     into = replace(begun.spec, repository=None) if "repository" in why else begun.spec
@@ -333,10 +322,7 @@ def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dic
 @pytest.mark.slow
 def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
     """The results file of the session shows all runs; that of the input that was added is not written."""
-    make_repository(sessionrun.cwd)
-    (sessionrun.cwd / "f").touch()
-    git(sessionrun.cwd, "add", "f")
-    git(sessionrun.cwd, "commit", "-q", "-m", "two")
+    make_repository_of(sessionrun.cwd, {"f": ""})
     go = sessionrun.cwd / "go"
     for name, prompt in (("one", f"while ! [ -e {go} ]; do sleep 0.05; done"), ("two", "echo two >two")):
         matrix = {
@@ -347,7 +333,7 @@ def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Comm
             "models": ["m1", "m2"],
             "agents": ["shell"],
         }
-        write(sessionrun, f"matrix-{name}.json", matrix)
+        (sessionrun.cwd / f"matrix-{name}.json").write_text(json.dumps(matrix))
     session_id = sessionrun("-q", "matrix-one.json").stdout.strip()
     sessionrun.sessions.append(session_id)
     sessionrun.until(session_id, lambda view: view["running"] > 0)

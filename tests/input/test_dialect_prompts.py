@@ -341,9 +341,23 @@ VALUES = st.recursive(
 )
 
 
-def check_plan_or_refusal(text: bytes, name: str) -> None:
+ANYTHING = {
+    "bytes": st.binary(max_size=200),
+    "punctuation": st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60).map(str.encode),
+    "values": st.tuples(st.dictionaries(KEYS, VALUES, max_size=5), st.lists(VALUES, max_size=3)).map(
+        lambda both: json.dumps({**both[0], "prompts": both[1]}).encode()
+    ),
+    "fields of a task": st.dictionaries(KEYS, VALUES, max_size=5).map(
+        lambda said: json.dumps([{"prompt": "p", **said}]).encode()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+@given(st.data(), NAMES)
+def test_anything_is_a_plan_or_a_refusal(kind: str, data: st.DataObject, name: str) -> None:
     try:
-        plan = load(text, name)
+        plan = load(data.draw(ANYTHING[kind]), name)
     except InputError as error:
         message = str(error)
         assert message.isprintable()
@@ -351,23 +365,3 @@ def check_plan_or_refusal(text: bytes, name: str) -> None:
     else:
         assert plan.tasks
         assert all(warning.isprintable() for warning in plan.warnings)
-
-
-@given(st.binary(max_size=200), NAMES)
-def test_any_bytes(text: bytes, name: str) -> None:
-    check_plan_or_refusal(text, name)
-
-
-@given(st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60), NAMES)
-def test_any_punctuation(text: str, name: str) -> None:
-    check_plan_or_refusal(text.encode(), name)
-
-
-@given(st.lists(VALUES, max_size=3), st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
-def test_any_values(tasks: list[Any], top: dict[str, Any], name: str) -> None:
-    check_plan_or_refusal(json.dumps({**top, "prompts": tasks}).encode(), name)
-
-
-@given(st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
-def test_any_fields_of_a_task(said: dict[str, Any], name: str) -> None:
-    check_plan_or_refusal(json.dumps([{"prompt": "p", **said}]).encode(), name)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manual import load_verb
 
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
@@ -148,12 +147,6 @@ def test_the_input_that_is_usual(own_place: Path) -> None:
     assert find_input(None, {"sample": 5}) == ("artifacts/instances.jsonl", "swebench")
     with pytest.raises(InputError, match="both name the input"):
         find_input("f", {"instances": "g"})
-
-
-def test_the_short_forms_of_the_runner() -> None:
-    short = {spelling: option.name for option in load_verb("run").params for spelling in option.opts}
-    assert (short["-j"], short["--workers"]) == ("max_parallel", "max_parallel")
-    assert (short["-n"], short["--limit"], short["--run-name"]) == ("sample", "sample", "name")
 
 
 def test_the_instances_of_the_example() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from stages import git, make_program
+from stages import git, make_program, make_repository_of
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
@@ -93,10 +93,7 @@ def repo(sessionrun: Command) -> Command:
     writes = 'read -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt'
     script = make_program(top.parent / "pal", writes)
     (top / "sessionrun.toml").write_text(f'agent = "pal"\n[agents.pal]\nargv = ["{script}"]\n')
-    (top / ".gitignore").write_text("results/\ntask_queue.json\ntold\n")
-    git(top, "init", "-q", "-b", "main")
-    git(top, "add", ".")
-    git(top, "commit", "-qm", "first")
+    make_repository_of(top, {".gitignore": "results/\ntask_queue.json\ntold\n"})
     return sessionrun
 
 

@@ -15,7 +15,7 @@ import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from queue_contract import find_ready
-from stages import git, make_program
+from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
@@ -27,8 +27,7 @@ from sessionrun.queue.task import Draft, QueueTask, find_place
 
 @pytest.fixture
 def repository(own_place: Path) -> Path:
-    git(Path(), "init", "-q", "-b", "main")
-    git(Path(), "commit", "-q", "--allow-empty", "-m", "begin")
+    make_repository_of(own_place, {})
     return own_place
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import git, lay_out_repository, make_program, make_repository_of
+from stages import lay_out_repository, make_program, make_repository_of
 from test_documents import code_blocks
 
 from sessionrun import api
@@ -70,11 +70,8 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
 
 def test_the_queue_at_work(sessionrun: Command) -> None:
     top = sessionrun.cwd
-    (top / ".gitignore").write_text("results/\ntask_queue.json\ngo\ntemplate\n")
-    (top / "template").write_text("{body}")
-    git(top, "init", "-q", "-b", "main")
-    git(top, "add", ".")
-    git(top, "commit", "-qm", "first")
+    ignored = "results/\ntask_queue.json\ngo\ntemplate\n"
+    make_repository_of(top, {".gitignore": ignored, "template": "{body}"})
     assert run(sessionrun, "list") == "No task is open.\n"
     assert run(sessionrun) == f"queue of {top.name}: no task is open\n"
     waits = f"until [ -e {top}/go ]; do sleep 0.05; done; echo x > f"

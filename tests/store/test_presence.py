@@ -33,11 +33,6 @@ def running(sessionrun: Command) -> str:
     return session_id
 
 
-def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
-    sessionrun.kill_chain(session_id)
-    return SessionDir(sessionrun.directory(session_id))
-
-
 def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     sessionrun: Command, running: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +77,8 @@ def test_a_pid_alone_is_not_believed(key: str) -> None:
 
 
 def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running: str) -> None:
-    session = kill_session(sessionrun, running)
+    sessionrun.kill_chain(running)
+    session = SessionDir(sessionrun.directory(running))
     assert load_view(session)["status"] == "interrupted"
     keeper = session.hold_lock("keeper.lock")
     try:
@@ -107,7 +103,7 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
 )
 def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: list[str]) -> None:
     """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
-    kill_session(sessionrun, running)
+    sessionrun.kill_chain(running)
     began = time.monotonic()
     done = sessionrun(words[0], running, *words[1:], "--json")
     assert (done.returncode, time.monotonic() - began >= 1.0) == (4, True)
@@ -125,8 +121,9 @@ def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command) -> N
     eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
     followers += [sessionrun.popen(*words, real=True, **quiet) for words in (["wait"], ["logs", "-f"])]
     eventually(lambda: all(_has_read(one.pid) for one in followers))
-    session = kill_session(sessionrun, sessionrun.status("last")["session_id"])
-    lock = session.hold_lock("root.lock")
+    session_id = sessionrun.status("last")["session_id"]
+    sessionrun.kill_chain(session_id)
+    lock = SessionDir(sessionrun.directory(session_id)).hold_lock("root.lock")
     until = time.monotonic() + 1.5
     eventually(lambda: time.monotonic() > until)
     assert [one.poll() for one in followers] == [None] * 3

@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 from browser import Browser
 from conftest import Command, eventually
-from stages import begin_repository, git
+from stages import make_repository_of
 from test_report import CONTRAST, HOSTILE, Reader
 
 from sessionrun import doors
@@ -546,8 +546,7 @@ def test_a_real_browser(
     sessionrun: Command, served: tuple[str, int, str], tmp_path: Path, browser: Browser
 ) -> None:
     """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
-    begin_repository(sessionrun.cwd)
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "begin")
+    make_repository_of(sessionrun.cwd, {})
     go = tmp_path / "go"
     browser.open(served[0])
     eventually(lambda: "None." in browser.text())

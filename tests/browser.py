@@ -80,7 +80,6 @@ class Browser:
         return found["result"].get("value")
 
     def text(self) -> str:
-        """What a reader sees."""
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
 
     def press(self, words: str) -> bool:

@@ -406,7 +406,6 @@ class Command:
         return session_id
 
     def status(self, session_id: str) -> dict[str, Any]:
-        """What `status --json` says."""
         status: dict[str, Any] = self.load("status", session_id)
         return status
 
@@ -443,7 +442,6 @@ class Command:
 
     def chain(self, session_id: str) -> tuple[int, int, int]:
         """The pids of root, keeper and supervisor."""
-
         supervisor = psutil.Process(self.supervisor(session_id))
         keeper = supervisor.parent()
         root = keeper.parent() if keeper else None
@@ -464,7 +462,6 @@ class Command:
         eventually(lambda: not session.is_alive())
 
     def directory(self, session_id: str) -> Path:
-        """The session's directory."""
         return self.results / f"session-{session_id}"
 
 
@@ -562,7 +559,6 @@ def make_deep(own_place: Path) -> Iterator[Callable[[Path, int], None]]:
 
 def rests(*pids: int) -> Callable[[], bool]:
     """Whether these processes have rested for a moment, to be asked again and again: none of them was woken up."""
-
     processes = [psutil.Process(pid) for pid in pids]
     seen: list[tuple[int, float]] = [(-1, 0.0)]
 

@@ -86,11 +86,10 @@ class Hostile:
 
     def _record(self, cls: type) -> dict[str, Any]:
         required, optional = _annotations_of(cls)
-        chosen = {name: hint for name, hint in optional.items() if self._random.random() < self._chance(name)}
-        return {name: self._field(name, hint) for name, hint in {**required, **chosen}.items()}
-
-    def _chance(self, name: str) -> float:
-        return 0.9 if name in ("tasks", "agent") else FEW
+        for name, hint in optional.items():
+            if self._random.random() < (0.9 if name in ("tasks", "agent") else FEW):
+                required = {**required, name: hint}
+        return {name: self._field(name, hint) for name, hint in required.items()}
 
     def _field(self, name: str, hint: Any) -> Any:
         if name == "id":

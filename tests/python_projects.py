@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from conftest import Command
-from stages import make_repository_of, write_files
+from stages import make_program, make_repository_of, write_files
 from uv import find_uv_bin
 
 BACKEND: Final = """
@@ -129,8 +129,7 @@ def make_uv(folder: Path, wheels: Path) -> Path:
     log.touch()
     cache.mkdir(exist_ok=True)
     shutil.copy2(find_uv_bin(), program)
-    (folder / "uv").write_text(UV.format(log=log, wheels=wheels, cache=cache, program=program))
-    (folder / "uv").chmod(0o755)
+    make_program(folder / "uv", UV.format(log=log, wheels=wheels, cache=cache, program=program))
     return log
 
 

@@ -15,7 +15,6 @@ BOB = Worker("w2", "22222222-2222-4222-8222-222222222222")
 
 
 def create(feed: Feed, title: str, **values: object) -> QueueTask:
-    """Make one task."""
     (task,) = feed.create([Draft(title, **values)])  # type: ignore[arg-type]
     assert task is not None
     return task
@@ -38,11 +37,8 @@ def check_feed(feed: Feed) -> None:
     plain = create(feed, "plain", body="First line\n\n- second, with \u00fc\n")
     blocked = create(feed, "blocked", priority=2, depends=(plain.id,))
     parts = [create(feed, title, group="convoy") for title in ("part 1", "part 2")]
-    assert (plain.body.strip(), plain.status, plain.is_ready) == (
-        "First line\n\n- second, with \u00fc",
-        "open",
-        True,
-    )
+    expected = ("First line\n\n- second, with \u00fc", "open", True)
+    assert (plain.body.strip(), plain.status, plain.is_ready) == expected
     assert (blocked.depends, blocked.blocked_by, blocked.is_ready) == ((plain.id,), (plain.id,), False)
     (group,) = (task for task in feed.load() if task.is_group)
     assert (group.title, group.is_ready) == ("convoy", False)
@@ -70,7 +66,6 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     with pytest.raises(InputError, match=f"{plain.id}: it is claimed; close or reopen it first"):
         feed.remove(plain.id)
     assert feed.edit(free.id, Changes(depends=(plain.id,))).blocked_by == (plain.id,)
-
     back = feed.reopen(plain.id, reason="its worker w1 is gone", worker=ANN)
     assert back is not None
     assert (back.id, back.status, back.worker, back.reason) == (plain.id, "open", None, "its worker w1 is gone")
@@ -87,7 +82,6 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     assert feed.claim(plain.id, ANN) is not None
     assert feed.close(plain.id, worker=ANN) is not None
     assert ready(feed)[0] == "blocked"
-
     assert feed.claim(blocked.id, ANN) is not None
     failed = feed.reopen(blocked.id, reason="three attempts failed", worker=ANN)
     assert failed is not None
@@ -134,7 +128,6 @@ def check_outer_groups(feed: Feed, group: QueueTask) -> None:
 
 
 def check_changes(feed: Feed, low: QueueTask) -> None:
-    """What is changed, removed and refused."""
     other = create(feed, "other", depends=(low.id,))
     with pytest.raises(InputError):
         feed.edit(low.id, Changes(depends=(other.id,)))  # a circle

@@ -21,7 +21,6 @@ class Recorded:
     """The sessions that ran, in a directory of their own."""
 
     def __init__(self, directory: Path) -> None:
-        """None has run yet."""
         self._directory = directory
         self._known: dict[str, tuple[SessionDir, Path]] = {}
 

@@ -218,14 +218,12 @@ class QuietSession(SessionDir):
     world: World
 
     def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
-        """See `SessionDir.replace_status`."""
         self.world.now += SHOW_S * status["total"]
         if durable:
             super().replace_status(status, summary, durable=durable)
 
 
 def make_spec(place: Path, tasks: int, choose: random.Random) -> SessionSpec:
-    """So many tasks of 30 to 90 s."""
     return SessionSpec(
         session_id=SESSION_ID,
         created_at="2026-01-01T00:00:00.000Z",

@@ -68,7 +68,6 @@ class SimulatedExecutor:
     needs_sync = False
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """See `Executor.claim`."""
         return JobClaimed(key)
 
     def settle(self) -> None:
@@ -102,7 +101,6 @@ class SimulatedExecutor:
         return sum(self._begun_at[key] + time <= self._now for time in self._running[key].prints_at)
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         fate = self._running.get(key)
         if fate is not None:
             wait_s, signal = (0.0, SIGKILL) if now else (fate.grace_s, fate.stop_signal)
@@ -114,10 +112,10 @@ class SimulatedExecutor:
         Raises:
             RuntimeError: nothing runs and no time was given, so a real executor would wait for ever.
         """
-        self._drop_stale()
         until = None if timeout_s is None else self._now + max(0.0, timeout_s)
-        if self._ends and (until is None or self._ends[0][0] <= until):
-            until = self._ends[0][0]
+        end_at = self.next_end()
+        if end_at is not None and (until is None or end_at <= until):
+            until = end_at
         if until is None:
             raise RuntimeError("waits for ever: no job runs and no time is set")
         self._now = max(self._now, until)
@@ -129,10 +127,11 @@ class SimulatedExecutor:
                 notices.append(_tell_end(key, fate, number, stop_signal))
         return notices
 
-    def _drop_stale(self) -> None:
-        """A stopped job has several ends; only the first one happens."""
+    def next_end(self) -> float | None:
+        """When the next job ends; a stopped one has several ends, and only the first one happens."""
         while self._ends and self._ends[0][2] not in self._running:
             heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
 
     def close(self) -> None:
         """See `Executor.close`; nothing is open here."""

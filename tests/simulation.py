@@ -55,10 +55,6 @@ AGENTS = {
 Planned = tuple[float, Event]
 
 
-class StalledError(AssertionError):
-    """Nothing runs, nothing is due, and tasks remain."""
-
-
 def make_session(
     tasks: Iterable[TaskSpec],
     *,
@@ -68,7 +64,6 @@ def make_session(
     auto_release: bool = True,
     workspace_timeout_s: float | None = None,
 ) -> SessionSpec:
-    """A session of these tasks with nothing else in it."""
     return SessionSpec(
         session_id="s",
         created_at="2026-01-01T00:00:00Z",
@@ -173,7 +168,6 @@ class Scripted:
         return True
 
     def begins(self, key: JobKey) -> None:
-        """A job has been claimed."""
         if self.until not in (key.text(), key.phase):
             self.end(key)
 
@@ -231,15 +225,11 @@ class Drive:
         self.start()
         while self.state.ended is None or self._planned:
             due = self.due_at()
-            if not self.executor.running and due is None:
-                raise StalledError(
-                    f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
-                )
+            assert self.executor.running or due is not None, f"nothing runs, nothing is due: {self.outcomes}"
             self.step(due)
         return self
 
     def start(self) -> None:
-        """The first decisions."""
         if not self.state.seq:
             self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
         self.settle()
@@ -313,7 +303,7 @@ class Drive:
 
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, StartJob):
-            self.claim(order.key)
+            self.record(JobClaimed(order.key))
         elif isinstance(order, CancelJob):
             self.executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
@@ -322,14 +312,9 @@ class Drive:
             self.record(order.event)
 
     def claims(self) -> dict[str, float]:
-        """When each job was claimed."""
         events = ((entry.event, entry.mono) for entry in self.entries)
         return {event.key.text(): at for event, at in events if isinstance(event, JobClaimed)}
 
     @property
     def outcomes(self) -> dict[str, str | None]:
-        """What became of each task."""
         return {name: task.outcome for name, task in self.state.tasks.items()}
-
-    def claim(self, key: JobKey) -> None:
-        self.record(JobClaimed(key))

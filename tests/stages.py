@@ -50,7 +50,6 @@ class Tree:
 
     @classmethod
     def of(cls, root: Path) -> Tree:
-        """Read a directory."""
         return cls(tuple(_read(root, path) for path in (root, *sorted(root.rglob("*")))))
 
     def lay_out(self, root: Path) -> None:
@@ -96,16 +95,22 @@ def begin_repository(top: Path) -> None:
 
 
 def commit_all(top: Path, message: str = "first") -> None:
-    """Commit all that lies there."""
     git(top, "add", "-A")
     git(top, "commit", "-q", "-m", message)
 
 
 def write_files(top: Path, files: Mapping[str, str]) -> None:
-    """Write files, with their directories."""
     for name, text in files.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text)
+
+
+def make_program(path: Path, script: str) -> Path:
+    """An executable file; the script is one of sh, unless it says itself whose it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
 
 
 refs_are_files = pytest.mark.skipif(

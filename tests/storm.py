@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stages import begin_repository, commit_all, git
+from stages import begin_repository, commit_all, git, make_program
 
 WHOLE: Final[Mapping[str, int]] = {
     "commit": 20,
@@ -103,9 +103,7 @@ class Storm:
         (top / "shared").mkdir()
         for number in range(shares["left"]):
             (top / "shared" / str(number)).write_text("base\n")
-        agent = storm.place / "agent.sh"
-        agent.write_text(AGENT.format(place=storm.place))
-        agent.chmod(0o755)
+        agent = make_program(storm.place / "agent.sh", AGENT.format(place=storm.place))
         (top / ".gitignore").write_text("/results/\n/task_queue.json*\n/sessionrun.toml\n")
         (top / "sessionrun.toml").write_text(f'[agents.storm]\nargv = ["{agent}"]\n')
         commit_all(top)
@@ -119,7 +117,6 @@ class Storm:
         return storm
 
     def git(self, *words: str) -> str:
-        """What git prints in the repository."""
         return git(self.top, *words)
 
     def queue(self) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,6 @@ class Terminal:
         return self.output
 
     def type(self, keys: bytes) -> None:
-        """Press keys."""
         os.write(self.fd, keys)
 
     def finish(self) -> int:

@@ -19,18 +19,18 @@ import pytest
 from conftest import Command
 from house.test_rooms import ROOMS, ROOT
 from manual import load_verb
-from stages import make_repository_of
+from stages import make_program, make_repository_of
 from terminal import Terminal
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
-from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all
+from sessionrun.cli.aliases import expand_alias
+from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all, rewrite_argv
 from sessionrun.client.schemas.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.git import git, repository
-from sessionrun.input import config
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
@@ -109,7 +109,6 @@ def part(page: str, heading: str, *, level: str = "SH") -> Part:
 def test_the_commands_of_the_readme_name_things_that_exist_and_ci_runs_the_second() -> None:
     lines = [line for block in code_blocks("README.md", "sh") for line in block.splitlines()]
     first, second = (line for line in lines if line.startswith("python3 -m venv .venv && .venv/bin/pip install "))
-
     program, *words, example = first.split(" && ")[2].split()
     assert (program, words) == (".venv/bin/sessionrun", ["--sync", "--agent", "shell"])
     assert (TOP / example).is_file()
@@ -129,7 +128,6 @@ def help_options(command: click.Command, *, hidden: bool) -> set[str]:
 
 def test_the_options_in_the_manual_are_those_of_the_help() -> None:
     page = read("man/sessionrun.1")
-
     assert page == manual.renew(page), f"the page is stale; to renew it: {manual.RENEW}"
     headings = [heading for heading in manual.headings() if [*manual.options_of(heading)]]
     for heading in headings:
@@ -140,14 +138,12 @@ def test_the_options_in_the_manual_are_those_of_the_help() -> None:
 def test_each_verb_has_a_page_made_from_that_one() -> None:
     pages = manual.make_verb_pages(read("man/sessionrun.1"))
     found = {path.name: path.read_text(encoding="utf-8") for path in manual.VERB_PAGES.iterdir()}
-
     assert found == pages, f"a page is stale; to renew them: {manual.RENEW}"
     assert '"man/verbs" = "share/man/man1"' in read("pyproject.toml")
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual() -> None:
     page = plain(read("man/sessionrun.1"))
-
     assert re.findall(r"^\.SS (.*)$", part("sessionrun.1", "VERBS").text, re.MULTILINE) == list(VERBS)
     rows = re.findall(r"^[A-Z][a-z]+ {2,5}([a-z].*)$", HELP, re.MULTILINE)
     cut = r"\(.*?\)|\[.*?\]| ID .*| add \|.*"
@@ -162,13 +158,11 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual() -> None:
 def test_every_environment_variable_is_in_the_manual() -> None:
     documented = set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
     code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
-
     assert documented == set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", code))
 
 
 def test_the_keys_of_status_json_are_made_from_the_records() -> None:
     page = read("man/sessionrun-files.5")
-
     assert manual.renew_keys(page) == page, f"the keys are stale; to renew them: {manual.RENEW}"
     blocks = [records.split(", ") for kind, records in manual.KEYS.findall(page) if kind == "Keys"]
     written = [{key.name for name in block for key in manual.load_records()[name]} for block in blocks]
@@ -201,7 +195,6 @@ def iterate_named(schema: Any) -> Iterator[str]:
 
 
 def iterate_keys(value: object) -> Iterator[str]:
-    """The keys of all objects in a JSON value."""
     if isinstance(value, dict):
         yield from (key for key in value if not key.isdigit())
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -217,7 +210,6 @@ def is_bold(where: Part, word: str) -> bool:
 def test_the_words_of_the_contract_are_those_of_the_code() -> None:
     session = part("sessionrun-files.5", "Keys of the session", level="SS")
     task = part("sessionrun-files.5", "Keys of a task", level="SS")
-
     assert all(is_bold(session, word) for word in STATES)
     assert all(is_bold(task, word) for word in (*model.OUTCOMES, *WORDS))
     assert all(is_bold(task, word) for word in (*PHASE_WORDS.values(), "queued", "pending", "completed"))
@@ -268,7 +260,6 @@ def words_of(cell: str) -> list[str]:
 
 def test_every_event_is_on_the_maintainers_page_with_its_keys() -> None:
     documented = {words_of(row[0])[0]: words_of(row[1]) for row in rows_under("Journal")}
-
     assert documented == {cls.__name__: [f.name for f in fields(cls)] for cls in get_args(events.Event)}
     journal = section("docs/files.md", "Logs")
     assert all(f"`{key}`" in journal for key in ("seq", "at", "mono", "ev"))
@@ -277,7 +268,6 @@ def test_every_event_is_on_the_maintainers_page_with_its_keys() -> None:
 def test_every_record_of_the_ledger_is_on_the_maintainers_page() -> None:
     code = re.findall(r"^    ([A-Z]) ((?:[a-z]\w* )*)", logs.__doc__ or "", re.MULTILINE)
     documented = [(words_of(row[0])[0], row[1].strip("`")) for row in rows_under("Ledger")]
-
     assert documented == [(record, words.strip()) for record, words in code]
 
 
@@ -303,7 +293,6 @@ RECORDS = {
 @pytest.mark.parametrize("heading", RECORDS)
 def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
     documented = [word for row in rows_under(heading) for word in words_of(row[0])]
-
     assert sorted(documented) == sorted(field.name for field in fields(RECORDS[heading]))
 
 
@@ -348,7 +337,6 @@ def test_exit_codes_are_the_same_everywhere() -> None:
     readme = {int(code) for code in re.findall(r"(?:: |· )(\d+) ", read("README.md").partition("Exit codes")[2])}
     manual = {int(tag.removeprefix(".B ")) for tag in part("sessionrun.1", "EXIT STATUS").tags}
     short = {int(code) for code in re.findall(r"(?:^Exit:| ) (\d+) ", HELP, re.MULTILINE)}
-
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     raised = {cls.exit_code for cls in classes if issubclass(cls, errors.SessionrunError)}
     modules = [command_line, *(import_module(find_home(verb)) for verb in VERBS)]
@@ -425,10 +413,8 @@ def test_the_readme_s_commands_print_what_it_shows(
         f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}',
         *(f"{line}\necho @@@" for line, _ in shown),
     ]
-
     with Terminal(["/bin/bash", "-c", "\n".join(script)], own_place) as terminal:
         assert terminal.finish() == 0
-
     assert (len(files), len(shown)) == (2, count)
     printed = blur("\n".join(terminal.screen())).split("@@@\n")
     assert list(zip([line for line, _ in shown], printed, strict=False)) == [
@@ -444,11 +430,8 @@ def begin_night(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     makefile = "test:\n\t@python3 -m compileall -q .\n"
     kept = "*\n!*.py\n!docs\n!*.md\n!Makefile\n!.gitignore\n"
     make_repository_of(place, {"Makefile": makefile, ".gitignore": kept, "parser.py": "x = 1\n"})
-    programs = place.parent / "programs"
-    programs.mkdir()
-    (programs / "claude").write_text(STAND_IN)
-    (programs / "claude").chmod(0o700)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    program = make_program(place.parent / "programs" / "claude", STAND_IN)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("IS_SANDBOX", "1")  # claude refuses to be without prompts as root
 
 
@@ -466,42 +449,29 @@ def test_prompts_given_by_echo_in_documents_are_valid() -> None:
         for name in ("README.md", "man/sessionrun.1")
         for text in re.findall(r"(?:echo|printf '%s\\en') '([\[{].*?[\]}])'", plain(read(name)))
     ]
-
     assert len(given) >= 2
     for text in given:
         assert read_text_plan(text, "stdin").tasks
 
 
-def test_the_configuration_in_the_manual_is_valid(own_place: Path) -> None:
-    page = plain(read("man/sessionrun-input.5"))
-    block = "[agents.mine]\n" + page.partition("\n[agents.mine]\n")[2].partition(".EE\n")[0]
-    (own_place / "sessionrun.toml").write_text(block)
-
-    loaded = config.load_config(own_place, {})
-
-    assert set(loaded.agents) == {*table.BUILTIN, "mine"}
-    table.check_agent(loaded.agents["mine"])
-
-
-def test_commands_in_the_readmes_use_options_that_exist() -> None:
-    examples = ("", "prompts/", "matrix/", "markdown/", "swebench/")
-    pages = ("README.md", *(f"examples/{name}README.md" for name in examples))
-    text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
-    known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
-    for verb in VERBS:
-        known |= help_options(load_verb(verb), hidden=True)
+def test_commands_in_the_readmes_have_verbs_that_exist_with_options_of_theirs() -> None:
+    flags = {*FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for agent in table.BUILTIN.values():
-        known |= {word.partition("=")[0] for word in (*agent.argv, *agent.approve_args)}
-    used = set(re.findall(r"sessionrun[^`\n|]*?(?<=\s)(--[a-z][a-z-]+)", text))
-
-    assert used
-    assert used <= known
+        flags |= {word.partition("=")[0] for word in (*agent.argv, *agent.approve_args)}
+    pages = ["README.md", *(str(path.relative_to(TOP)) for path in TOP.glob("examples/**/README.md"))]
+    commands = [text for page in pages for text in re.findall(r"\bsessionrun (?!import)([^`\n|]*)", read(page))]
+    for text in commands:
+        words = re.sub(r"'[^']*'|\"[^\"]*\"", "x", text).split()
+        used = {re.sub(r"[^\w-].*", "", word) for word in words if re.match(r"--?[a-z]", word)}
+        assert not text[:1].islower() or "." in words[0] or words[0] in VERBS, text
+        own = {"--help", *help_options(load_verb(rewrite_argv(expand_alias(words))[0]), hidden=True)}
+        assert used <= (own if words[0] in VERBS else own | flags), text
+    assert len(commands) > 70
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(TOP)))
 def test_no_document_holds_a_path_of_a_machine(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-
     assert text.strip(), "empty"
     assert text.endswith("\n")
     assert not re.findall(r"(?<![\w.~/$}\]])/(?:tmp|work|root|home|Users|var|mnt|opt|srv|private)\b/?\S*", text)
@@ -524,7 +494,6 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 def test_the_table_of_rooms_names_modules_that_exist() -> None:
     first, _, _ = section("ARCHITECTURE.md", "Seventeen rooms").partition("**The table of the house**")
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", first, re.MULTILINE)
-
     assert [room for room, _, _ in rows] == [room for room in ROOMS if (ROOT / room).is_dir()]
     for room, _, names in rows:
         for name in re.findall(r"`(\w+)`", names):
@@ -538,7 +507,6 @@ def test_every_decision_has_one_place_and_the_index_knows_it() -> None:
     }
     index = section("ARCHITECTURE.md", "Decisions")
     rows = re.findall(r"^\| \[(\w+)\]\(docs/decisions/\1\.md\) \| (.+) \|$", index, re.MULTILINE)
-
     assert {room: [int(number) for number in numbers.split(", ")] for room, numbers in rows} == {
         room: sorted(numbers) for room, numbers in written.items()
     }
@@ -550,7 +518,6 @@ def test_every_decision_has_one_place_and_the_index_knows_it() -> None:
 def test_the_glossary_is_short_and_has_the_words_of_the_contract() -> None:
     rows = re.findall(r"^\| \*\*([a-z ]+)\*\* \| (.+) \|$", read("docs/glossary.md"), re.MULTILINE)
     words = [word for word, _ in rows]
-
     assert len(words) <= 50
     assert len(words) == len(set(words))
     assert part("sessionrun-files.5", "Words", level="SS").tag_words() <= set(words)

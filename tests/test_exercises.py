@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stages import make_program
 
 import sessionrun as package
 
@@ -51,7 +52,6 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(code: Path, *words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command with the exercises in it."""
     env = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
     if path is not None:
         env["PATH"] = f"{path}{os.pathsep}{env['PATH']}"
@@ -59,7 +59,6 @@ def call(code: Path, *words: str, path: Path | None = None) -> subprocess.Comple
 
 
 def run(code: Path, *words: str, path: Path | None = None) -> str:
-    """What it prints where it succeeds."""
     done = call(code, *words, path=path)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -67,10 +66,7 @@ def run(code: Path, *words: str, path: Path | None = None) -> str:
 
 @pytest.mark.slow
 def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) -> None:
-    programs = own_place / "programs"
-    programs.mkdir()
-    (programs / "greeter").write_text('#!/bin/sh\necho "$2 says hello to $(cat)"\n')
-    (programs / "greeter").chmod(0o755)
+    programs = make_program(own_place / "programs" / "greeter", 'echo "$2 says hello to $(cat)"').parent
     (own_place / "two.lines").write_text("Ann\n\nBob\n")
     words = ("--sync", "--json", "--agent", "greeter", "--model", "m1", "two.lines")
     status = json.loads(run(code, *words, path=programs))

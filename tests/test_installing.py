@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import Command
+from stages import make_program
 from test_documents import TOP, code_blocks
 
 from sessionrun import __version__
@@ -34,7 +35,6 @@ def test_the_demo_ends_as_it_should_and_what_it_names_works(sessionrun: Command)
     said = [there(*shlex.split(words)).stdout for program, words in named if program != "git"][:3]
     assert "landed" in said[0] and "All tests pass" in said[1] and "+echo hello" in said[2]
     assert [path.name for path in sessionrun.cwd.iterdir()] == ["place"]
-
     again = sessionrun("demo", "place")
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr == (
@@ -63,9 +63,7 @@ def test_a_shell_reads_its_completion(shell: str, sessionrun: Command) -> None:
 def test_the_manual_is_found(words: str, page: str, sessionrun: Command, tmp_path: Path) -> None:
     if not any(file.name == page for file in files("sessionrun") or ()):
         pytest.skip("the package was installed before this page was made")
-    man = tmp_path / "man"
-    man.write_text("#!/bin/sh\necho shown: $1\n")
-    man.chmod(0o700)
+    make_program(tmp_path / "man", "echo shown: $1")
     shown = sessionrun("man", *words.split(), env={"PATH": str(tmp_path)}, real=True)
     assert shown.stdout.startswith("shown: /") and shown.stdout.endswith(f"/{page}\n"), shown.stderr
     missing = sessionrun("man", *words.split(), env={"PATH": os.devnull}, real=True)
@@ -93,13 +91,18 @@ def test_the_command_that_adds_an_extra(
     assert (installation.name_command() == "uvx sessionrun") == command.startswith("uvx")
 
 
-@pytest.mark.slow
-def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment that has nothing else, and in a directory that has nothing of ours."""
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a wheel of ours is; no other code of ours is found."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    wheels = Path(WHEELS or tmp_path / "dist")
     if not WHEELS:
-        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path / "dist"), str(TOP))
+    return Path(WHEELS or tmp_path / "dist")
+
+
+@pytest.mark.slow
+def test_the_wheel_alone(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that has nothing else, and in a directory that has nothing of ours."""
     (wheel,) = wheels.glob("*.whl")
     place = tmp_path / "venv"
     run(sys.executable, "-m", "venv", str(place))
@@ -124,12 +127,8 @@ def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_what_the_readme_says_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_readme_says_first(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With uv and, in the place of an index, a directory that has the wheel."""
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    wheels = Path(WHEELS or tmp_path / "dist")
-    if not WHEELS:
-        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv(
         "PATH", f"{tmp_path / 'home' / '.local' / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -143,7 +142,6 @@ def test_what_the_readme_says_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its success."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
@@ -209,10 +207,7 @@ def test_the_action(prompt: str, code: int, outcome: str, sessionrun: Command, t
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed; the machines of the action have it")
     (script,) = (step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "run")
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "sessionrun"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(sessionrun.argv)} "$@"\n')
-    program.chmod(0o700)
+    program = make_program(tmp_path / "bin" / "sessionrun", f'exec {shlex.join(sessionrun.argv)} "$@"')
     given = {"AGENT": "shell", "TASKS": "", "OPTIONS": f"--name 'a b' -p '{prompt}'"}
     files = {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     path = f"{program.parent}:{os.environ['PATH']}"

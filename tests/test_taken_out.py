@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stages import git
+from stages import make_repository_of
 
 import sessionrun as package
 from sessionrun.cli.argv import KNOWN
@@ -111,8 +111,7 @@ def taken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def left(taken: tuple[str, Path], own_place: Path) -> Left:
-    git(own_place, "init", "-q", "-b", "main")
-    git(own_place, "commit", "-q", "--allow-empty", "-m", "begin")
+    make_repository_of(own_place, {})
     return Left(*taken, own_place)
 
 

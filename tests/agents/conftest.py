@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import pytest
 from conftest import Command
+from stages import make_repository_of
 
 from sessionrun.agents import table
 
 from .install import AGENTS, FOLDER, Cache
 from .model_server import ModelServer
-from .stage import Stage, find_agent, make_repository, write_settings
+from .stage import Stage, find_agent, write_settings
 
 _SETTINGS: Final = (
     *("ANTHROPIC_", "CLAUDE", "CODEX_", "OPENAI_", "QWEN_", "GEMINI_", "GOOGLE_", "OPENCODE", "AIDER_"),
@@ -37,7 +38,8 @@ def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    repository = make_repository(own_place / "repo")
+    repository = own_place / "repo"
+    make_repository_of(repository, {})
     made = Stage(Command(repository, own_place / "results"), server, repository)
     yield made
     made.stop()
@@ -62,7 +64,6 @@ def agent(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def needs_claude() -> None:
-    """Skip where claude is not there."""
     problem = find_agent("claude")
     if problem:
         pytest.skip(problem)

@@ -37,7 +37,6 @@ class Request:
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
         in_path = re.search(r"/models/([^/:]+):", self.path)
         return in_path.group(1) if in_path else str(self.body.get("model"))
 

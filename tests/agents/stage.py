@@ -120,7 +120,6 @@ class Stage:
         return self.finish(self.start(tasks, *words, max_parallel=max_parallel))
 
     def git(self, *words: str) -> str:
-        """What git says in the repository."""
         argv = ["git", "-C", str(self.repository), *words]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
@@ -129,7 +128,6 @@ class Stage:
         return self.command.directory(session_id or self.command.sessions[-1]) / f"task-{task_id}.{ending}"
 
     def stop(self) -> None:
-        """End what is left."""
         self.server.shutdown()
         self.server.server_close()
         kill_sessions(self.command.results)
@@ -160,18 +158,6 @@ class Stage:
         for place, name in places.items():
             content = content.replace(place.encode(), name.encode())
         return re.sub(rb"127\.0\.0\.1:\d+", b"127.0.0.1:8000", content)
-
-
-def make_repository(top: Path) -> Path:
-    """A repository with one commit."""
-    for words in (
-        ["init", "-q", "-b", "main", str(top)],
-        ["-C", str(top), "config", "user.name", "Ann"],
-        ["-C", str(top), "config", "user.email", "ann@example.org"],
-        ["-C", str(top), "commit", "-q", "--allow-empty", "-m", "first"],
-    ):
-        subprocess.run(["git", *words], check=True)
-    return top
 
 
 def _make_opencode_database() -> None:

@@ -47,9 +47,6 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("output")
 
 
-# ---- samples
-
-
 def test_every_sample_has_its_row() -> None:
     files = {path for path in SAMPLES.rglob("*") if path.is_file() and path.suffix != ".err" and path != EXPECTED}
     assert files == {sample.path for sample in CORPUS}
@@ -86,7 +83,6 @@ def read_time(text: str | None) -> float | None:
 
 
 def tell(result: AgentResult) -> dict[str, object]:
-    """As the table has it."""
     usage = result.usage and [*asdict(result.usage).values()][:4]
     said = {"model": result.model, "conversation": result.conversation, "turns": result.turns, "usage": usage}
     return {name: value for name, value in said.items() if value is not None}
@@ -99,12 +95,6 @@ def test_what_a_follower_sees(sample: Sample) -> None:
     assert "".join(table.render_events(sample.agent, line) for line in lines) == sample.shown
     steps = [[line, took and round(took, 3)] for line, took in read_steps(sample.path, sample.agent, 100)]
     assert sample.steps in (None, steps)
-
-
-def test_every_marker_names_a_published_class_and_its_source() -> None:
-    for row in markers.MARKERS:
-        assert row.reason_class in REASONS
-        assert row.source
 
 
 def test_requests_that_were_tried_again_do_not_count() -> None:
@@ -132,9 +122,6 @@ def test_gemini_auto_names_the_model_that_answered(scratch: Path) -> None:
     result = {"type": "result", "status": "success", "stats": {"models": {"gemini-9": {}}}}
     assert read_stream(scratch, "gemini", init, result).model == "gemini-9"
     assert read_sample("gemini", "no_model").model is None, "two models took part"
-
-
-# ---- judged by hand
 
 
 @pytest.mark.parametrize(
@@ -337,8 +324,6 @@ def test_steps_of_a_stream_that_is_not_there_or_has_no_end(tmp_path: Path) -> No
 def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
     assert table.render_events(output, b"plain \xff words\n") == "plain � words\n"
 
-
-# ---- anything at all
 
 READERS = ("claude", "codex", "qwen", "gemini", "opencode")
 WORDS = sorted(

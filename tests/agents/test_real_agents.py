@@ -82,7 +82,6 @@ def _name_of(model: str) -> str:
 
 @pytest.fixture
 def talker(agent: str) -> str:
-    """Each agent that has conversations."""
     if not table.BUILTIN[agent].continue_args:
         pytest.skip(f"{agent} has no conversations to go on with")
     return agent

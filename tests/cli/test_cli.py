@@ -25,9 +25,6 @@ def shell(*prompts: str, **fields: Any) -> str:
     return json.dumps({"prompts": tasks, **fields})
 
 
-# --- run ---
-
-
 def test_run_prints_one_object(sessionrun: Command) -> None:
     plan = shell("true", "true", name="from the file")
     words = ["--agent", "shell", "--label", "team=a b", "--label", "n=1", "--max-parallel", "2", "--json"]
@@ -95,29 +92,6 @@ def test_verbose_says_more_on_standard_error(sessionrun: Command) -> None:
     assert done.stdout.startswith("\U0001f680")
 
 
-def test_how_many_at_once(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["mkdir busy || exit 9; rmdir busy"] * 8}, "--workers", "1")
-    view = sessionrun.wait(session_id)
-    assert (view["max_parallel"], view["successful"]) == (1, 8)
-
-
-CHECKS = (
-    (["cd /; x=1; [ $PWD$x = /1 ]", "true # said"], "succeeded"),
-    (["cd /; x=1", "[ $PWD != / ] && [ -z $x ]"], "succeeded"),
-    (["exit 0", "false"], "failed"),
-    (["false && true", "true"], "failed"),
-    (["! true", "true"], "failed"),
-    (["true", "false"], "failed"),
-    (["false\ntrue"], "failed"),
-)
-
-
-def test_all_commands_of_a_check_must_pass(sessionrun: Command) -> None:
-    session_id = sessionrun.start([{"prompt": "true", "check": commands} for commands, _ in CHECKS])
-    seen = [(task["outcome"], task["check"]["passed"]) for task in sessionrun.wait(session_id)["tasks"]]
-    assert seen == [(outcome, outcome == "succeeded") for _, outcome in CHECKS]
-
-
 @pytest.mark.parametrize(("suffix", "reason_class"), [("raw", "bad_output"), ("txt", "infra")])
 def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: str, reason_class: str) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text(
@@ -137,9 +111,6 @@ def test_words_say_why_an_agent_failed_and_not_why_a_script_did(sessionrun: Comm
     view = sessionrun.until(session_id, lambda view: view["state"] == "held" and view["completed"] == 1)
     plain, other = (task["reason"].split(": ") for task in view["tasks"])
     assert (plain[:2], other[0]) == (["held", "rate_limited"], "exit_code")
-
-
-# --- bad input ---
 
 
 def test_alone_on_a_terminal_it_says_what_to_do(sessionrun: Command) -> None:
@@ -166,8 +137,6 @@ def test_an_odd_working_directory(sessionrun: Command) -> None:
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
 
-
-# --- mistakes about sessions and places; what needs no session is a row of test_refusals ---
 
 MISTAKES: Final = (
     *("status last bb", "results last TASKx", "diff last", "merge last", "set last --max-parallel 3"),
@@ -207,23 +176,16 @@ def test_a_verb_needs_a_directory_that_is_there(sessionrun: Command) -> None:
     assert (done.returncode, done.stderr) == (2, says)
 
 
-# --- which session ---
-
-
 def test_list_and_overview(sessionrun: Command) -> None:
-    done = sessionrun.start(MIXED, "--name", "first")
-    sessionrun.wait(done)
+    done = sessionrun.finished(MIXED, "--name", "first")
     running = sessionrun.start({"prompts": ["sleep 600", "true"]})
     sessionrun.until(running, lambda view: view["completed"] == 1)
     cancelled = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun("cancel", cancelled)
     for options, wanted in (
-        ("", [cancelled, running, done]),
+        ("--state completed,running,cancelled", [cancelled, running, done]),
         ("--limit 2", [cancelled, running]),
-        ("--state completed", [done]),
-        ("--state running", [running]),
-        ("--state cancelled", [cancelled]),
-        ("--state interrupted", []),
+        ("--state interrupted,completed", [done]),
     ):
         sessions = sessionrun.load("list", *options.split())["sessions"]
         assert [view["session_id"] for view in sessions] == wanted, options
@@ -238,7 +200,6 @@ def test_list_and_overview(sessionrun: Command) -> None:
         {"running": 1, "ended": 2},
         {"succeeded": 2, "failed": 1, "running": 1, "cancelled": 1},
     ]
-    assert sessionrun("list", "--state", "nostate").returncode == 2
 
 
 def test_list_passes_over_what_it_cannot_read(sessionrun: Command) -> None:

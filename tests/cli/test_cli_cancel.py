@@ -82,9 +82,6 @@ def test_time_out_takes_the_tree_along(sessionrun: Command) -> None:
     assert "timed out" in shown and "begun" in shown
 
 
-# --- sync ---
-
-
 def use_grace(sessionrun: Command, grace_s: float = 0.3) -> list[str]:
     """An agent like `shell` that is killed soon when it does not end, or late; the words that choose it."""
     (sessionrun.cwd / "sessionrun.toml").write_text(GRACE.format(grace_s=grace_s))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
+from stages import make_program
 from test_cli_worktrees import Project, project_in
 
 PROGRAM = """\
@@ -28,18 +29,6 @@ printf '{"type":"result","subtype":"success","is_error":false,"result":"did %s",
 
 class Talking(Project):
     """A repository with the agents `talker`, which has conversations, and `plain`, which has none."""
-
-    def install(self) -> None:
-        program = self.bin / "talker"
-        program.parent.mkdir()
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
-        talker = f"argv = ['{program}', '{{continue_args}}', '{{prompt_file}}']\noutput = 'claude'\n"
-        resume = "continue_args = ['--resume', '{conversation}']\n"
-        plain = f"argv = ['{program}', '{{prompt_file}}']\n"
-        (self.cwd / "sessionrun.toml").write_text(f"[agents.talker]\n{talker}{resume}[agents.plain]\n{plain}")
-        with (self.cwd / ".git" / "info" / "exclude").open("a") as stream:
-            stream.write("sessionrun.toml\n")
 
     @property
     def bin(self) -> Path:
@@ -66,7 +55,13 @@ class Talking(Project):
 def talking(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Talking:
     made = project_in(own_place, monkeypatch)
     project = Talking(made.cwd, made.results)
-    project.install()
+    program = make_program(project.bin / "talker", PROGRAM)
+    talker = f"argv = ['{program}', '{{continue_args}}', '{{prompt_file}}']\noutput = 'claude'\n"
+    resume = "continue_args = ['--resume', '{conversation}']\n"
+    plain = f"argv = ['{program}', '{{prompt_file}}']\n"
+    (project.cwd / "sessionrun.toml").write_text(f"[agents.talker]\n{talker}{resume}[agents.plain]\n{plain}")
+    with (project.cwd / ".git" / "info" / "exclude").open("a") as stream:
+        stream.write("sessionrun.toml\n")
     return project
 
 

@@ -66,7 +66,6 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             ("continue bad --file none", 2, "none: no such file or verb"),
             ("continue bad --file latin", 2, "latin: is not UTF-8; save it as UTF-8"),
             ("continue bad --file long", 2, f"the follow-up has {MAX_TEXT + 1} bytes, and may have {MAX_TEXT}: "),
-            ("set --max-parallel x", 2, "'x' is not a whole number of 0 or more"),
             ("resume", 0, "is running (lock, keeper.lock, root.lock held)"),
             (":same", 0, "", BEGUN),
         ],

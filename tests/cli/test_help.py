@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Command
-from stages import make_repository_of
+from stages import make_program, make_repository_of
 
 from sessionrun.cli.argv import load_verb
 from sessionrun.cli.help import BY_HAND, EXAMPLES, HEADINGS, list_lines, write_first_page, write_topic
@@ -70,8 +70,6 @@ def test_help_of_verbs_topics_and_examples(sessionrun: Command) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-# --- the skill for coding agents ---
-
 STUB = """
 agent = "stub"
 [agents.stub]
@@ -95,10 +93,7 @@ def test_each_block_of_the_skill(sessionrun: Command) -> None:
         r"^```sh\n(.*?)^```$", (TOP / "examples" / "skill" / "SKILL.md").read_text(), re.DOTALL | re.MULTILINE
     )
     assert len(blocks) == 6
-    program = sessionrun.cwd / "bin" / "sessionrun"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\nexec " + " ".join(sessionrun.argv) + ' "$@"\n')
-    program.chmod(0o700)
+    program = make_program(sessionrun.cwd / "bin" / "sessionrun", f'exec {" ".join(sessionrun.argv)} "$@"')
     script = "set -e\n" + "\n".join(f"echo '== {number}'\n{block}" for number, block in enumerate(blocks))
     script = f"PATH={program.parent}:$PATH\n{script}echo $id\n"
     done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, text=True, timeout=120)

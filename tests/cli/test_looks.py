@@ -155,7 +155,6 @@ def make_night() -> dict[str, Any]:
 
 
 def make_held() -> dict[str, Any]:
-    """A session of which most is held."""
     held = {"reason": "held: on request", "reason_class": "held"}
     limit = {"reason": "held: usage_limit: come back later", "reason_class": "held"}
     until = {**limit, "held_until": "2026-01-02T03:41:04.000Z"}

@@ -145,7 +145,6 @@ def make_digest_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any
 
 
 def spell(record: Mapping[str, Any]) -> bytes:
-    """The object as it is printed."""
     return encode(versioned(record)) + b"\n"
 
 

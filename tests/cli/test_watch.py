@@ -122,12 +122,8 @@ def test_what_is_asked_and_all_keys_are_shown_whole(size: tuple[int, int]) -> No
 
 def test_what_is_chosen() -> None:
     view = make_session(100)
-    assert [task["id"] for task in choose_tasks(view, Choice(only_attention=True)).tasks] == [
-        "t3",
-        "t2",
-        "t4",
-        "t5",
-    ]
+    expected = ["t3", "t2", "t4", "t5"]
+    assert [task["id"] for task in choose_tasks(view, Choice(only_attention=True)).tasks] == expected
     assert [task["id"] for task in choose_tasks(view, Choice(find="PARSER")).tasks] == ["t1"]
     assert ("nothing to show", "dim") in shown_of(make_view([]), (80, 24))
 

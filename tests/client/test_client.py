@@ -44,9 +44,6 @@ def start(*tasks: dict[str, object], **said: object) -> api.SessionDir:
     return api.launch(planned.spec)
 
 
-# --- the names ---
-
-
 def test_every_public_name_is_there_and_documented() -> None:
     names = [name for name in dir(api) if not name.startswith("_")]
     assert {"plan", "launch", "wait", "SessionDir"} <= set(names)
@@ -63,9 +60,6 @@ def test_what_a_public_function_takes_and_returns_is_public() -> None:
             kind = getattr(home, word, None)  # None: a name for type checkers alone
             is_ours = inspect.isclass(kind) and kind.__module__.startswith("sessionrun.")
             assert word in dir(api) or not is_ours, f"{function.__name__} has {word}"
-
-
-# --- errands ---
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 from conftest import Command, eventually, slow
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from stages import make_program
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
@@ -72,9 +73,6 @@ def append(path: Path, *payloads: bytes) -> None:
     log.close()
 
 
-# --- health ---
-
-
 def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Command) -> None:
     assert sessionrun("doctor").stdout == "Nothing is wrong; 0 sessions looked at.\n"
     assert not sessionrun.results.exists()
@@ -90,9 +88,6 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
     assert sessionrun("doctor").returncode == 0
     told = {"findings": [], "session_count": 2, "remaining": 0}
     assert sessionrun.load("doctor") == {**told, "schema_version": 2}
-
-
-# --- one damage for each check ---
 
 
 def _replace(name: str, make: Callable[[Path], object]) -> Damage:
@@ -202,7 +197,6 @@ TELLING = ("journal torn", "journal damaged", "ledger cut", "status false", "lin
 def test_damage_is_found_and_only_what_is_safe_is_repaired(
     sessionrun: Command, ended: SessionDir, tmp_path: Path, damages: tuple[str, ...]
 ) -> None:
-    eventually(lambda: not ended.is_alive())
     for number, damage in enumerate(damages):
         check_damage(sessionrun, copy_of(ended, tmp_path / f"copy-{number}"), damage)
 
@@ -234,7 +228,6 @@ def check_damage(sessionrun: Command, ended: SessionDir, damage: str) -> None:
 
 @pytest.mark.parametrize("name", ["lock", *slow("keeper.lock", "root.lock")])
 def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, tmp_path: Path, name: str) -> None:
-    eventually(lambda: not ended.is_alive())
     for damage in [damage for damage, (_, _, fixable) in DAMAGES.items() if fixable]:
         copy = copy_of(ended, tmp_path / damage)
         DAMAGES[damage][0](copy)
@@ -279,9 +272,6 @@ def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: Sessi
     fd = SessionDir(empty).hold_lock("lock")  # it is just being made
     assert sessionrun("doctor").returncode == 0
     os.close(fd)
-
-
-# --- who lives ---
 
 
 def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> None:
@@ -336,20 +326,6 @@ def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> N
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 600"]})
-    sessionrun.until(session_id, lambda view: view["running"] == 1)
-    pid = sessionrun.supervisor(session_id)
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: f"\n  kill -CONT {pid}\n" in sessionrun("doctor", session_id).stdout)
-    line = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
-    assert line in sessionrun("explain", session_id).stdout
-    os.kill(pid, signal.SIGCONT)
-
-
-# --- worktrees ---
-
-
 def test_a_worktree_that_a_crash_left(project: Project) -> None:
     session = project.start({"prompts": [{"id": "a", "prompt": "echo work > work; sleep 600"}]}, "--worktree")
     view = project.until(session, lambda view: (at := view["tasks"][0])["phase"] == "running" and at["pid"])
@@ -392,9 +368,6 @@ def test_a_repository_that_is_gone(project: Project) -> None:
     assert (finding.check, finding.what) == ("worktrees", "the session's repository is gone")
 
 
-# --- the environment ---
-
-
 def environment_findings(results: Path) -> list[tuple[str, str]]:
     return [(finding.check, finding.severity) for finding in examine_machine(results)]
 
@@ -430,21 +403,16 @@ def test_trash_of_a_removal_is_deleted(sessionrun: Command, ended: SessionDir) -
 
 def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     assert environment_findings(tmp_path) == [("git", "warning")]
-    (folder / "git").write_text("#!/bin/sh\necho git version 2.20.1\n")
-    (folder / "git").chmod(0o755)
+    make_program(folder / "git", "echo git version 2.20.1")
     assert environment_findings(tmp_path) == [("git", "warning")]
-    (folder / "git").write_text("#!/bin/sh\necho git version 2.34.0\n")
+    make_program(folder / "git", "echo git version 2.34.0")
     assert environment_findings(tmp_path) == []
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
-        (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")
+        make_program(folder / "git", f"echo '{line}'")
         (finding,) = examine_machine(tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
-
-
-# --- any damage ---
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

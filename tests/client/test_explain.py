@@ -118,8 +118,7 @@ def test_rounds_and_a_timer(sessionrun: Command) -> None:
             {"id": "slow", "prompt": "exec sleep 600", "timeout": 0.2},
         ]
     }
-    session_id = sessionrun.start(plan)
-    sessionrun.wait(session_id)
+    session_id = sessionrun.finished(plan)
     rounds, slow = explain(sessionrun, session_id, "1", "2")["tasks"]
     assert rounds["attempts"][0]["rounds"] == 2
     assert [job["phase"] for job in rounds["attempts"][0]["jobs"]] == ["work", "check"] * 2

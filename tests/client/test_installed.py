@@ -21,6 +21,7 @@ from unittest.mock import patch
 import pytest
 from conftest import Command
 from shown import check_golden
+from stages import make_program
 from test_documents import part
 
 from sessionrun.agents import table
@@ -52,13 +53,6 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-def install(folder: Path, name: str, script: str) -> Path:
-    program = folder / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return program
-
-
 def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> dict[str, Examined]:
     known = {**table.BUILTIN, **{agent.name: agent for agent in own}}
     here = {"PATH": str(folder), "HOME": os.environ["HOME"], **environ}
@@ -81,19 +75,16 @@ def test_what_a_program_says_of_its_version(said: str, answer: bool | None) -> N
 
 
 def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
-    install(programs, "claude", "exit 1")
-    install(programs, "codex", "echo >&2 broken; kill -9 $$")
+    make_program(programs / "claude", "exit 1")
+    make_program(programs / "codex", "echo >&2 broken; kill -9 $$")
     (programs / "qwen").write_text("not executable")
-    bad = install(programs, "gemini", "")
+    bad = make_program(programs / "gemini", "")
     bad.write_bytes(b"#!/no/such/interpreter\n")
     found = examine(programs)
     assert [found[name].version for name in ("claude", "codex", "qwen", "gemini")] == [None] * 4
     assert (found["claude"].known, found["qwen"].path) == (None, None)
     assert found["qwen"].hint == "not found; to install it: npm install -g @qwen-code/qwen-code"
     assert not found["qwen"].startable
-
-
-# --- signed in ---
 
 
 @pytest.mark.parametrize(("name", "known"), KNOWN.items())
@@ -144,7 +135,7 @@ def test_a_program_is_known_by_its_name() -> None:
 
 
 def test_the_environment_of_an_agent_is_its_own(programs: Path) -> None:
-    install(programs, "codex", 'echo "codex-cli 0.169.$PATCH"')
+    make_program(programs / "codex", 'echo "codex-cli 0.169.$PATCH"')
     own = replace(table.BUILTIN["codex"], name="mine", env={"CODEX_API_KEY": "k", "PATCH": "7"}, provider="work")
     found = examine(programs, own)
     mine = found["mine"]
@@ -154,11 +145,8 @@ def test_the_environment_of_an_agent_is_its_own(programs: Path) -> None:
     assert found["codex"].hint == "not signed in, as far as can be seen: codex login, or set OPENAI_API_KEY"
 
 
-# --- who could start ---
-
-
 def test_root_is_refused_by_some(programs: Path) -> None:
-    install(programs, "claude", "echo 2.1.1")
+    make_program(programs / "claude", "echo 2.1.1")
     refused = examine(programs, euid=0, ANTHROPIC_API_KEY="k")["claude"]
     assert not refused.startable
     assert refused.hint is not None
@@ -169,8 +157,8 @@ def test_root_is_refused_by_some(programs: Path) -> None:
 
 
 def test_ready_is_asked_of_those_that_are_there(programs: Path) -> None:
-    ready = install(programs, "ready", 'echo "no quota" >&2; exit $1')
-    install(programs, "program", "echo 1.0")
+    ready = make_program(programs / "ready", 'echo "no quota" >&2; exit $1')
+    make_program(programs / "program", "echo 1.0")
     one = AgentSpec("one", (str(programs / "program"),), ready=(str(ready), "0"))
     two = replace(one, name="two", ready=(str(ready), "5"))
     gone = replace(two, name="gone", argv=("no-such-agent",))
@@ -178,9 +166,6 @@ def test_ready_is_asked_of_those_that_are_there(programs: Path) -> None:
     assert [found[name].ready for name in ("one", "two", "gone")] == [True, False, None]
     assert found["two"].hint == f"not ready: {ready} 5: exit code 5: no quota"
     assert [found[name].startable for name in ("one", "two", "gone")] == [True, False, False]
-
-
-# --- the command ---
 
 
 def own_path(programs: Path) -> Mapping[str, str]:
@@ -196,7 +181,7 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
     nobody = sessionrun("doctor", "agents", env=env)
     assert (nobody.returncode, "claude: not found; to install it: npm " in nobody.stdout) == (1, True)
     for name, said in VERSIONS.items():
-        install(programs, name, f"echo; echo '{said}'; cat")
+        make_program(programs / name, f"echo; echo '{said}'; cat")
     done = sessionrun("doctor", "agents", env=env)
     assert (done.returncode, done.stderr, "top-secret" in done.stdout) == (0, "", False)
     printed = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)
@@ -207,9 +192,6 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
     for path, word in ((os.path.realpath(shell), "SHELL"), (shell, "SHELL"), (str(programs), "/programs")):
         text = text.replace(path, word)
     check_golden("agents", re.sub(" +", " ", text))
-
-
-# --- the caller's variables ---
 
 
 def test_the_state_of_the_caller_s_agent_is_passed_on_to_no_job(sessionrun: Command) -> None:
@@ -234,8 +216,6 @@ def test_what_is_not_passed_on_is_shown(sessionrun: Command, programs: Path) -> 
     page = part("sessionrun.1", "ENVIRONMENT").text
     assert all(name in page for name in CALLERS)
 
-
-# --- before a session is created ---
 
 OLLAMA = """echo "$@" >>asked
 case "$1 $2" in
@@ -267,9 +247,7 @@ def run(command: Command, *tasks: dict[str, Any], words: tuple[str, ...] = ()) -
 
 
 def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -> None:
-    codex = bare.cwd / "bin" / "codex"
-    codex.write_text(f"#!{sys.executable}\nopen('called', 'w')")
-    codex.chmod(0o755)
+    make_program(bare.cwd / "bin" / "codex", f"#!{sys.executable}\nopen('called', 'w')")
     code, told = run(bare, task("codex"))
     how = "codex login, or set OPENAI_API_KEY (--no-ready starts all the same)"
     assert (code, told) == (2, f"sessionrun: error: agent 'codex' is not signed in: {how}")
@@ -285,7 +263,7 @@ def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
 def test_a_wrapper_that_may_have_a_key_is_asked_and_not_refused(bare: Command, name: str) -> None:
-    install(bare.cwd / "bin", name, "echo $* >>called; read code <code; exit $code")
+    make_program(bare.cwd / "bin" / name, "echo $* >>called; read code <code; exit $code")
     (bare.cwd / "code").write_text("0\n")
     assert run(bare, task(name))[0] == 0
     (bare.cwd / "code").write_text("1\n")
@@ -296,7 +274,7 @@ def test_a_wrapper_that_may_have_a_key_is_asked_and_not_refused(bare: Command, n
 
 def test_who_takes_over_is_signed_in_too(bare: Command) -> None:
     for name in ("claude", "codex"):
-        install(bare.cwd / "bin", name, "exit 1")
+        make_program(bare.cwd / "bin" / name, "exit 1")
     mixed = task("claude", fallback="codex", env={"ANTHROPIC_API_KEY": "k"})
     code, told = run(bare, mixed)
     assert (code, "agent 'codex' is not signed in" in told, "'claude'" in told) == (2, True, False)
@@ -341,7 +319,7 @@ def test_settings_of_a_project_above_may_hold_a_key(name: str, tmp_path: Path) -
 
 
 def test_each_model_that_tasks_name_must_be_pulled(bare: Command) -> None:
-    install(bare.cwd / "bin", "ollama", OLLAMA)
+    make_program(bare.cwd / "bin" / "ollama", OLLAMA)
     tasks = [task("ollama", model=model) for model in ("llama", "lama", "llama")]
     code, told = run(bare, *tasks)
     assert code == 2

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 
 from sessionrun.client.lookup import find_session
 from sessionrun.model.errors import SessionNotFound
@@ -23,15 +23,6 @@ def away(tmp_path: Path) -> Command:
     """The command in another directory, without sessions."""
     (tmp_path / "away").mkdir()
     return Command(tmp_path / "away", tmp_path / "away" / "results")
-
-
-def start(command: Command, *words: str) -> str:
-    """A session that has ended, and whose processes have left: it cannot be removed before."""
-    session_id = command.start(ONE, *words)
-    command.wait(session_id)
-    session = SessionDir(command.directory(session_id))
-    eventually(lambda: not session.is_alive())
-    return session_id
 
 
 def test_a_results_directory_is_named_and_has_to_be_there(sessionrun: Command) -> None:
@@ -55,7 +46,7 @@ def test_a_results_directory_is_named_and_has_to_be_there(sessionrun: Command) -
 
 
 def test_by_name(sessionrun: Command, away: Command) -> None:
-    nightly, weekly = start(sessionrun, "--name", "nightly"), start(sessionrun, "--name", "weekly")
+    nightly, weekly = sessionrun.finished(ONE, "--name", "nightly"), sessionrun.finished(ONE, "--name", "weekly")
     for command in (sessionrun, away):
         assert command.load("status", "nightly")["session_id"] == nightly
         assert command("wait", "weekly").returncode == 0
@@ -66,14 +57,14 @@ def test_by_name(sessionrun: Command, away: Command) -> None:
     summary.unlink()
     assert sessionrun.load("status", "nightly")["session_id"] == nightly  # the spec has it too
     summary.write_bytes(content)
-    own = start(away, "--name", "nightly")
+    own = away.finished(ONE, "--name", "nightly")
     assert away.load("status", "nightly")["session_id"] == own  # here goes before elsewhere
     removed = sessionrun.load("clean", "weekly", "--state", "completed")["findings"]
     assert [one["session_id"] for one in removed if one["removed"]] == [weekly]
 
 
 def test_a_whole_id_costs_no_look_at_names(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    session_id = start(sessionrun, "--name", "nightly")
+    session_id = sessionrun.finished(ONE, "--name", "nightly")
     elsewhere = sessionrun.cwd / "empty"
     for other in ("x", "y"):
         (elsewhere / f"session-{other}").mkdir(parents=True)
@@ -89,7 +80,7 @@ def test_a_whole_id_costs_no_look_at_names(sessionrun: Command, monkeypatch: pyt
 
 
 def test_text_says_which_directory(sessionrun: Command, away: Command) -> None:
-    session_id = start(sessionrun, "--name", "nightly")
+    session_id = sessionrun.finished(ONE, "--name", "nightly")
     line = f"Results directory: {sessionrun.results}\n"
     head = rf"nightly \({session_id[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}"
     for verb in ("status", "results", "explain"):

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from shown import with_state
 from simulation import make_session
-from stages import git
+from stages import make_repository_of
 
 from sessionrun.cli.options import Answer
 from sessionrun.cli.selecting import act_on_each
@@ -53,7 +53,6 @@ def pair(sessionrun: Command) -> tuple[str, str]:
 
 
 def ids_of(record: dict[str, Any]) -> set[str]:
-    """The sessions of an object."""
     return {one["session_id"] for one in record["sessions"]}
 
 
@@ -130,7 +129,6 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
     assert seen == list(FAILING)
     assert acting.calls == len(FAILING)
     assert acting.size < 60_000 / CROWD * len(FAILING), "so that 50 failures cost less than 60 KB"
-
     reading = Meter(sessionrun)
     reading("wait", session_id, "--timeout", "60")
     told = reading("wait", session_id, "--any", "--failed")
@@ -160,8 +158,7 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
     """The workflow W2: three tasks with worktrees."""
-    git(sessionrun.cwd, "init", "-qb", "main")
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "x")
+    make_repository_of(sessionrun.cwd, {})
     names = ("one", "two", "three")
     plan = {"prompts": [{"id": name, "prompt": f"seq 30 > {name}.txt; echo made"} for name in names]}
     session_id = sessionrun.start(plan, "--worktree")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import begin_repository, git
+from stages import make_repository_of
 from test_terse import names_of
 
 from sessionrun.doors.mcp import MAX_BYTES, Tools
@@ -159,8 +159,7 @@ def test_errors_and_a_session_that_outlives_the_server(sessionrun: Command) -> N
 
 @pytest.mark.slow
 def test_work_in_worktrees_by_tools(sessionrun: Command) -> None:
-    begin_repository(sessionrun.cwd)
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "A")
+    make_repository_of(sessionrun.cwd, {})
 
     async def work(call: Caller) -> None:
         plan = {"prompts": [{"id": "a", "prompt": "seq 5000 > numbers.txt"}, {"id": "b", "prompt": "echo x > x"}]}

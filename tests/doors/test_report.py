@@ -290,8 +290,6 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     assert done.returncode == 2 and "--all takes no session ID" in done.stderr
 
 
-# --- as a browser shows it ---
-
 CONTRAST = """
 (() => {
   const part = (value) => {
@@ -392,9 +390,6 @@ def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
     assert browser.evaluate("violations") == [] and set(browser.asked) == {page.as_uri()}
 
 
-# --- holds, and all sessions ---
-
-
 def test_holds_are_in_the_timeline() -> None:
     events: list[Event] = [
         HoldPlaced("provider:claude", "usage limit"),
@@ -453,11 +448,8 @@ def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
     assert not [key for _, named in reader.elements for key in named if key.startswith("on")]
     assert "".join(reader.texts).count(SEEN) >= 4 and "&gt;= $14.00" in page and "58%" in page
     labels = [str(named["aria-label"]) for name, named in reader.elements if name == "svg"]
-    assert [label.rpartition(": ")[2] for label in labels] == [
-        "success on 30 days",
-        "cost on 22 days",
-        "time on 30 days",
-    ]
+    expected = ["success on 30 days", "cost on 22 days", "time on 30 days"]
+    assert [label.rpartition(": ")[2] for label in labels] == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 from browser import Browser
 from conftest import Command, eventually
-from stages import begin_repository, git
+from stages import make_repository_of
 from test_report import CONTRAST, HOSTILE, Reader
 
 from sessionrun import doors
@@ -103,7 +103,6 @@ HERE = {"origin": f"http://{HOST}"}
 
 
 def guarded(app: Any, *, control: bool = True) -> Guard:
-    """What a server runs."""
     return Guard(app, TOKEN, [HOST, "localhost:8000"], control=control)
 
 
@@ -111,9 +110,6 @@ async def let_through(scope: Any, receive: Any, send: Any) -> None:
     """An application that answers "in"."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"in"})
-
-
-# --- who may ask ---
 
 
 @pytest.mark.parametrize(
@@ -166,9 +162,6 @@ def test_a_token_in_the_address_becomes_a_cookie() -> None:
     assert cookie.startswith(f"sessionrun-8000={VALUE};") and "HttpOnly" in cookie and "SameSite=strict" in cookie
     for wrong in ("", "x", "%ff", f"{TOKEN}%00", VALUE):
         assert ask(guarded(let_through), f"/?token={wrong}", COOKIE).code == 401
-
-
-# --- what the pages show and change ---
 
 
 @pytest.fixture
@@ -298,9 +291,6 @@ def test_many_who_look_cost_as_much_as_one() -> None:
     assert looks == ["a"]
 
 
-# --- the verb ---
-
-
 @pytest.fixture
 def served(sessionrun: Command) -> Iterator[tuple[str, int, str]]:
     """A server that may change sessions: the address that it printed, its port, and its token."""
@@ -368,7 +358,6 @@ class Hosted:
         self.start()
 
     def start(self) -> None:
-        """Answer from now on."""
         listener = socket.create_server(("127.0.0.1", self._port))
         self._port = listener.getsockname()[1]
         self._desk = Desk(self._results, control=True)
@@ -385,7 +374,6 @@ class Hosted:
         self._thread.join()
 
     def at(self, path: str) -> str:
-        """An address there, with the token."""
         return f"http://127.0.0.1:{self._port}{path}?token={TOKEN}"
 
 
@@ -558,8 +546,7 @@ def test_a_real_browser(
     sessionrun: Command, served: tuple[str, int, str], tmp_path: Path, browser: Browser
 ) -> None:
     """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
-    begin_repository(sessionrun.cwd)
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "begin")
+    make_repository_of(sessionrun.cwd, {})
     go = tmp_path / "go"
     browser.open(served[0])
     eventually(lambda: "None." in browser.text())

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, as_read, make_session
-from stages import begin_repository, git
+from stages import git, make_repository_of
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
@@ -33,7 +33,6 @@ from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.limits import LimitSharing, find_files, write_limit
-from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 
 
@@ -41,9 +40,6 @@ def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
     made = plan_input(given, {"agent": "shell", **asked})
     assert isinstance(made, Planned)
     return {task.id: task for task in made.spec.tasks}
-
-
-# --- items ---
 
 
 def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
@@ -75,12 +71,8 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
         '{"id": "a", "prompt": "make {}"}, {"id": "b", "prompt": "x", "needs": "a"}]}'
     )
     tasks = planned("plan.json", each="@list")
-    assert {name: task.needs for name, task in tasks.items()} == {
-        "one-a": (),
-        "one-b": ("one-a",),
-        "two-a": (),
-        "two-b": ("two-a",),
-    }
+    expected = {"one-a": (), "one-b": ("one-a",), "two-a": (), "two-b": ("two-a",)}
+    assert {name: task.needs for name, task in tasks.items()} == expected
     assert tasks["two-a"].prompts == ("make two",)
     numbered = [{"id": 1, "prompt": "{}"}, {"prompt": "x", "depends_on": [1]}]
     assert planned(numbered, each="@list")["two-2"].needs == ("two-1",)
@@ -101,9 +93,6 @@ def test_a_name_that_is_no_text(own_place: Path) -> None:
         planned(None, prompts=("{}",), each="\udcff*")
 
 
-# --- keys of all tasks ---
-
-
 def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     value = {
         "defaults": {"retries": 1, "env": {"A": "plan", "B": "plan"}, "priority": 5},
@@ -114,9 +103,6 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     assert (first.retries, first.env, first.rounds, first.priority) == (2, {"A": "line", "B": "plan"}, 3, 5)
     assert first.check is not None and first.check.commands == ("true",)
     assert own.retries == 7
-
-
-# --- tasks that are added later ---
 
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
@@ -138,10 +124,6 @@ def let_go(sessionrun: Command) -> None:
 
 def outcomes(view: dict[str, Any]) -> dict[str, Any]:
     return {task["id"]: task["outcome"] for task in view["tasks"]}
-
-
-def count_added(session: SessionDir) -> int:
-    return sum(isinstance(entry.event, TasksAdded) for entry in session.load_journal()[0])
 
 
 def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
@@ -177,11 +159,8 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
     assert [*(folder / "requests").iterdir()] == []
     spec, now = SessionDir(folder).load_spec(), load_spec_now(SessionDir(folder))
-    assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == (
-        ["a"],
-        ["shell"],
-        ["cat", "shell"],
-    )
+    expected = (["a"], ["shell"], ["cat", "shell"])
+    assert ([task.id for task in spec.tasks], [*spec.agents], sorted(now.agents)) == expected
     assert [*load_tasks(SessionDir(folder))][:4] == ["a", "b", "c", "d"]
     for verb in ("status", "results", "explain", "cost", "logs"):
         assert sessionrun(verb, session_id).returncode == 0, verb
@@ -189,46 +168,6 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     for verb in ("logs", "results", "explain"):
         assert sessionrun(verb, session_id, "f").returncode == 0, verb
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
-
-
-# --- refusals, and the end of the session ---
-
-
-def write(sessionrun: Command, name: str, plan: object) -> str:
-    (sessionrun.cwd / name).write_text(json.dumps(plan))
-    return name
-
-
-MEND = {"task": "nope", "number": 1, "source": "nope", "reason_class": "conflict", "reason": "x"}
-
-
-def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun, "--max-parallel", "3")
-    session = SessionDir(sessionrun.directory(session_id))
-    tasks: tuple[Any, ...] = (
-        None,
-        [],
-        [{"id": "b"}],
-        [{"id": "../b", "prompts": ["true"]}],
-        [{"id": "b", "prompts": ["true"], "agent": "nonesuch"}],
-        [{"id": "b", "prompts": ["true"], "needs": ["b"]}],
-        [{"id": "b", "prompts": ["true"]}, {"id": "B", "prompts": ["true"]}],
-        [{"id": "b", "prompts": ["true"], "workspace": {"kind": "worktree"}}],
-        [{"id": "b", "prompts": ["true"], "mend": MEND}],
-        [{"id": "b", "prompts": ["true"], "timeout_s": 1e300}],
-        [{"id": "b", "prompts": ["true"], "uses": {"slot": -1}}],
-    )
-    widths = [{"kind": "set", "max_parallel": value} for value in (-1, "3", True, None)]
-    for record in [*widths, *({"kind": "add", "tasks": value} for value in tasks)]:
-        request_id, _ = send_request(session, record)
-        eventually((session.path / "requests" / f"{request_id}.refused").exists)
-    assert count_added(session) == 0
-    let_go(sessionrun)
-    view = sessionrun.wait(session_id)
-    assert (view["total"], view["max_parallel"]) == (1, 3)
-
-
-# --- the fold ---
 
 
 def fold(events: Iterable[TasksAdded]) -> Any:
@@ -316,16 +255,10 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     assert said == []
 
 
-def make_repository(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    begin_repository(folder)
-    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
-
-
 @pytest.mark.slow
 def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     """They begin where the worktrees of the session do, or with the work of its tasks."""
-    make_repository(sessionrun.cwd)
+    make_repository_of(sessionrun.cwd, {})
     go = sessionrun.cwd / "go"
     prompt = f"while ! [ -e {go} ]; do sleep 0.05; done; echo a >a"
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree")
@@ -334,7 +267,7 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     plan = [{"id": "b", "prompt": "ls; echo b >b", "needs": ["a"]}, {"id": "c", "prompt": "echo c >c"}]
     done = add(sessionrun, session_id, {"prompts": plan}, "--worktree")
     assert done.returncode == 0, done.stderr
-    make_repository(sessionrun.cwd / "other")
+    make_repository_of(sessionrun.cwd / "other", {})
     other = Command(sessionrun.cwd / "other", sessionrun.results)
     words = ("run", "--into", session_id, "--worktree", "--results-dir", str(sessionrun.results))
     done = other(*words, stdin='{"prompts": ["x"]}')
@@ -373,7 +306,7 @@ WHOLE = "holds for a whole session, and --into adds to one that runs"
     ],
 )
 def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dict[str, Any], why: str) -> None:
-    make_repository(own_place)
+    make_repository_of(own_place, {})
     begun = plan_input([{"id": "a", "prompt": "x"}], {"agent": "shell", "worktree": True})
     assert isinstance(begun, Planned)
     into = replace(begun.spec, repository=None) if "repository" in why else begun.spec
@@ -385,10 +318,7 @@ def test_what_cannot_be_added_is_refused(own_place: Path, given: Any, asked: dic
 @pytest.mark.slow
 def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
     """The results file of the session shows all runs; that of the input that was added is not written."""
-    make_repository(sessionrun.cwd)
-    (sessionrun.cwd / "f").touch()
-    git(sessionrun.cwd, "add", "f")
-    git(sessionrun.cwd, "commit", "-q", "-m", "two")
+    make_repository_of(sessionrun.cwd, {"f": ""})
     go = sessionrun.cwd / "go"
     for name, prompt in (("one", f"while ! [ -e {go} ]; do sleep 0.05; done"), ("two", "echo two >two")):
         matrix = {
@@ -399,7 +329,7 @@ def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Comm
             "models": ["m1", "m2"],
             "agents": ["shell"],
         }
-        write(sessionrun, f"matrix-{name}.json", matrix)
+        (sessionrun.cwd / f"matrix-{name}.json").write_text(json.dumps(matrix))
     session_id = sessionrun("-q", "matrix-one.json").stdout.strip()
     sessionrun.sessions.append(session_id)
     sessionrun.until(session_id, lambda view: view["running"] > 0)

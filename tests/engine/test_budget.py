@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
+from stages import make_program
 
 from sessionrun.agents import table
 from sessionrun.engine.money import find_task_budget, to_nano
@@ -103,7 +104,6 @@ class Paid(Drive):
         self.shown.append(project(state))
 
     def run(self) -> Paid:
-        """See `Drive.run`."""
         super().run()
         return self
 
@@ -146,9 +146,6 @@ def run_world(world: World, kind: type[Paid] = Paid) -> Paid:
     return drive
 
 
-# --- the rules
-
-
 def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
     spec = make(*(task(f"t{num}") for num in range(6)), slots=1, budget_usd=3.0)
     drive = Paid(spec, {}).run()
@@ -181,12 +178,8 @@ def test_a_job_is_taken_to_cost_what_those_of_its_agent_and_model_do_on_average_
 def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None:
     spec = make(*(task(f"t{num}") for num in range(4)), budget_usd=4.0, task_budget_usd=2.0)
     drive = Paid(spec, dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5)).run()
-    assert list(drive.works.values()) == [
-        0.0,
-        0.0,
-        1.0,
-        2.0,
-    ]  # two at once; then three may still cost 2 beside what was spent
+    # two at once; then three may still cost 2 beside what was spent
+    assert list(drive.works.values()) == [0.0, 0.0, 1.0, 2.0]
     assert set(drive.ends.values()) == {("succeeded", None)}
     assert drive.most <= to_nano(4)
 
@@ -291,9 +284,6 @@ def test_tokens_without_a_price_are_waited_for_once_and_silence_three_times() ->
     assert [*Paid(spec, costs).run().works.values()] == [0.0, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
-# --- properties
-
-
 @st.composite
 def worlds(draw: st.DrawFn, *, own: bool) -> World:
     """With `own` budgets jobs never cost more than these say; else each of an agent and model the same.
@@ -376,9 +366,6 @@ def test_every_session_ends_and_is_overspent_by_first_jobs_alone(world: World) -
         assert sum(rate.known for rate in money.rates.values()) <= to_nano(spec.limits.budget_usd or 0.0) + firsts
 
 
-# --- agents
-
-
 def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
     for name, agent in table.BUILTIN.items():
         for budget, told in ((0.25, "0.25"), (100000.0, "100000"), (None, None)):
@@ -387,19 +374,12 @@ def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
             assert found == ([f"--max-budget-usd={told}"] if told and name == "claude" else [])
 
 
-# --- the command
-
-
 @pytest.fixture
 def paid(sessionrun: Command) -> Command:
     """An agent `ai` that prints claude's answer, which cost 0.000138 dollars, and waits for `go` when told to."""
-    script = sessionrun.cwd / "ai"
-    said = sample_path("claude", "ok")
-    script.write_text(
-        f'#!/bin/sh\necho "$@" >>argv\nread -r prompt\n\n'
-        f'while [ "$prompt" = wait ] && ! [ -e go ]; do sleep 0.05; done\ncat {said}\n'
-    )
-    script.chmod(0o755)
+    waits = 'while [ "$prompt" = wait ] && ! [ -e go ]; do sleep 0.05; done'
+    said = f'echo "$@" >>argv\nread -r prompt\n{waits}\ncat {sample_path("claude", "ok")}'
+    script = make_program(sessionrun.cwd / "ai", said)
     (sessionrun.cwd / "sessionrun.toml").write_text(
         f'[agents.ai]\nargv = ["{script}"]\noutput = "claude"\nbudget_args = ["--cap={{budget}}"]\n'
     )

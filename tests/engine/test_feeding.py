@@ -74,9 +74,6 @@ def by_id(*tasks: QueueTask) -> dict[str, QueueTask]:
     return {task.id: task for task in tasks}
 
 
-# --- names and prompts ---
-
-
 @pytest.mark.parametrize(
     ("queue_id", "taken", "name"),
     [
@@ -109,9 +106,6 @@ def test_what_a_task_of_the_session_is_made_of() -> None:
     assert (made.id, made.title, made.priority, made.retries) == ("q-1", "Title", 3, 1)
     assert made.prompts == ("Do it: Title\n\nIn full {task}\nand commit.",)  # what a task says is no place
     assert made.labels == {"kind": "bead", QUEUE_LABEL: "q/1"}
-
-
-# --- how a task stands ---
 
 
 End: TypeAlias = tuple[Outcome | None, str | None]
@@ -259,9 +253,6 @@ def add(state: State, name: str, queue_id: str | None) -> None:
     assert state.spec.tasks[-1].id == name
 
 
-# --- what a visit finds ---
-
-
 @pytest.mark.parametrize(
     ("task", "known", "steps"),
     [
@@ -359,9 +350,6 @@ def test_work_that_was_mended_lands_when_its_task_is_closed(
         *find_news(tasks, known, US, landing, lambda one: is_mended),
     ]
     assert [one.what for one in found] == ([] if step is None else [step])
-
-
-# --- a visitor and a queue ---
 
 
 class Session:
@@ -621,9 +609,6 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
         heard = fed.feeder.hear(fed.state, 0.0, 0.0)
         assert bool([one for one in heard if getattr(one, "kind", None) == "retry"]) is not cancelled
     fed.feeder.finish(fed.state)
-
-
-# --- changes by other programs ---
 
 
 @pytest.fixture

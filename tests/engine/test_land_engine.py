@@ -262,9 +262,6 @@ def test_how_many_jobs_of_a_phase_may_die_in_a_row(phase: str, keepers: int, mos
         assert status_of(world.state, "t0") == "held" and world.state.ended is not None
 
 
-# --- the engine with and without the rules of businesses ---
-
-
 LANDING, CLUSTER = Landing("refs/heads/main"), Cluster("tls://127.0.0.1:1")
 
 
@@ -292,12 +289,8 @@ def test_the_engine_runs_a_session_without_rules(asked: Landing | None) -> None:
     retry = RequestReceived("r", "retry", ("c",))
     drive = Drive(spec, SimulatedExecutor(fate_of), [(99.0, retry)], state=moves.begin(spec, ())).run()
     ends = {name: (task.outcome, task.attempt, task.round) for name, task in drive.state.tasks.items()}
-    assert ends == {
-        "a": ("succeeded", 1, 2),
-        "b": ("succeeded", 1, 1),
-        "c": ("failed", 4, 1),
-        "d": ("skipped", 1, 1),
-    }
+    expected = {"a": ("succeeded", 1, 2), "b": ("succeeded", 1, 1), "c": ("failed", 4, 1), "d": ("skipped", 1, 1)}
+    assert ends == expected
     assert drive.state.ended is not None and drive.state.ended.outcome == "failed"
     assert [task["landing"] for task in project(drive.state)["tasks"]] == [None] * 4
     if asked is None:  # the rules of the house have nothing to say of it

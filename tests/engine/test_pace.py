@@ -151,12 +151,8 @@ def settle(limits: dict[str, object], **asked: Any) -> Limits:
 
 def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(place: Path) -> None:
     limits = settle({"max_load": 5, "min_free_memory": "512M", "stagger": 0, "halt": "soon"})
-    assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (
-        5.0,
-        GIB >> 1,
-        None,
-        "soon",
-    )
+    expected = (5.0, GIB >> 1, None, "soon")
+    assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == expected
     asked = {"halt": "soon", "max_load": 0.0, "min_free_memory": GIB, "stagger_s": 2.0}
     limits = settle({"max_load": 5}, stop_on_fail=True, **asked)
     assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (None, GIB, 2.0, "soon")
@@ -190,9 +186,6 @@ def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     machine.load = 9.0
     assert machine.settle(0.0) == []
     assert (machine.looks, machine.watch.look_at) == (0, None)
-
-
-# --- at its time ---
 
 
 @pytest.mark.parametrize(
@@ -232,9 +225,6 @@ def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
     assert sessionrun.wait(later)["outcome"] == "succeeded"
 
 
-# --- in which order ---
-
-
 def drive(tasks: list[TaskSpec], planned: list[Planned], slots: int | None) -> Drive:
     spec = make_session(tasks, resources={SLOT: slots} if slots else {})
     return Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=1.0)), planned).run()
@@ -267,9 +257,6 @@ def test_tasks_start_by_priority_and_place(priorities: list[int], slots: int) ->
     tasks = [task(f"t{num}", priority) for num, priority in enumerate(priorities)]
     expected = sorted(tasks, key=lambda one: -one.priority)  # sorting keeps the order of equals
     assert [key.split("/")[0] for key in drive(tasks, [], slots).claims()] == [one.id for one in expected]
-
-
-# --- how many at once ---
 
 
 def ask(width: int, name: str = "r") -> RequestReceived:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from simulation import make_session
+from stages import make_program
 from test_follow_ups import USED, Script
 
 from sessionrun.client.reading.money import usages_by_agent
@@ -162,9 +163,7 @@ def test_a_retry_that_waits_for_its_release_changes_at_once() -> None:
 @pytest.fixture
 def agents(own_place: Path) -> Path:
     """The agent `fake`, which prints its arguments and the prompt."""
-    program = own_place / "fake"
-    program.write_text('#!/bin/sh\necho "fake $*"\ncat\n')
-    program.chmod(0o755)
+    program = make_program(own_place / "fake", 'echo "fake $*"\ncat')
     (own_place / "sessionrun.toml").write_text(
         f'[agents.fake]\nargv = [{json.dumps(str(program))}, "{{model_args}}"]\nmodel_args = ["-m", "{{model}}"]\n'
         '[agents.gone]\nargv = ["no-such-program"]\n'

@@ -32,14 +32,6 @@ LIMITED = 75 << 8
 GOOD_S = 5.0
 
 
-class Ends(SimulatedExecutor):
-    """Also tells when the next job ends."""
-
-    def next_end(self) -> float | None:
-        self._drop_stale()
-        return self._ends[0][0] if self._ends else None
-
-
 @dataclass
 class Run:
     """One WORK job of the account."""
@@ -68,7 +60,7 @@ class World:
         if isinstance(tasks, int):
             tasks = [TaskSpec(f"{name}{number}", ("x",), agent="one") for number in range(tasks)]
         spec = replace(make_session(tasks, **options), session_id=name)
-        executor = Ends(lambda job: self._choose(name, job), start_at=self.now)
+        executor = SimulatedExecutor(lambda job: self._choose(name, job), start_at=self.now)
         sharing = LimitSharing(spec, {"HOME": "/h"}, self.said.append)
         drive = Drive(spec, executor, judged=self._judge, sharing=sharing, replays=True)
         self.drives[name] = drive
@@ -84,7 +76,8 @@ class World:
     def run(self, until: float | None = None, rng: Random | None = None) -> World:
         """Go on until all have ended, or until that time."""
         while any(drive.state.ended is None for drive in self.drives.values()):
-            times = [time for drive in self.drives.values() for time in (drive.due_at(), _next_end(drive)) if time]
+            drives = self.drives.values()
+            times = [time for drive in drives for time in (drive.due_at(), drive.executor.next_end()) if time]
             assert times or until is not None, "nothing is due, and not all have ended"
             self.now = max(self.now, min(times, default=float("inf")))
             if until is not None and self.now > until:
@@ -99,25 +92,17 @@ class World:
         return self
 
     def _choose(self, session: str, job: Job) -> Fate:
-        if job.key.phase != "work" or self.drives_agent(session, job) != "one":
+        if job.key.phase != "work" or self.drives[session].state.tasks[job.key.task].agent != "one":
             return Fate("exits", 1.0)
         limited = self.now < self.limited_until
         run = Run(session, job.key.task, self.now, limited, self.now + (1.0 if limited else self.work_s))
         self.runs.append(run)
         return Fate("exits", run.ended - run.began, LIMITED if limited else 0)
 
-    def drives_agent(self, session: str, job: Job) -> str:
-        return self.drives[session].state.tasks[job.key.task].agent
-
     def _judge(self, ended: Exit) -> JobFinished:
         verdict = judge(ended)
         limited = verdict.reason_class == "usage_limit" and self.says_end
         return replace(verdict, resets_at=EPOCH_S + self.limited_until) if limited else verdict
-
-
-def _next_end(drive: Drive) -> float | None:
-    assert isinstance(drive.executor, Ends)
-    return drive.executor.next_end()
 
 
 def the_file() -> Path:
@@ -245,9 +230,6 @@ def _ask_anything(world: World, rng: Random) -> int:
         if drive.state.ended is None:
             world.ask(name, RequestReceived("last", "release"))
     return 12
-
-
-# --- files ---
 
 
 NOW = 1_800_000_000.0

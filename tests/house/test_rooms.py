@@ -204,7 +204,6 @@ class Module:
 
 @cache
 def modules() -> dict[str, Module]:
-    """All modules of the package, by name."""
     found = {}
     gc.disable()  # half of the time went to looking for circles in these trees
     for path in sorted(ROOT.rglob("*.py")):
@@ -446,7 +445,6 @@ def test_who_alone_names_a_module(family: str, only: str) -> None:
 
 
 def imported_with(*names: str) -> set[str]:
-    """All that is imported when these modules are."""
     seen: set[str] = set()
     queue = list(names)
     while queue:
@@ -543,9 +541,6 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
 )
 def test_a_change_inside_a_record_is_a_change_of_the_state(source: str) -> None:
     assert list(iterate_changes(ast.walk(ast.parse(source)))), source
-
-
-# --- size and names ---
 
 
 def test_public_methods_say_what_they_do() -> None:

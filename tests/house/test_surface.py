@@ -89,7 +89,6 @@ class Keys:
         self._kinds: dict[str, set[str]] = {}
 
     def describe(self, name: str, schema: Mapping[str, Any]) -> list[str]:
-        """The lines of one schema."""
         self._kinds = {}
         self._walk(schema, name)
         return [f"{path}: {' '.join(sorted(words))}" for path, words in sorted(self._kinds.items())]

@@ -16,7 +16,7 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.agents.table import BUILTIN
+from sessionrun.agents.table import BUILTIN, check_agent
 from sessionrun.input.config import Config, load_config, load_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
@@ -182,7 +182,8 @@ def test_the_manuals_example(places: Places) -> None:
         page.partition(".SH CONFIGURATION\n")[2].split(".EX\n")[1].partition(".EE")[0].replace("\\-", "-")
     )
     agents = places.load().agents
-    assert agents["claude"].stop_grace_s == 10.0
+    assert agents.keys() == {*BUILTIN, "mine"} and agents["claude"].stop_grace_s == 10.0
+    check_agent(agents["mine"])
     assert agents["mine"].argv == ("my-agent", "{model_args}", "--file", "{prompt_file}")
 
 
@@ -212,8 +213,7 @@ def test_what_readers_make_of_a_broken_file(places: Places, text: str, problem: 
 
 
 def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> None:
-    session_id = sessionrun.start(["false"])
-    sessionrun.wait(session_id)
+    session_id = sessionrun.finished(["false"])
     file = sessionrun.cwd / "sessionrun.toml"
     for text in ("max_parallel = = 3", 'agnet = "shell"'):
         file.write_text(text)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from simulation import make_session
+from stages import make_program
 from test_dialect_prompts import ROOT
 
 from sessionrun.checks.answers import Unclear
@@ -52,9 +53,6 @@ def load(
 
 def by_id(plan: Plan) -> dict[str, TaskSpec]:
     return {task.id: task for task in plan.tasks}
-
-
-# --- edges ---
 
 
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
@@ -119,8 +117,6 @@ def test_the_jobs_directory_may_have_any_name() -> None:
     assert brief.protected == ("j[[]1]/_*",)
 
 
-# --- which jobs run ---
-
 STATUSES = json.dumps(
     [{"id": name, "status": word} for name, word in (("a", "pass"), ("b", "fail"), ("c", "partial"))]
 )
@@ -158,8 +154,6 @@ def test_one_file_is_one_job() -> None:
     assert list(by_id(load({k: v for k, v in FOUR.items() if k[0] != "_"}, only="a.md"))) == ["a"]
 
 
-# --- sessions ---
-
 OLLAMA = rf'''#!{sys.executable} -IS
 """Answers as the files beside it say: by what the prompt holds, one after the other."""
 import json, os, sys
@@ -186,11 +180,8 @@ class Project:
 
     def __init__(self, place: Path, sessionrun: Command) -> None:
         self.path = place / "project"
-        self.bin = place / "bin"
-        self.bin.mkdir()
+        self.bin = make_program(place / "bin" / "ollama", OLLAMA).parent
         (self.path / "jobs").mkdir(parents=True)
-        (self.bin / "ollama").write_text(OLLAMA)
-        (self.bin / "ollama").chmod(0o755)
         self.run = sessionrun
 
     def write(self, **files: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,12 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
-from sessionrun.model.spec import Check, Prove, TaskSpec
+from sessionrun.model.spec import Check, TaskSpec
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "dialects"
 SCHEMA = describe_plan()
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
-
-UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
-README_EXAMPLE = """\
-{
-    "prompts": [
-        "Create a calculator web app",
-        "Write unit tests for the calculator",
-        {
-            "id": "custom-uuid",
-            "prompt": "Add documentation"
-        }
-    ]
-}
-"""
 
 
 def load(text: str | bytes, name: str = "stdin", options: Options | None = None) -> Plan:
@@ -72,23 +56,7 @@ def one(**task: Any) -> str:
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether a value fits."""
     return bool(Draft202012Validator(schema).is_valid(value))
-
-
-# --- what is accepted ---------------------------------------------------------------------------------------
-
-
-def test_readme_example_of_the_runner_whose_place_we_take() -> None:
-    plan = load(README_EXAMPLE, "prompts.json")
-    assert [task.prompts for task in plan.tasks] == [
-        ("Create a calculator web app",),
-        ("Write unit tests for the calculator",),
-        ("Add documentation",),
-    ]
-    assert plan.tasks[2].id == "custom-uuid"
-    assert all(UUID4.fullmatch(task.id) for task in plan.tasks[:2])
-    assert (plan.agent, plan.max_parallel, plan.tasks[0].agent) == (None, None, "")
 
 
 @pytest.mark.parametrize(
@@ -125,63 +93,6 @@ def test_asking_for_the_dialect_by_name() -> None:
     assert choose_format(source, "prompts")[1] == "asked for"
     with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
         choose_format(source, "prompt")
-
-
-def test_the_proof_of_a_check_is_that_of_its_task() -> None:
-    check = {"commands": "make test", "prove": {"repeat": 4}}
-    defaults = {"check": {"commands": "true", "prove": True}}
-    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
-    assert [task.prove for task in plan.tasks] == [Prove(), Prove(repeat=4)]
-    assert only(load(one(check=check, prove={"repeat": 4}))).prove == Prove(repeat=4)
-    off = {"defaults": defaults, "prompts": [{"prompt": "q", "prove": False}]}
-    assert only(load(json.dumps(off))).prove is None
-    with pytest.raises(InputError, match=r'check\.prove: .*"prove" beside the check .*keep one'):
-        load(one(check=check, prove=True))
-    with pytest.raises(InputError, match=r"check\.prove\.repeat: "):
-        load(one(check={"commands": "true", "prove": {"repeat": "often"}}))
-
-
-def test_the_rounds_of_a_check_are_those_of_its_task() -> None:
-    check = {"commands": "make test", "rounds": 4}
-    defaults = {"check": {"commands": "true", "rounds": 2}}
-    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
-    assert [task.rounds for task in plan.tasks] == [2, 4]
-    assert only(load(one(check=check, rounds=4))).rounds == 4
-    assert only(load(json.dumps({"defaults": defaults, "prompts": [{"prompt": "q", "rounds": 9}]}))).rounds == 9
-    with pytest.raises(InputError, match=r'check\.rounds: is 4, but "rounds" beside the check is 3; keep one'):
-        load(one(check=check, rounds=3))
-
-
-@pytest.mark.parametrize(
-    ("said", "field", "value"),
-    [
-        ({"timeout": 0}, "timeout_s", None),
-        ({"timeout_s": 1.5}, "timeout_s", 1.5),
-        ({"timeout": "90"}, "timeout_s", 90.0),
-        ({"timeout": "90s"}, "timeout_s", 90.0),
-        ({"timeout": "0.5s"}, "timeout_s", 0.5),
-        ({"timeout": "2d"}, "timeout_s", 172800.0),
-        ({"id": ""}, "title", None),
-        ({"id": 0}, "title", None),
-        ({"id": 42}, "id", "42"),
-        ({"id": None, "model": None}, "model", None),
-        ({"uses": "gpu"}, "uses", {"gpu": 1}),
-        ({"uses": {"gpu": 3}}, "uses", {"gpu": 3}),
-        ({"check": []}, "check", None),
-        ({"setup": ["a", "b"]}, "setup", ("a", "b")),
-        ({"prompt": "null \0 byte"}, "prompts", ("null \0 byte",)),
-        ({"prompt": None, "prompts": ["a", "b"]}, "prompts", ("a", "b")),
-        ({"prompt": " spaces stay \n"}, "prompts", (" spaces stay \n",)),
-        ({"prompt": "\U0001f680 \\ud800"}, "prompts", ("\U0001f680 \\ud800",)),
-        ({"cwd": "/a/../b"}, "cwd", "/b"),
-        ({"cwd": "."}, "cwd", "/plans"),
-    ],
-)
-def test_values(said: Mapping[str, Any], field: str, value: Any) -> None:
-    assert getattr(only(load(one(**said))), field) == value
-
-
-# --- who wins -----------------------------------------------------------------------------------------------
 
 
 def test_timeouts_from_weak_to_strong() -> None:
@@ -244,13 +155,10 @@ def test_agent_and_the_model_beside_it(
 def test_the_manuals_examples_are_read() -> None:
     page = (ROOT / "man" / "sessionrun-input.5").read_text().replace("\\-", "-")
     first, plan, *_ = (block.partition(".EE")[0] for block in page.split(".EX\n")[1:])
-    assert first == README_EXAMPLE
+    assert first == json.loads((DATA / "plans" / "prompts-readme.json").read_text())["text"]
     api, docs = load(plan).tasks
     assert (api.check, api.rounds, api.uses) == (Check(("make test",)), 3, {"database": 1})
     assert (docs.needs, docs.agent, docs.timeout_s) == (("api",), "claude", 1800.0)
-
-
-# --- the schema --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -286,8 +194,6 @@ def test_every_field_of_the_reader_is_in_it() -> None:
 def test_slips_do_not_fit(plan: Any) -> None:
     assert not fits(plan, SCHEMA)
 
-
-# --- keys that nobody knows ---------------------------------------------------------------------------------
 
 MEND = 'correct it, leave it out, or begin it with "x-" to keep it as a note'
 
@@ -352,8 +258,6 @@ def test_formats_of_other_programs_warn() -> None:
         'stdin: unknown key tasks[0].promts, ignored (did you mean "prompts"?)',
     )
 
-
-# --- what is refused ----------------------------------------------------------------------------------------
 
 OUT_OF_RANGE = "is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
 DEEP = "[" * 65 + "]" * 65
@@ -426,8 +330,6 @@ def test_names_of_files_are_shown_on_one_line() -> None:
     assert refusal("[]", "a\nb.json").startswith('"a\\nb.json": expected')
 
 
-# --- anything at all ----------------------------------------------------------------------------------------
-
 NAMES = st.sampled_from(["stdin", "p.json", "p.jsonl", "p.yaml", "p.md"])
 KEYS = st.sampled_from([*TASK_FIELDS, "tasks", "defaults", "resources", "limits", "commands", "kind", "promt"])
 VALUES = st.recursive(
@@ -437,9 +339,23 @@ VALUES = st.recursive(
 )
 
 
-def check_plan_or_refusal(text: bytes, name: str) -> None:
+ANYTHING = {
+    "bytes": st.binary(max_size=200),
+    "punctuation": st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60).map(str.encode),
+    "values": st.tuples(st.dictionaries(KEYS, VALUES, max_size=5), st.lists(VALUES, max_size=3)).map(
+        lambda both: json.dumps({**both[0], "prompts": both[1]}).encode()
+    ),
+    "fields of a task": st.dictionaries(KEYS, VALUES, max_size=5).map(
+        lambda said: json.dumps([{"prompt": "p", **said}]).encode()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+@given(st.data(), NAMES)
+def test_anything_is_a_plan_or_a_refusal(kind: str, data: st.DataObject, name: str) -> None:
     try:
-        plan = load(text, name)
+        plan = load(data.draw(ANYTHING[kind]), name)
     except InputError as error:
         message = str(error)
         assert message.isprintable()
@@ -447,23 +363,3 @@ def check_plan_or_refusal(text: bytes, name: str) -> None:
     else:
         assert plan.tasks
         assert all(warning.isprintable() for warning in plan.warnings)
-
-
-@given(st.binary(max_size=200), NAMES)
-def test_any_bytes(text: bytes, name: str) -> None:
-    check_plan_or_refusal(text, name)
-
-
-@given(st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60), NAMES)
-def test_any_punctuation(text: str, name: str) -> None:
-    check_plan_or_refusal(text.encode(), name)
-
-
-@given(st.lists(VALUES, max_size=3), st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
-def test_any_values(tasks: list[Any], top: dict[str, Any], name: str) -> None:
-    check_plan_or_refusal(json.dumps({**top, "prompts": tasks}).encode(), name)
-
-
-@given(st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
-def test_any_fields_of_a_task(said: dict[str, Any], name: str) -> None:
-    check_plan_or_refusal(json.dumps([{"prompt": "p", **said}]).encode(), name)

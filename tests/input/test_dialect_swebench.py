@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manual import load_verb
 
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
@@ -125,9 +124,6 @@ def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
     assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
 
 
-# --- the options of a format ---
-
-
 def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other formats do not know it, and 0 asks for nothing."""
     Path("i.jsonl").write_text(json.dumps(INSTANCE))
@@ -151,12 +147,6 @@ def test_the_input_that_is_usual(own_place: Path) -> None:
     assert find_input(None, {"sample": 5}) == ("artifacts/instances.jsonl", "swebench")
     with pytest.raises(InputError, match="both name the input"):
         find_input("f", {"instances": "g"})
-
-
-def test_the_short_forms_of_the_runner() -> None:
-    short = {spelling: option.name for option in load_verb("run").params for spelling in option.opts}
-    assert (short["-j"], short["--workers"]) == ("max_parallel", "max_parallel")
-    assert (short["-n"], short["--limit"], short["--run-name"]) == ("sample", "sample", "name")
 
 
 def test_the_instances_of_the_example() -> None:

@@ -107,19 +107,11 @@ def test_refused(
     assert refuse(refusal, tmp_path, monkeypatch, capsys) == refusal.says
 
 
-def test_no_row_is_there_twice() -> None:
-    asked = [(row.words, str(row.files)) for row in ROWS]
-    assert len(set(asked)) == len(asked)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_refuses_what_it_does_not_know(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--no-such-option"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("sessionrun: error: ") and said.err.count("\n") == 1
-
-
-# --- options without an effect ---
 
 
 @pytest.fixture

@@ -119,6 +119,22 @@ def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.parametrize(
+    ("commands", "passes"),
+    [
+        (["cd /; x=1; [ $PWD$x = /1 ]", "true # said"], True),
+        (["cd /; x=1", "[ $PWD != / ] && [ -z $x ]"], True),
+        (["exit 0", "false"], False),
+        (["false && true", "true"], False),
+        (["! true", "true"], False),
+        (["true", "false"], False),
+        (["false\ntrue"], False),
+    ],
+)
+def test_all_commands_of_a_check_must_pass(tmp_path: Path, commands: list[str], passes: bool) -> None:
+    assert (run_commands(Check((*commands,)), str(tmp_path), tmp_path).problem is None) is passes
+
+
 @pytest.mark.parametrize("tag", ["failure", "error"])
 def test_exit_code_0_beside_a_report_with_a_failed_test_is_a_failure(tmp_path: Path, tag: str) -> None:
     says = f"<testsuite><testcase name='a'><{tag} message='no'/></testcase><testcase name='b'/></testsuite>"

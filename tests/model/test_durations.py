@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 from test_dialect_prompts import load, one, only
 from test_removal import left, make_older, reseal
 
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.input.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
-from sessionrun.store.session import SessionDir
 
 GOOD = {
     "90": 90,
@@ -66,9 +65,7 @@ def test_an_age_says_its_unit() -> None:
 
 def test_readers_bear_times_in_the_future(sessionrun: Command) -> None:
     """The clock was set back after the session: nothing is old enough to go, and nothing fails."""
-    session_id = sessionrun.start({"prompts": ["exit 3"]})
-    sessionrun.wait(session_id)
-    eventually(lambda: not SessionDir(sessionrun.directory(session_id)).is_alive())
+    session_id = sessionrun.finished({"prompts": ["exit 3"]})
     for at in ("2099-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z"):
         make_older(sessionrun, session_id, at)
         for name in ("status.json", "summary"):

@@ -102,9 +102,7 @@ def test_what_is_narrow_stands_above_what_is_wide() -> None:
         places.setdefault(row.reason_class, []).append(place)
     assert max(places["usage_limit"]) < min(place for place in places["rate_limited"] if place > 20)
     assert len({row.phrase for row in MARKERS}) == len(MARKERS)
-
-
-# --- phases ---
+    assert all(row.source for row in MARKERS)
 
 
 def test_the_table_is_total() -> None:

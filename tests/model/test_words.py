@@ -118,8 +118,6 @@ def test_counts_add_up_and_cancelled_is_not_failed() -> None:
     )
 
 
-# --- in plain text ---
-
 BEGAN = "2026-01-02T03:00:00.000Z"
 NOW = 1767322804.0
 """4 seconds after `BEGAN`."""

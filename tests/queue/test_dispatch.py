@@ -29,7 +29,6 @@ from sessionrun.store.session import SessionDir
 
 
 def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
-    """The payloads of the journal."""
     path = project.directory(session_id) / "journal"
     return [orjson.loads(payload) for payload in read_log(path).payloads]
 
@@ -219,8 +218,6 @@ def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher)
     assert [task.worker for task in project.tasks().values()] == [None, None]
     assert project.load("status", session_id)["status"] == "cancelled"
 
-
-# --- Many tasks of all kinds at once, through queue, worktrees that stay, landing and mends; then under k ---
 
 MOST_RUNS = 12
 """How often the dispatcher is begun again, at most: a kill may cost a task its attempts."""

@@ -11,51 +11,18 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from stages import git
+from stages import git, make_program, make_repository_of
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
-from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish
-from sessionrun.input.prompts import FRAME
+from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.queue.dispatch import prepare
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
 from sessionrun.queue.task import QueueTask, Worker
-
-SEED = {
-    "num_workers": 3,
-    "worktree_prefix": "ozon-w",
-    "worktree_placement": "sibling",
-    "branch": "main",
-    "auto_merge_worktrees": True,
-    "create_bead_on_merge_conflict": True,
-    "merge_slot": True,
-    "auto_retry_merge_on_conflict_close": True,
-    "model": "ollama/qwen3-coder:30b",
-    "aider_cmd": "aider",
-    "repo_root": ".",
-    "worker_timeout_secs": 60,
-    "worker_backend": "aider",
-    "claude_cmd": "claude",
-    "claude_model": "opus",
-    "max_worker_retries": 1,
-    "poll_interval_secs": 0.5,
-    "bd_sync_interval_secs": 30,
-    "auto_unblock_in_progress": False,
-    "auto_unblock_interval_secs": 60,
-    "auto_unblock_max_items": 10,
-    "gates": {
-        "unit": {"cmd": "make test", "timeout_secs": 5},
-        "lint": {"cmd": "make lint", "timeout_secs": 9},
-        "doc": "make doc",
-    },
-    "run_tests": True,
-    "test_command": "pytest",
-}
-"""Every key that is honoured, but `prompt_template`."""
 
 
 def write(folder: Path, **record: Any) -> Path:
@@ -65,76 +32,9 @@ def write(folder: Path, **record: Any) -> Path:
 
 
 def load(folder: Path, config: Any = None, given: Any = None, **record: Any) -> Plan:
-    """The plan of a configuration."""
     source = Source(str(folder / "dispatch_config.json"), json.dumps(record).encode(), str(folder))
     dialect, _ = choose_format(source, None)
     return load_plan(dialect, source, Options(given or {}, config or {}))
-
-
-def test_what_each_key_means(tmp_path: Path) -> None:
-    plan = load(tmp_path, **SEED)
-    (task,) = plan.tasks
-    assert (plan.max_parallel, plan.agent, task.model, task.timeout_s, task.retries) == (
-        3,
-        "aider",
-        "ollama/qwen3-coder:30b",
-        60.0,
-        1,
-    )
-    assert plan.programs == {"aider": ("aider",)}
-    assert plan.seats == SeatsWish("sibling", "ozon-w")
-    assert plan.landing == LandingWish("main", ("make test", "make lint", "make doc", "pytest"), 9.0, mends=3)
-    assert plan.repository == RepositoryWish(
-        str(tmp_path),
-        base="main",
-        keys={"path": "repo_root", "--base": "branch"},
-    )
-    assert plan.feed == {
-        "poll_s": 0.5,
-        "sync_s": 30.0,
-        "takes_back": False,
-        "take_back_s": 60.0,
-        "take_back_most": 10,
-        "lands_again": True,
-    }
-
-
-def test_what_that_dispatcher_does_by_itself(tmp_path: Path) -> None:
-    plan = load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1, "_comment": 2})
-    (task,) = plan.tasks
-    assert (plan.max_parallel, plan.agent, task.model) == (14, "aider", "ollama/qwen2.5-coder:7b")
-    assert (task.timeout_s, task.retries, task.expect_change, task.prompts) == (1800.0, 2, True, (FRAME,))
-    assert (plan.landing, plan.feed, plan.seats) == (LandingWish(mends=3), {}, None)
-
-
-@pytest.mark.parametrize(
-    ("record", "field", "value"),
-    [
-        ({"worker_backend": "codex", "model": "x"}, "agent", "codex"),
-        ({"aider_cmd": "py -m aider"}, "programs", {"aider": ("py", "-m", "aider")}),
-        ({"claude_cmd": "/opt/claude"}, "programs", {}),
-        ({"auto_merge_worktrees": False}, "landing", LandingWish(mends=3, lands=False)),
-        ({"create_bead_on_merge_conflict": False}, "landing", LandingWish()),
-        ({"auto_retry_merge_on_conflict_close": False}, "feed", {"lands_again": False}),
-        ({"test_command": "make"}, "landing", LandingWish(gates=("make",), mends=3)),
-        (
-            {"gates": {"a": "x", "b": "y"}, "gates_parallel": True},
-            "landing",
-            LandingWish(
-                gates=("( x ) & p1=$!; ( y ) & p2=$!; r=0; wait $p1 || r=1; wait $p2 || r=1; exit $r",), mends=3
-            ),
-        ),
-        ({"branch": "refs/heads/work"}, "landing", LandingWish("work", mends=3)),
-        ({"num_workers": None, "ingest": 5}, "feed", {"ingest": 5}),
-    ],
-)
-def test_what_other_values_mean(tmp_path: Path, record: dict[str, Any], field: str, value: Any) -> None:
-    assert getattr(load(tmp_path, **record), field) == value
-
-
-def test_what_values_mean_for_tasks(tmp_path: Path) -> None:
-    (task,) = load(tmp_path, worker_timeout_secs=0, check="make check").tasks
-    assert task.check is not None and (task.timeout_s, task.check.commands) == (None, ("make check",))
 
 
 def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,23 +86,14 @@ def test_frames(frame: str, prompt: str) -> None:
     assert fill_frame("{script}", QueueTask("i-1", "T")) == "T"
 
 
-# --- the verb ---
-
-
 @pytest.fixture
 def repo(sessionrun: Command) -> Command:
     """A repository with a commit, and an agent `pal` that writes a file."""
     top = sessionrun.cwd
-    script = top.parent / "pal"
-    script.write_text(
-        '#!/bin/sh\nread -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt\n'
-    )
-    script.chmod(0o755)
+    writes = 'read -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt'
+    script = make_program(top.parent / "pal", writes)
     (top / "sessionrun.toml").write_text(f'agent = "pal"\n[agents.pal]\nargv = ["{script}"]\n')
-    (top / ".gitignore").write_text("results/\ntask_queue.json\ntold\n")
-    git(top, "init", "-q", "-b", "main")
-    git(top, "add", ".")
-    git(top, "commit", "-qm", "first")
+    make_repository_of(top, {".gitignore": "results/\ntask_queue.json\ntold\n"})
     return sessionrun
 
 
@@ -217,12 +108,8 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
     done = repo("dispatch")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing to do: no task is open (sessionrun queue add TITLE)\n"
-    assert json.loads(repo("dispatch", "--json").stdout) == {
-        "schema_version": 2,
-        "session_id": None,
-        "total": 0,
-        "open": 0,
-    }
+    expected = {"schema_version": 2, "session_id": None, "total": 0, "open": 0}
+    assert json.loads(repo("dispatch", "--json").stdout) == expected
     assert not list(repo.results.glob("session-*"))
 
 
@@ -236,10 +123,8 @@ def test_what_is_refused_before_anything_starts(repo: Command, monkeypatch: pyte
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     configuration = write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
-    server = repo.cwd.parent / "bin" / "ollama"
-    server.parent.mkdir()
-    server.write_text('#!/bin/sh\necho "$1 $2 of $OLLAMA_HOST: no such model" >&2; exit 1\n')
-    server.chmod(0o755)
+    lacks = 'echo "$1 $2 of $OLLAMA_HOST: no such model" >&2; exit 1'
+    server = make_program(repo.cwd.parent / "bin" / "ollama", lacks)
     monkeypatch.setenv("PATH", str(server.parent), prepend=os.pathsep)
     problem = refuse(repo)
     assert "show qwen2.5-coder:7b of http://far:1: no such model" in problem

@@ -15,7 +15,7 @@ import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from queue_contract import find_ready
-from stages import git
+from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
@@ -27,9 +27,7 @@ from sessionrun.queue.task import Draft, QueueTask, find_place
 
 @pytest.fixture
 def repository(own_place: Path) -> Path:
-    """A repository with a commit."""
-    git(Path(), "init", "-q", "-b", "main")
-    git(Path(), "commit", "-q", "--allow-empty", "-m", "begin")
+    make_repository_of(own_place, {})
     return own_place
 
 
@@ -72,13 +70,11 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     side = repository.parent / "side"
     (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     open_queue().create([Draft("known")])
-
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None])
     assert (repository / SUGGESTIONS).exists()
     assert titles() == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
-
     (side / SUGGESTIONS).write_text("Write the manual")
     put_aside(find_place(side), side / SUGGESTIONS)  # as RELEASE does
     (side / SUGGESTIONS).write_text("Of an agent that still works\n")
@@ -88,7 +84,6 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     assert {task.group for task in find_ready(open_queue())} == {None, "next"}
     assert not (repository / SUGGESTIONS).exists() and (side / SUGGESTIONS).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
-
     for task in find_ready(open_queue()):
         open_queue().close(task.id)
     (repository / SUGGESTIONS).write_text("Fix the login\n")  # again: it came back
@@ -198,8 +193,6 @@ def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) 
     eventually(lambda: all(one.poll() is not None for one in both))
 
 
-# --- `split`: a goal becomes a group of small tasks, by an agent's answer or by rule ---
-
 GOAL = "Fix the login, then describe it in docs/login.md and test it."
 PARTS = ["Fix the login", "describe it in docs/login.md", "test it"]
 GOOD = "- Fix the redirect in src/login.py\n- Describe the login in docs/login.md\n"
@@ -210,9 +203,8 @@ def play(sessionrun: Command, *answers: str) -> None:
     """Let the agent `model` give these answers, one in each session, and keep what it was asked."""
     for number, answer in enumerate(answers):
         (sessionrun.cwd / f"answer-{number}").write_text(answer)
-    script = sessionrun.cwd / "model"
-    script.write_text("#!/bin/sh\nn=$(ls asked-* 2>/dev/null | wc -l)\ncat > asked-$n\ncat answer-$n || exit 9\n")
-    script.chmod(0o755)
+    said = "n=$(ls asked-* 2>/dev/null | wc -l)\ncat > asked-$n\ncat answer-$n || exit 9"
+    script = make_program(sessionrun.cwd / "model", said)
     (sessionrun.cwd / "sessionrun.toml").write_text(
         f'[agents.model]\nargv = ["{script}", "{{approve_args}}"]\napprove_args = ["--change-all"]\n'
     )

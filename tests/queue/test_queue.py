@@ -18,6 +18,7 @@ from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
+from stages import make_program
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads
@@ -73,13 +74,9 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
         ("deferred", False),
         ("closed", False),
     ]
-    assert (tasks["task-2"].body, tasks["task-3"].worker, tasks["task-5"].backend_status) == (
-        "All of it",
-        None,
-        "someday",
-    )
+    expected = ("All of it", None, "someday")
+    assert (tasks["task-2"].body, tasks["task-3"].worker, tasks["task-5"].backend_status) == expected
     assert [task.id for task in find_ready(feed)] == ["task-2"]
-
     assert feed.claim("task-2", ANN) is not None
     assert create(feed, "New").id == "task-6"  # task-5 is taken
     changed = load(feed)
@@ -90,7 +87,6 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     assert changed["tasks"][1] == {**SEED["tasks"][1], "status": "in_progress", "claim": claim}  # type: ignore[index]
     assert [changed["tasks"][place] for place in (0, 2, 3, 4, 5)] == [SEED["tasks"][n] for n in (0, 2, 3, 4, 5)]  # type: ignore[index]
     assert changed["tasks"][6] == {"id": "task-6", "title": "New", "status": "pending"}
-
     feed.close("task-2")
     assert load(feed)["tasks"][1] == {**SEED["tasks"][1], "status": "done"}  # type: ignore[index]
     assert feed.show("task-4").status == "open"
@@ -297,14 +293,11 @@ def test_many_tasks_of_a_group_are_made_without_a_look_at_the_queue_for_each(
     assert looks[0] == looks[1]
 
 
-# --- The task queue in Beads: the contract of backends, with the real program if it is there, and a stand ---
-
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 @pytest.fixture
 def place(own_place: Path) -> QueuePlace:
-    """A repository with Beads."""
     (own_place / ".git").mkdir()
     (own_place / beads.PLACE).mkdir()
     return find_place(own_place)
@@ -405,16 +398,10 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
     assert part.group is not None
     program.run("dep", "add", part.group, gate.id)
     program.run("update", gate.id, "--claim", "--actor=eve")
-
     assert find_ready(bd) == []
     by_title = {task.title: task for task in bd.load()}
-    assert {title: task.status for title, task in by_title.items()} == {
-        "mine": "deferred",
-        "deferred": "deferred",
-        "gate": "claimed",
-        "part": "deferred",
-        "epic": "open",
-    }
+    expected = {"mine": "deferred", "deferred": "deferred", "gate": "claimed", "part": "deferred", "epic": "open"}
+    assert {title: task.status for title, task in by_title.items()} == expected
     assert by_title["gate"].worker is None
     for task in by_title.values():
         assert bd.claim(task.id, ANN) is None
@@ -460,12 +447,11 @@ def test_beads_without_its_program(place: QueuePlace, sessionrun: Command) -> No
 
 
 def test_a_program_that_does_not_run(place: QueuePlace) -> None:
-    program = place.top / "br"
+    program = make_program(place.top / "br", "")
     program.write_text("not a program")
-    program.chmod(0o755)
     with pytest.raises(StoreError, match="Exec format error"):
         BeadsFeed(place, Program(str(program), place.top)).load()
-    program.write_text("#!/bin/sh\necho no JSON\n")
+    make_program(program, "echo no JSON")
     with pytest.raises(StoreError, match="br ready: what it printed is not JSON: 'no JSON'"):
         BeadsFeed(place, Program(str(program), place.top)).load()
 
@@ -473,9 +459,7 @@ def test_a_program_that_does_not_run(place: QueuePlace) -> None:
 @pytest.mark.slow
 def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -> None:
     pid = place.top / "pid"
-    program = place.top / "bd"
-    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n")
-    program.chmod(0o755)
+    program = make_program(place.top / "bd", f"sleep 600 &\necho $! > {pid}\nwait")
     with pytest.raises(StoreError, match="bd ready did not end within 10 s"):
         BeadsFeed(place, Program(str(program), place.top)).load()
     eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists())

@@ -9,19 +9,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from manual import load_verb
-from stages import git, lay_out_repository, make_repository_of
-from test_documents import code_blocks, help_options
-from test_documents import read as read_page
+from stages import lay_out_repository, make_program, make_repository_of
+from test_documents import code_blocks
 
 from sessionrun import api
-from sessionrun.cli.argv import VERBS
 from sessionrun.queue.claims import find_gone, reclaim
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, Worker
@@ -67,21 +63,15 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     assert run(sessionrun, "remove", "task-3") == "task-3: removed\n"
     run(sessionrun, "close", "task-2")
     assert run(sessionrun, "list") == "No task is open.\n"
-    assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == [
-        ["task-1", "closed"],
-        ["release", "closed"],
-        ["task-2", "closed"],
-    ]
+    expected = [["task-1", "closed"], ["release", "closed"], ["task-2", "closed"]]
+    assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == expected
     assert read(sessionrun)["next_id"] == 4
 
 
 def test_the_queue_at_work(sessionrun: Command) -> None:
     top = sessionrun.cwd
-    (top / ".gitignore").write_text("results/\ntask_queue.json\ngo\ntemplate\n")
-    (top / "template").write_text("{body}")
-    git(top, "init", "-q", "-b", "main")
-    git(top, "add", ".")
-    git(top, "commit", "-qm", "first")
+    ignored = "results/\ntask_queue.json\ngo\ntemplate\n"
+    make_repository_of(top, {".gitignore": ignored, "template": "{body}"})
     assert run(sessionrun, "list") == "No task is open.\n"
     assert run(sessionrun) == f"queue of {top.name}: no task is open\n"
     waits = f"until [ -e {top}/go ]; do sleep 0.05; done; echo x > f"
@@ -189,10 +179,7 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert len(slept) == 1, "each session is looked at once"
 
 
-# --- The examples `queue` and `gastown`: their commands are those that there are, and the agent of Gas To ---
-
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
-PAGES = ("examples/queue/README.md", "examples/gastown/README.md")
 BEAD = {
     "id": "gt-abc12",
     "title": 'Fix the "login"',
@@ -212,23 +199,6 @@ PROMPT = (
 )
 
 
-def find_commands() -> Iterator[list[str]]:
-    """The commands of `sessionrun` on the pages, as words."""
-    for page in PAGES:
-        text = read_page(page)
-        lines = [*re.findall(r"`(sessionrun [^`]+)`", text), *"".join(code_blocks(page, "console")).splitlines()]
-        yield from (shlex.split(line) for line in lines if line.startswith("sessionrun "))
-
-
-def test_the_commands_on_the_pages_are_those_that_there_are() -> None:
-    commands = [*find_commands()]
-    assert {words[1] for words in commands} <= set(VERBS)
-    for words in commands:
-        used = {word for word in words[2:] if re.fullmatch(r"--?[a-z].*", word)}
-        if words[1] in VERBS:
-            assert used <= help_options(load_verb(words[1]), hidden=True), words
-
-
 def make_repository(top: Path) -> None:
     make_repository_of(top, {"README": "first\n"})
 
@@ -238,12 +208,8 @@ def noting(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command in a repository, whose configuration has an agent that notes its prompts."""
     command = Command(own_place / "repo", own_place / "results")
     lay_out_repository(make_repository, command.cwd)
-    agent = own_place / "agent"
-    agent.write_text(
-        f'#!/bin/sh\ncat "$1" >>{own_place}/told\npwd >>{own_place}/where\n'
-        f"echo more >>README\n. {own_place}/then\n"
-    )
-    agent.chmod(0o755)
+    notes = f'cat "$1" >>{own_place}/told\npwd >>{own_place}/where\necho more >>README\n. {own_place}/then'
+    agent = make_program(own_place / "agent", notes)
     (own_place / "then").write_text("exit 0\n")
     config = own_place / "config" / "sessionrun" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -285,21 +251,16 @@ def test_workers_can_be_tried_with_it(noting: Command) -> None:
     assert {*where} <= {f"{noting.cwd}/worktrees/w{number}" for number in (1, 2)}
 
 
-# --- the agent of Gas Town ---
-
-
 class Town:
     """A worker of Gas Town, with a stand-in for `gt` that prints what is on its hook."""
 
     def __init__(self, noting: Command) -> None:
         self.sessionrun, self.place = noting, noting.cwd.parent
         bin_dir = self.place / "bin"
-        bin_dir.mkdir()
         gt = f'[ "$*" = "hook --json" ] || exit 9\ncat {self.place}/hook\nexit "$(cat {self.place}/gt-code)"\n'
         ours = f'exec {shlex.quote(sys.executable)} -m sessionrun "$@"\n'
         for name, text in (("gt", gt), ("sessionrun", ours), ("python3", f'exec {sys.executable} "$@"\n')):
-            (bin_dir / name).write_text(f"#!/bin/sh\n{text}")
-            (bin_dir / name).chmod(0o755)
+            make_program(bin_dir / name, text)
         self.environ = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
         self.hang(HOOK)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import orjson
 import pytest
-from conftest import Command, eventually
+from conftest import Command
 from faults.damaged import call
 from forging import damage, forge
 
@@ -29,12 +29,8 @@ PLAN = {"prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit
 
 
 @pytest.fixture
-def ended(sessionrun: Command) -> Iterator[SessionDir]:
-    session_id = sessionrun.start(PLAN, "--name", "mine")
-    sessionrun.wait(session_id)
-    session = SessionDir(sessionrun.directory(session_id))
-    eventually(lambda: not session.is_alive())
-    yield session
+def ended(sessionrun: Command) -> SessionDir:
+    return SessionDir(sessionrun.directory(sessionrun.finished(PLAN, "--name", "mine")))
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -117,9 +113,6 @@ def test_of_a_damaged_journal_and_status_what_is_ahead_counts(ended: SessionDir)
     assert done.returncode == 4 and "is damaged at byte" in done.stderr, done
 
 
-# --- logs and spec ---
-
-
 def change_record(session: SessionDir, change: Callable[[dict[str, Any]], None], place: int) -> None:
     """Change a record of the journal; its checksum is right again."""
     wanted = read_log(session.journal_path).payloads[place]
@@ -169,8 +162,7 @@ def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDi
     content = ended.journal_path.read_bytes()
     ended.status_path.unlink()
     ended.summary_path.unlink()
-    whole = sessionrun.start({"prompts": ["true"]})
-    sessionrun.wait(whole)
+    whole = sessionrun.finished({"prompts": ["true"]})
     for change, place in FORGED.values():
         ended.journal_path.write_bytes(content)
         change_record(ended, change, place)

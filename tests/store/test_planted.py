@@ -38,7 +38,6 @@ def victim(own_place: Path) -> Path:
 
 @pytest.fixture
 def matrix(own_place: Path) -> Command:
-    """The command in a repository."""
     top = own_place / "repo"
     make_repository_of(top, {".gitignore": "results\nsub\nm.json\n"})
     return Command(top, top / "results")

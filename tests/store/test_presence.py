@@ -33,14 +33,6 @@ def running(sessionrun: Command) -> str:
     return session_id
 
 
-def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
-    sessionrun.kill_chain(session_id)
-    return SessionDir(sessionrun.directory(session_id))
-
-
-# --- stopped ---
-
-
 def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     sessionrun: Command, running: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,6 +40,9 @@ def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     assert sessionrun.status(running)["stopped"] == ["supervisor"]
+    assert f"\n  kill -CONT {pid}\n" in sessionrun("doctor", running).stdout
+    helps = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
+    assert helps in sessionrun("explain", running).stdout
     assert sessionrun.load("status", running, "a")["stopped"] == ["supervisor"]
     (shown,) = sessionrun.load("list")["sessions"]
     assert shown["stopped"] == ["supervisor"]
@@ -81,11 +76,9 @@ def test_a_pid_alone_is_not_believed(key: str) -> None:
         child.kill()
 
 
-# --- recovering ---
-
-
 def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running: str) -> None:
-    session = kill_session(sessionrun, running)
+    sessionrun.kill_chain(running)
+    session = SessionDir(sessionrun.directory(running))
     assert load_view(session)["status"] == "interrupted"
     keeper = session.hold_lock("keeper.lock")
     try:
@@ -105,15 +98,12 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
     assert (view["status"], {task["status"] for task in view["tasks"]}) == ("interrupted", {"pending"})
 
 
-# --- gone ---
-
-
 @pytest.mark.parametrize(
     "words", [["wait", "--timeout", "0"], ["logs", "-f"], *slow(["wait"], ["wait", "--any", "a"])]
 )
 def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: list[str]) -> None:
     """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
-    kill_session(sessionrun, running)
+    sessionrun.kill_chain(running)
     began = time.monotonic()
     done = sessionrun(words[0], running, *words[1:], "--json")
     assert (done.returncode, time.monotonic() - began >= 1.0) == (4, True)
@@ -131,8 +121,9 @@ def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command) -> N
     eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
     followers += [sessionrun.popen(*words, real=True, **quiet) for words in (["wait"], ["logs", "-f"])]
     eventually(lambda: all(_has_read(one.pid) for one in followers))
-    session = kill_session(sessionrun, sessionrun.status("last")["session_id"])
-    lock = session.hold_lock("root.lock")
+    session_id = sessionrun.status("last")["session_id"]
+    sessionrun.kill_chain(session_id)
+    lock = SessionDir(sessionrun.directory(session_id)).hold_lock("root.lock")
     until = time.monotonic() + 1.5
     eventually(lambda: time.monotonic() > until)
     assert [one.poll() for one in followers] == [None] * 3

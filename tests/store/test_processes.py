@@ -32,14 +32,10 @@ def leader() -> Iterator[Identity]:
     process.communicate()
 
 
-def test_a_tree(leader: Identity) -> None:
+def test_a_tree_and_who_got_the_pid_of_a_leader_that_ended(leader: Identity) -> None:
+    """The latter is no member, neither is its session nor what descends from it."""
     tree = find_tree(scan(), leader, MARKER)
-    assert leader in tree
-    assert len(tree) == 2
-
-
-def test_who_got_the_pid_of_a_leader_that_ended_is_no_member(leader: Identity) -> None:
-    """Neither is its session nor what descends from it."""
+    assert leader in tree and len(tree) == 2
     assert find_tree(scan(), Identity(leader.pid, leader.started - 1), MARKER) == set()
 
 

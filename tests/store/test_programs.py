@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import eventually
+from stages import make_program
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.store.programs import leave_task, run, run_abreast
@@ -95,7 +96,5 @@ def has_ended(pid: int) -> bool:
 def test_no_program_is_found_where_it_begins(tmp_path: Path, path: str) -> None:
     """An empty PATH would mean that directory, too."""
     for folder in (tmp_path, tmp_path / "bin"):
-        folder.mkdir(exist_ok=True)
-        (folder / "true").write_text("#!/bin/sh\necho planted\n")
-        (folder / "true").chmod(0o755)
+        make_program(folder / "true", "echo planted")
     assert run(["true"], cwd=tmp_path, environ=leave_task({"PATH": path}), limit_s=None).stdout == b""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import orjson
 import pytest
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
@@ -20,22 +20,18 @@ from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
-from sessionrun.model.places import Repository
-from sessionrun.store.codec import build
-from sessionrun.store.jobfiles import load_record
 
 MAIN: Final = "refs/heads/main"
 CHECK: Final = "! grep -rqs BAD --include=*.txt ."
 FILES: Final[Mapping[str, str]] = {"a.txt": "a\n", "b.txt": "b\n", "d/c.txt": "c\n", "gone.txt": "gone\n"}
 
 PROGRAM: Final = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from landings import load_request
+import pickle, sys
 from sessionrun.landing.turn import land
-land(load_request(Path(sys.argv[1])))
+with open(sys.argv[1], "rb") as stream:
+    land(pickle.load(stream))
 """
+"""Lands as a pickled request says."""
 
 
 @dataclass
@@ -116,9 +112,9 @@ class Yard:
         self, *gates: str, environ: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
         """Land in a process of its own."""
-        path = self.top.parent / "request.json"
-        save_request(path, self.request(*gates))
-        return run_program(PROGRAM, str(path), str(Path(__file__).parent), environ=environ)
+        path = self.top.parent / "request"
+        path.write_bytes(pickle.dumps(self.request(*gates)))
+        return run_program(PROGRAM, str(path), environ=environ)
 
     def land_killed(self, *gates: str, rule: str) -> None:
         """Land in a process that is killed as the rule says."""
@@ -169,15 +165,6 @@ def make_yard(place: Path) -> Yard:
 
 def _make(top: Path) -> None:
     make_repository_of(top, FILES)
-
-
-def save_request(path: Path, request: LandRequest) -> None:
-    path.write_bytes(orjson.dumps(request))
-
-
-def load_request(path: Path) -> LandRequest:
-    request = load_record(path, LandRequest)
-    return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))
 
 
 def wrap_git(yard: Yard, monkeypatch: pytest.MonkeyPatch, case: str) -> None:

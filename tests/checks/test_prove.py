@@ -13,17 +13,10 @@ from calls import Calls, needs_calls
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
+from sessionrun.checks import testing
 from sessionrun.checks.prove import find_verdict
 from sessionrun.checks.runners import find_missing, find_runners
-from sessionrun.checks.testing import (
-    SET_UP,
-    TEST_FILES,
-    Rules,
-    compile_patterns,
-    find_parts,
-    find_set_up,
-    runs_doctests,
-)
+from sessionrun.checks.testing import Rules, find_parts, find_set_up
 from sessionrun.model.reports import Ran, RanTests
 
 __all__ = ["finished", "stage"]
@@ -157,7 +150,7 @@ def test_a_planted_test_has_to_fail(tests: RanTests, work: Ran | None, base: Ran
 
 
 def test_what_is_a_test_and_what_is_test_set_up() -> None:
-    tests, set_up = compile_patterns(TEST_FILES), compile_patterns(SET_UP)
+    tests, set_up = map(testing.compile_patterns, (testing.TEST_FILES, testing.SET_UP))
     for name in ("tests/a.py", "a/tests/b/c", "test_x.py", "a/b/test_x.py", "x_test.go", "web/a.test.tsx"):
         assert tests.match(name), name
     for name in ("latest/x", "src/foo.py", "mytest.py", "contest.py", "src/testing.py"):
@@ -212,9 +205,9 @@ def test_examples_are_tests_if_doctest_is_used() -> None:
     assert exchange is not None and find_parts("shop/a.py") is None
     assert exchange(text % (30, 30), text % (27, 30)) == text % (27, 30)
     read = {"pytest.ini": "addopts = --doctest-modules"}
-    assert runs_doctests(Rules(), read, read.__getitem__)
-    assert runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
-    assert not runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
+    assert testing.runs_doctests(Rules(), read, read.__getitem__)
+    assert testing.runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
+    assert not testing.runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
 
 
 def test_keys_of_a_package() -> None:
@@ -338,6 +331,12 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
     (group,) = ended.load("status", session, "--by", "agent")["groups"]
     assert group["proof"] == {"proved": 5, "not_red": 2, "unproved": 1, "weakened": 2}
     assert not list(ended.cwd.parent.glob("repo-worktrees/.room-*"))
+    # a program in the room has a git of its own: commits, branches and settings stay there
+    assert "evil" not in ended.branches()
+    assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
+    # without walls a task could have changed the machine since another one saw the base fail
+    count = (ended.cwd.parent / "count").read_text()
+    assert count.count("bad") == 4, "for each task once, and once more because it failed"
     done = ended("doctor", session)
     assert done.returncode == 0, done.stdout
 
@@ -370,12 +369,6 @@ def test_each_verdict_says_why(ended: Project) -> None:
         assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
 
 
-def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Project) -> None:
-    """A task could have changed the machine since another one saw the base fail."""
-    count = (ended.cwd.parent / "count").read_text()
-    assert count.count("bad") == 4, "for each task once, and once more because it failed"
-
-
 @needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -389,12 +382,6 @@ def test_a_proof_that_is_killed(project: Project, monkeypatch: pytest.MonkeyPatc
     assert verdicts(project.wait(project.start(plan, "--worktree"))) == {"a": ("succeeded", "proved")}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
     assert calls.has_hit() == [True]
-
-
-def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> None:
-    """It has a git of its own: commits, branches and settings stay there."""
-    assert "evil" not in ended.branches()
-    assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
 
 
 @pytest.mark.slow

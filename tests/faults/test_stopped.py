@@ -17,8 +17,7 @@ from sessionrun.store.processes import Identity, is_alive, send_signal
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain
-from .kills import has_ended
-from .oracle import count_executed, examine, make_plan
+from .oracle import count_executed, examine, has_ended, make_plan
 from .place import Place, kill_surely, wait_until
 
 END_S = 60.0

@@ -13,7 +13,7 @@ from sessionrun.store.processes import JOB_MARKER, environment, identify, is_ali
 from sessionrun.store.session import SessionDir
 
 from .chain import ROLES, Role, find_chain, find_left, kill_role
-from .kills import has_ended, load_outcome
+from .oracle import has_ended, load_outcome
 from .place import Place, kill_surely, wait_until
 
 END_S = 60.0

@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import orjson
 import psutil
 import pytest
 from conftest import Command, eventually, fill, is_gone, slow
@@ -103,23 +102,6 @@ def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
 
 
 # --- caches ---
-
-
-def test_status_json_and_summary_may_be_lost(sessionrun: Command) -> None:
-    ended = sessionrun.start({"prompts": ["true", "exit 7"]})
-    sessionrun.wait(ended)
-    running = sessionrun.start({"prompts": ["sleep 600", "true"]})
-    sessionrun.until(running, lambda view: view["completed"] == 1)
-    for session_id in (ended, running):
-        session = SessionDir(sessionrun.directory(session_id))
-        before, summary = load_view(session), load_summary_view(session)
-        for content in (None, b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b"\xff"):
-            for path in (session.status_path, session.summary_path):
-                path.unlink(missing_ok=True)
-                if content is not None:
-                    path.write_bytes(content)
-            assert orjson.dumps(load_view(session)) == orjson.dumps(before), content
-            assert load_summary_view(session) == summary, content
 
 
 @pytest.mark.slow

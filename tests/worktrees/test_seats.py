@@ -223,20 +223,11 @@ def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> Non
     assert seated.run("worktree", "list").count(str(path)) == 1
 
 
-def test_a_seat_in_which_no_task_can_begin_is_made_anew(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
-    request, path = seated.begin("one")
-    (path / "x.log").write_text("cache")
-    seated.end(request)
-    once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
-    put_first(seated, monkeypatch, once)
-    again, same = seated.begin("two")
-    assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
-    assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
-    assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
-
-
-def test_what_cannot_be_deleted_in_a_seat_stops_no_task(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may have made it as root."""
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_seat_in_which_no_task_can_begin_is_made_anew(
+    seated: Seated, monkeypatch: pytest.MonkeyPatch, goes: bool
+) -> None:
+    """Also if it cannot be deleted: a container may have made it as root."""
     request, path = seated.begin("one")
     (path / "x.log").write_text("cache")
     seated.end(request)
@@ -245,13 +236,15 @@ def test_what_cannot_be_deleted_in_a_seat_stops_no_task(seated: Seated, monkeypa
         if path.exists():
             raise PermissionError(path)
 
-    monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
+    if not goes:
+        monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
     once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
     put_first(seated, monkeypatch, once)
     again, same = seated.begin("two")
-    assert same == path and not (path / "x.log").exists() and seated.end(again).kept is None
-    assert seated.run("branch", "--format=%(refname:short)") == "main"
-    assert [(trash / "x.log").exists() for trash in seated.place.glob(".trash-*")] == [True]
+    assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
+    assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
+    assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
+    assert [(trash / "x.log").exists() for trash in seated.place.glob(".trash-*")] == [True] * (not goes)
 
 
 def test_a_prepare_that_fails_leaves_no_branch_and_its_seat_is_made_anew(seated: Seated) -> None:

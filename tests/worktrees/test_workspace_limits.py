@@ -10,9 +10,6 @@ from conftest import Command, eventually
 from test_rounds import only_task
 from test_workspaces import Project, put_first
 
-from sessionrun.client.planning.plan import Planned
-from sessionrun.client.planning.plan import plan as plan_input
-
 LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}
 
@@ -88,17 +85,3 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
     assert task["worktree_kept"] == "cancelled: on request"
     assert Path(task["worktree"], "made.txt").read_text() == "work\n"
     eventually(lambda: not release.is_running())
-
-
-@pytest.mark.parametrize(
-    ("plan", "config", "limit"),
-    [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, '"1.5m"', 90)],
-)
-def test_which_limit_wins(
-    plan: float | None, config: float | str | None, limit: float | None, own_place: Path
-) -> None:
-    if config is not None:
-        (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
-    planned = plan_input({"prompts": ["true"], "limits": {"workspace_timeout": plan}}, {"agent": "shell"})
-    assert isinstance(planned, Planned)
-    assert planned.spec.limits.workspace_timeout_s == limit

@@ -280,22 +280,6 @@ mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
 """If one of the three is believed, the files of all tasks are missing."""
 
 
-def test_what_a_task_makes_git_ignore_is_committed_all_the_same(sessionrun: Command, project: Project) -> None:
-    """For the task itself, one that runs at the same time, one that starts later, and another attempt."""
-    poisoned = project.root / "poisoned"
-    plan = [
-        {"id": "bad", "prompt": f"{POISON}echo bad > bad.txt; touch {poisoned}"},
-        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
-        {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
-        {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
-    ]
-    tasks = by_id(finish(sessionrun, project, plan))
-    for name, task in tasks.items():
-        assert task["outcome"] == "succeeded", task["reason"]
-        assert project.show(task["branch"], f"{name}.txt") == f"{name}\n".encode()
-        assert task["diff_stat"]["files"] == 1
-
-
 @pytest.mark.slow
 def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"

@@ -182,22 +182,6 @@ def test_a_damaged_log(copied: SessionDir, file: str, kind: str, step: int) -> N
     assert check_view(copied) == 1
 
 
-def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -> None:
-    session = SessionDir(sessionrun.directory(crashed))
-    content = session.journal_path.read_bytes()
-    middle = content.index(b"\n") + 20
-    session.journal_path.write_bytes(content[:middle] + b"#" + content[middle + 1 :])
-    session.status_path.unlink()
-    done = sessionrun("status", crashed, "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["status"] == "interrupted"
-    assert done.stderr.startswith("sessionrun: warning: ")
-    assert "is damaged at byte" in done.stderr
-    assert done.stderr.count("\n") == 1
-    waited = sessionrun("wait", crashed)  # it looks many times
-    assert (waited.returncode, waited.stderr.count("what came later is not shown")) == (4, 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("name", ["journal", "ledger"])

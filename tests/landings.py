@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import pytest
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
 
@@ -165,12 +163,3 @@ def make_yard(place: Path) -> Yard:
 
 def _make(top: Path) -> None:
     make_repository_of(top, FILES)
-
-
-def wrap_git(yard: Yard, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    """Let git be a script, which does something else in a case of the shell."""
-    program, real = yard.top.parent / "bin" / "git", shutil.which("git")
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\ncase {case} esac\nexec {real} "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import commit_all
+from stages import commit_all, put_first
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
@@ -175,11 +175,8 @@ def test_a_filter_that_gives_another_answer_each_time_keeps_the_worktree(project
 
 
 def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, pid = project.root / "bin", project.root / "pid"
-    folder.mkdir()
-    (folder / "git").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait\n")
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    pid = project.root / "pid"
+    put_first(project.root, monkeypatch, f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait")
     with pytest.raises(GitError, match="not done after 2 s"):
         Git(project.top, limit_s=2)("status")
     eventually(lambda: pid.exists() and not Path(f"/proc/{pid.read_text().strip()}").exists())

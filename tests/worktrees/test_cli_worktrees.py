@@ -354,13 +354,8 @@ def next_block(results: str) -> str:
 def test_results_and_status_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
     project = finished(ALL)
     session, said = project.sessions[0], project("results", project.sessions[0]).stdout
-    assert [record["id"] for record in project.load("diff", session)["tasks"]] == [
-        "hello",
-        "readme",
-        "idle",
-        "half",
-        "nest",
-    ]
+    ids = [record["id"] for record in project.load("diff", session)["tasks"]]
+    assert ids == ["hello", "readme", "idle", "half", "nest"]
     done = project("diff", session, "none")
     assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'none' has no worktree\n")
     short = session[:8]

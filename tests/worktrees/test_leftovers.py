@@ -22,7 +22,7 @@ from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.registration import find_claims
 from sessionrun.worktrees.release import park_work, release
-from sessionrun.worktrees.request import Claim, load_claim
+from sessionrun.worktrees.request import Claim
 
 __all__ = ["project"]
 
@@ -30,11 +30,9 @@ __all__ = ["project"]
 def leave(project: Project, script: str, *, worked: bool = True) -> Claimed:
     """What a session leaves that died after this script."""
     request, place = project.prepare()
-    folder = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
-    claim = load_claim(folder)
-    assert claim is not None
+    claimed = project.claim(request, worked=worked)
     project.shell(script, Path(place.worktree or ""))
-    return Claimed.of(request, claim, folder, worked=worked)
+    return claimed
 
 
 NEW = "echo new > new"
@@ -122,7 +120,7 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
     """It goes where it was made: where a user moved the worktree to, what lies there is the user's."""
     request, place = project.prepare()
     first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
-    claim, env = load_claim(first), Path(find_environment(place.worktree or ""))
+    claimed, env = project.claim(request, worked=ends == "clean"), Path(find_environment(place.worktree or ""))
     env.mkdir()
     tree = project.root / "services" / "staging"
     users = tree.with_name(".env-staging")
@@ -130,8 +128,6 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
     users.write_text("KEY=1")
     git(project.top, "worktree", "move", place.worktree or "", str(tree))
     if ends.startswith("clean"):
-        assert claim is not None
-        claimed = Claimed.of(request, claim, first, worked=ends == "clean")
         assert "worktree" in {one.what for one in clean_claimed(claimed, dry_run=False) if one.removed}
     else:
         if ends != "release":

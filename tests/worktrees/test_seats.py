@@ -12,9 +12,10 @@ from typing import Any, Literal
 import pytest
 from conftest import eventually, slow
 from simulation import Scripted, make_session
+from stages import put_first
 from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
-from test_workspaces import Project, put_first
+from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
@@ -95,8 +96,7 @@ class Seated(Project):
         """The request for RELEASE, and where the task works."""
         seats = Seats(str(self.place))
         words = {"session_id": session, "seats": seats, "seat": seat, "prompt": f"do {task}", **more}
-        request, place = self.prepare(task, **words)
-        return replace(request, place=place), Path(place.worktree or "")
+        return self.begin_work(task, **words)
 
     def end(self, request: WorkspaceRequest) -> Place:
         return release(request, self.folder())
@@ -239,7 +239,7 @@ def test_a_seat_in_which_no_task_can_begin_is_made_anew(
     if not goes:
         monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
     once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
-    put_first(seated, monkeypatch, once)
+    put_first(seated.root, monkeypatch, once)
     again, same = seated.begin("two")
     assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
     assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import Command, eventually
+from stages import put_first
 from test_rounds import only_task
-from test_workspaces import Project, put_first
+from test_workspaces import Project
 
 LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}
@@ -28,7 +29,7 @@ def block(project: Project, monkeypatch: pytest.MonkeyPatch, word: str, *, first
     held = project.root / "held"
     held.touch()
     waits = f"touch {project.root}/waits; while [ -e {held} ]; do sleep 0.1; done"
-    put_first(project, monkeypatch, f'case " $* " in *" {word} "*) {first} {waits};; esac')
+    put_first(project.root, monkeypatch, f'case " $* " in *" {word} "*) {first} {waits};; esac')
     return held
 
 

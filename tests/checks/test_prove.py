@@ -269,8 +269,6 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, make_repository)
 
 
-SETUP = ["echo good > built.log; echo set > from-setup"]
-SET_UP_CHECK = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
 SECOND = (
     f'if [ "$SESSIONRUN_ROUND" = 1 ]; then echo good > src/x.log; else cp "$SESSIONRUN_FEEDBACK" seen; {FIX}; fi'
 )
@@ -300,10 +298,6 @@ TASKS: list[dict[str, Any]] = [
 def ended(finished: Finished) -> Project:
     """All of TASKS have ended, in `sessions[0]`."""
     return finished([{"prove": True, **task} for task in TASKS], make=make_repository)
-
-
-def tasks_of(project: Project) -> dict[str, Any]:
-    return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
 
 
 def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
@@ -344,7 +338,8 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
 @pytest.mark.slow
 def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
-    own = {"setup": SETUP, "check": SET_UP_CHECK, "prove": True}
+    check = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
+    own = {"setup": ["echo good > built.log; echo set > from-setup"], "check": check, "prove": True}
     plan = [
         {"id": "set-up", "prompt": FIX, **own},
         {"id": "tampers", "prompt": f"{FIX}; echo x >> from-setup", **own},
@@ -355,7 +350,8 @@ def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
 
 
 def test_each_verdict_says_why(ended: Project) -> None:
-    tasks, session = tasks_of(ended), ended.sessions[0]
+    session = ended.sessions[0]
+    tasks = {task["id"]: task for task in ended.status(session)["tasks"]}
     assert tasks["red"]["reason_class"] == "not_red"
     assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
     assert tasks["weakens"]["branch"], "its work is kept for all that"

@@ -27,13 +27,6 @@ from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir
 
-SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
-
-
-def simulate_clock(executor: SimulatedExecutor) -> Clock:
-    """The executor's time, with a wall clock that began at some round second."""
-    return Clock(lambda: 1_800_000_000.0 + executor.clock(), executor.clock)
-
 
 class Observed(SimulatedExecutor):
     """Also tells the test whenever the supervisor waits."""
@@ -74,7 +67,7 @@ def make_session(root: Path, *tasks: TaskSpec, slots: int | None = None) -> tupl
         source="test",
         cwd=str(root),
         agent="shell",
-        agents={"shell": SHELL},
+        agents={"shell": AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")},
         tasks=tasks,
         resources={} if slots is None else {SLOT: slots},
     )
@@ -96,7 +89,8 @@ def run(
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    jobs, clock = jobs or JobMaker(session, lambda: spec), simulate_clock(executor)
+    jobs = jobs or JobMaker(session, lambda: spec)
+    clock = Clock(lambda: 1_800_000_000.0 + executor.clock(), executor.clock)
     Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor

@@ -36,7 +36,6 @@ BROKEN = {
         {"id": "none", "prompt": "true", "workspace": "none"},
     ]
 }
-ALL = {"prompts": [*THREE["prompts"], *BROKEN["prompts"]]}
 WAITS = "while ! [ -e ../../go ]; do sleep 0.2; done"
 
 
@@ -352,7 +351,7 @@ def next_block(results: str) -> str:
 
 @pytest.mark.slow
 def test_results_and_status_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
-    project = finished(ALL)
+    project = finished({"prompts": [*THREE["prompts"], *BROKEN["prompts"]]})
     session, said = project.sessions[0], project("results", project.sessions[0]).stdout
     ids = [record["id"] for record in project.load("diff", session)["tasks"]]
     assert ids == ["hello", "readme", "idle", "half", "nest"]

@@ -153,14 +153,12 @@ def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
         return find_base(fence, request, folder)
 
 
-OLDER_GIT = 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.34.1'
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("is_old", [False, True], ids=["git 2.38", "older git"])
 def test_merges_are_the_same_each_time(repo: Repo, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_old:
-        put_first(repo.root, monkeypatch, OLDER_GIT)
+        script = 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.34.1'
+        put_first(repo.root, monkeypatch, script)
     (repo.top / ".gitattributes").write_text("list merge=union\n")
     (repo.top / "list").write_text("0\n")
     commit_all(repo.top, "list")

@@ -337,10 +337,6 @@ def cli(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return project_in(own_place, monkeypatch)
 
 
-def seats_of(cli: Cli, session_id: str) -> list[int]:
-    return [task["seat"] for task in cli.load("status", session_id)["tasks"]]
-
-
 def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     """Also behind one that failed: its work is on its branch."""
     prompt = "cat .current_task.txt > x.log; echo {0} >> cache.log; cp cache.log {0}; git status --porcelain"
@@ -348,7 +344,7 @@ def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     plan[1]["prompt"] += "; exit 3"
     stay = {"stay": "sibling", "prefix": "desk"}
     session_id = cli.finish({"worktrees": stay, "max_parallel": 2, "prompts": plan})
-    seats = seats_of(cli, session_id)
+    seats = [task["seat"] for task in cli.load("status", session_id)["tasks"]]
     assert (sorted(seats[:2]), seats[2] in (1, 2)) == ([1, 2], True)
     assert sorted(path.name for path in cli.cwd.parent.glob("desk*")) == ["desk1", "desk2"]
     assert cli.branches() == ["main", "main-task-one", "main-task-three", "main-task-two"]

@@ -240,18 +240,16 @@ def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(proj
     assert project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun") == ref
 
 
-def make_repository_with_a_table(top: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
-        for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
-            patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
-        make_repository(top)
-
-
 class TableProject(Project):
     """Its refs are in a table, and no file HEAD says what is checked out."""
 
-    make = staticmethod(make_repository_with_a_table)
+    @staticmethod
+    def make(top: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
+            for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
+                patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
+            make_repository(top)
 
 
 knows_tables = pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")

@@ -20,20 +20,15 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.release import release
 
-SLOW_S = 180.0
-MIB = 1024 * 1024
-
-
-def make_ignoring_repository(top: Path) -> None:
-    make_repository(top)
-    (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
-    commit_all(top, "ignore")
-
 
 class IgnoringProject(Project):
     """Its repository ignores what Python writes, too."""
 
-    make = staticmethod(make_ignoring_repository)
+    @staticmethod
+    def make(top: Path) -> None:
+        make_repository(top)
+        (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
+        commit_all(top, "ignore")
 
 
 @pytest.fixture
@@ -64,7 +59,7 @@ def finish(
 
 def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
     """Wait for the end, however long; the status."""
-    return sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=SLOW_S)
+    return sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=180)
 
 
 def by_id(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -595,7 +590,7 @@ def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, smal
     filler = small_disk / "filler"
     with filler.open("wb") as stream:
         for _ in range(100):
-            stream.write(b"x" * MIB)
+            stream.write(b"x" * 2**20)
     plan = [
         {"id": "t", "prompt": "echo > new"},
         {"id": "free", "prompt": "true", "workspace": "none"},

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
+import pickle
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import orjson
-import pytest
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
 
@@ -20,22 +18,18 @@ from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
-from sessionrun.model.places import Repository
-from sessionrun.store.codec import build
-from sessionrun.store.jobfiles import load_record
 
 MAIN: Final = "refs/heads/main"
 CHECK: Final = "! grep -rqs BAD --include=*.txt ."
 FILES: Final[Mapping[str, str]] = {"a.txt": "a\n", "b.txt": "b\n", "d/c.txt": "c\n", "gone.txt": "gone\n"}
 
 PROGRAM: Final = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from landings import load_request
+import pickle, sys
 from sessionrun.landing.turn import land
-land(load_request(Path(sys.argv[1])))
+with open(sys.argv[1], "rb") as stream:
+    land(pickle.load(stream))
 """
+"""Lands as a pickled request says."""
 
 
 @dataclass
@@ -116,9 +110,9 @@ class Yard:
         self, *gates: str, environ: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
         """Land in a process of its own."""
-        path = self.top.parent / "request.json"
-        save_request(path, self.request(*gates))
-        return run_program(PROGRAM, str(path), str(Path(__file__).parent), environ=environ)
+        path = self.top.parent / "request"
+        path.write_bytes(pickle.dumps(self.request(*gates)))
+        return run_program(PROGRAM, str(path), environ=environ)
 
     def land_killed(self, *gates: str, rule: str) -> None:
         """Land in a process that is killed as the rule says."""
@@ -169,21 +163,3 @@ def make_yard(place: Path) -> Yard:
 
 def _make(top: Path) -> None:
     make_repository_of(top, FILES)
-
-
-def save_request(path: Path, request: LandRequest) -> None:
-    path.write_bytes(orjson.dumps(request))
-
-
-def load_request(path: Path) -> LandRequest:
-    request = load_record(path, LandRequest)
-    return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))
-
-
-def wrap_git(yard: Yard, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    """Let git be a script, which does something else in a case of the shell."""
-    program, real = yard.top.parent / "bin" / "git", shutil.which("git")
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\ncase {case} esac\nexec {real} "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -113,6 +113,15 @@ def make_program(path: Path, script: str) -> Path:
     return path
 
 
+def put_first(root: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A `git` below this directory, first on the PATH, which does something before it is git."""
+    program, real = root / "bin" / "git", shutil.which("git")
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n{script}\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
 refs_are_files = pytest.mark.skipif(
     os.environ.get("GIT_DEFAULT_REF_FORMAT") == "reftable", reason="a table of refs has one lock, and no files"
 )

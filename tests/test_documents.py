@@ -194,13 +194,6 @@ def iterate_named(schema: Any) -> Iterator[str]:
         yield from iterate_named(inner)
 
 
-def iterate_keys(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (key for key in value if not key.isdigit())
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from iterate_keys(inner)
-
-
 def is_bold(where: Part, word: str) -> bool:
     tag = rf"^\.[BIR]+ .*(?<!\w){word}(?!\w)"
     inline = rf"\\fB(?:[^\\]*[^\\\w])?{word}(?:\W[^\\]*)?\\fP"

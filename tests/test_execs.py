@@ -6,11 +6,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-import execs
 import pytest
 from conftest import Command, eventually, rests
 from stages import make_repository_of
@@ -104,33 +101,3 @@ def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Co
     ):
         for name in expected:
             assert (role, name, seen[name]) == (role, name, expected[name])
-
-
-def test_a_program_may_go_as_deep_as_in_a_new_interpreter() -> None:
-    """What leads a session may have begun in what led it before, many times over: kills make such chains."""
-
-    def go_down(levels: int, then: Callable[[], object]) -> None:
-        if levels:
-            go_down(levels - 1, then)
-        else:
-            then()
-
-    begun = []
-
-    def program() -> int:
-        begun.append(1)
-        go_down(900, int)
-        if len(begun) < 5:
-            go_down(250, begin)
-        return len(begun)
-
-    def begin() -> NoReturn:
-        execs._begin(program, [b"python", b"-c", b""], os.environb)
-
-    pid = os.fork()
-    if pid == 0:
-        try:
-            begin()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5

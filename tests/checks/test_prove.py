@@ -13,17 +13,10 @@ from calls import Calls, needs_calls
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
+from sessionrun.checks import testing
 from sessionrun.checks.prove import find_verdict
 from sessionrun.checks.runners import RanTests, find_missing, find_runners
-from sessionrun.checks.testing import (
-    SET_UP,
-    TEST_FILES,
-    Rules,
-    compile_patterns,
-    find_parts,
-    find_set_up,
-    runs_doctests,
-)
+from sessionrun.checks.testing import Rules, find_parts, find_set_up
 from sessionrun.checks.trial import Ran
 
 __all__ = ["finished", "stage"]
@@ -157,7 +150,7 @@ def test_a_planted_test_has_to_fail(tests: RanTests, work: Ran | None, base: Ran
 
 
 def test_what_is_a_test_and_what_is_test_set_up() -> None:
-    tests, set_up = compile_patterns(TEST_FILES), compile_patterns(SET_UP)
+    tests, set_up = map(testing.compile_patterns, (testing.TEST_FILES, testing.SET_UP))
     for name in ("tests/a.py", "a/tests/b/c", "test_x.py", "a/b/test_x.py", "x_test.go", "web/a.test.tsx"):
         assert tests.match(name), name
     for name in ("latest/x", "src/foo.py", "mytest.py", "contest.py", "src/testing.py"):
@@ -212,9 +205,9 @@ def test_examples_are_tests_if_doctest_is_used() -> None:
     assert exchange is not None and find_parts("shop/a.py") is None
     assert exchange(text % (30, 30), text % (27, 30)) == text % (27, 30)
     read = {"pytest.ini": "addopts = --doctest-modules"}
-    assert runs_doctests(Rules(), read, read.__getitem__)
-    assert runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
-    assert not runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
+    assert testing.runs_doctests(Rules(), read, read.__getitem__)
+    assert testing.runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
+    assert not testing.runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
 
 
 def test_keys_of_a_package() -> None:
@@ -276,8 +269,6 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project_in(own_place, monkeypatch, make_repository)
 
 
-SETUP = ["echo good > built.log; echo set > from-setup"]
-SET_UP_CHECK = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
 SECOND = (
     f'if [ "$SESSIONRUN_ROUND" = 1 ]; then echo good > src/x.log; else cp "$SESSIONRUN_FEEDBACK" seen; {FIX}; fi'
 )
@@ -309,10 +300,6 @@ def ended(finished: Finished) -> Project:
     return finished([{"prove": True, **task} for task in TASKS], make=make_repository)
 
 
-def tasks_of(project: Project) -> dict[str, Any]:
-    return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
-
-
 def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return {task["id"]: (task["outcome"], task["proof"]) for task in view["tasks"]}
 
@@ -338,6 +325,12 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
     (group,) = ended.load("status", session, "--by", "agent")["groups"]
     assert group["proof"] == {"proved": 5, "not_red": 2, "unproved": 1, "weakened": 2}
     assert not list(ended.cwd.parent.glob("repo-worktrees/.room-*"))
+    # a program in the room has a git of its own: commits, branches and settings stay there
+    assert "evil" not in ended.branches()
+    assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
+    # without walls a task could have changed the machine since another one saw the base fail
+    count = (ended.cwd.parent / "count").read_text()
+    assert count.count("bad") == 4, "for each task once, and once more because it failed"
     done = ended("doctor", session)
     assert done.returncode == 0, done.stdout
 
@@ -345,7 +338,8 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
 @pytest.mark.slow
 def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
-    own = {"setup": SETUP, "check": SET_UP_CHECK, "prove": True}
+    check = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
+    own = {"setup": ["echo good > built.log; echo set > from-setup"], "check": check, "prove": True}
     plan = [
         {"id": "set-up", "prompt": FIX, **own},
         {"id": "tampers", "prompt": f"{FIX}; echo x >> from-setup", **own},
@@ -356,7 +350,8 @@ def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
 
 
 def test_each_verdict_says_why(ended: Project) -> None:
-    tasks, session = tasks_of(ended), ended.sessions[0]
+    session = ended.sessions[0]
+    tasks = {task["id"]: task for task in ended.status(session)["tasks"]}
     assert tasks["red"]["reason_class"] == "not_red"
     assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
     assert tasks["weakens"]["branch"], "its work is kept for all that"
@@ -368,12 +363,6 @@ def test_each_verdict_says_why(ended: Project) -> None:
     assert "on the base and the work: fails: exit code 1" in seen, "the agent was told"
     for verb in ("status", "explain", "results"):
         assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
-
-
-def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Project) -> None:
-    """A task could have changed the machine since another one saw the base fail."""
-    count = (ended.cwd.parent / "count").read_text()
-    assert count.count("bad") == 4, "for each task once, and once more because it failed"
 
 
 @needs_calls
@@ -389,12 +378,6 @@ def test_a_proof_that_is_killed(project: Project, monkeypatch: pytest.MonkeyPatc
     assert verdicts(project.wait(project.start(plan, "--worktree"))) == {"a": ("succeeded", "proved")}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
     assert calls.has_hit() == [True]
-
-
-def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> None:
-    """It has a git of its own: commits, branches and settings stay there."""
-    assert "evil" not in ended.branches()
-    assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
 
 
 @pytest.mark.slow

@@ -25,8 +25,7 @@ from sessionrun.session.exports import ExportWriter, Shown, find_behind
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
 
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "swebench"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "swebench"
 KEYS_OF_THE_RUNNER = (
     *("instance_id", "repo", "base_commit", "problem_statement", "success", "duration", "iterations"),
     *("timestamp", "model", "prediction", "problem_solving_summary", "error", "final_test_results"),

@@ -231,11 +231,12 @@ def test_work_is_proved_where_it_was_done(site: Site, sessionrun: Command) -> No
 def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> None:
     """Their branches come into the mirror, and from there into the local repository."""
     one = place.root / "one"
-    place.git("branch", "main-task-a", cwd=one)  # taken there alone
-    first = place.git("rev-parse", "main", cwd=one)
+    git(one, "branch", "main-task-a")  # taken there alone
+    first = git(one, "rev-parse", "main")
     with real_cluster(place.command) as cluster:
         session_id = place.command.start(TWO, "--cluster", cluster.address)
-        place.commit(one, "later")  # where the ref stood at the launch counts for the session
+        # where the ref stood at the launch counts for the session
+        git(one, "commit", "-q", "--allow-empty", "-m", "later")
         status = finish(place.command, session_id)
         assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
         tasks = {task["id"]: task for task in status["tasks"]}
@@ -243,11 +244,11 @@ def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> Non
         assert tasks["c"]["base_commit"] == tasks["a"]["commit"] and tasks["a"]["branch"] == "main-task-a-2"
         names = {"one": {"main-task-a", "main-task-a-2", "main-task-c"}, "two": {"main-task-b"}}
         for name, branches in names.items():
-            listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
+            listed = git(place.root / name, "branch", "--format=%(refname:short)").split("\n")
             assert set(listed) == {"main", *branches}
         for name in "abc":
             top = tasks[name]["repo"]
-            assert place.git("rev-parse", tasks[name]["branch"], cwd=top) == tasks[name]["commit"]
+            assert git(top, "rev-parse", tasks[name]["branch"]) == tasks[name]["commit"]
         assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
         session = place.command.directory(session_id)
         assert str(cluster.nodes_dir) in (session / "task-d.txt").read_text()

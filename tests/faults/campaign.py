@@ -27,9 +27,8 @@ from typing import Final
 from sessionrun.store.session import iterate_sessions
 
 from .chain import ROLES, Role
-from .kills import HUNG_S, Choice, has_ended, is_gone, kill_by_chance, resume_by
 from .neighbours import run_beside_neighbour
-from .oracle import Figures, examine, make_plan
+from .oracle import HUNG_S, Choice, Figures, examine, has_ended, is_gone, kill_by_chance, make_plan, resume_by
 from .place import Place, make_place, wait_until
 from .worktrees import kill_everything_in_worktrees, kill_in_worktrees
 

@@ -36,7 +36,7 @@ from sessionrun.store.logs import parse_log
 from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
-from .kills import has_ended
+from .oracle import has_ended
 from .place import Place, make_place, wait_until
 from .worktrees import git, make_repository
 

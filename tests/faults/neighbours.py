@@ -23,8 +23,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left
-from .kills import HUNG_S
-from .oracle import Figures
+from .oracle import HUNG_S, Figures
 from .place import Place, wait_until
 from .worktrees import find_refs, git, make_repository
 

@@ -1,4 +1,4 @@
-"""What must be true of a session that has ended, whoever was killed meanwhile: read by a reader of its own.
+"""Kills of a session, and what must be true when it has ended: read by a reader of its own.
 
 The jobs of `make_plan` tell of each start in a file that the command under test knows nothing of, and exit with a
 code that follows from their id.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,8 @@ from sessionrun.session.history import begin
 from sessionrun.store.logs import read_log
 from sessionrun.store.session import SessionDir
 
-from .chain import find_left
-from .place import wait_until
+from .chain import Role, find_left, kill_at_once, kill_role
+from .place import Place, wait_until
 
 CODES: Final = 7
 LEAVE_S: Final = 60.0
@@ -109,34 +109,18 @@ class LedgerLines:
 
     def __init__(self, session: SessionDir) -> None:
         self.contents = read_log(session.ledger_path)
-        self.claims: Counter[str] = Counter()
-        self.tried: dict[str, int] = {}
-        self.spawned: dict[str, int] = {}
-        self.pids: dict[str, int] = {}
-        self.codes: dict[str, list[int]] = {}
-        self.lost: set[str] = set()
-        self.failed: set[str] = set()
-        self.keepers: list[int] = []
+        found: defaultdict[str, list[tuple[int, list[str]]]] = defaultdict(list)
         for number, payload in enumerate(self.contents.payloads):
             kind, *words = payload.decode().split()
-            self._take(kind, words, number)
-
-    def _take(self, kind: str, words: list[str], number: int) -> None:
-        if kind == "K":
-            self.keepers.append(number)
-        elif kind == "C":
-            self.claims[words[0]] += 1
-        elif kind == "T":
-            self.tried[words[0]] = number
-        elif kind == "S":
-            self.spawned[words[0]] = number
-            self.pids[words[0]] = int(words[1])
-        elif kind == "X":
-            self.codes.setdefault(words[0], []).append(int(words[1]))
-        elif kind == "L":
-            self.lost.add(words[0])
-        elif kind == "F":
-            self.failed.add(words[0])
+            found[kind].append((number, words))
+        self.keepers = [number for number, _ in found["K"]]
+        self.claims = Counter(words[0] for _, words in found["C"])
+        self.tried, self.spawned = ({words[0]: number for number, words in found[kind]} for kind in "TS")
+        self.pids = {words[0]: int(words[1]) for _, words in found["S"]}
+        self.codes: defaultdict[str, list[int]] = defaultdict(list)
+        for _, words in found["X"]:
+            self.codes[words[0]].append(int(words[1]))
+        self.lost, self.failed = ({words[0] for _, words in found[kind]} for kind in "LF")
 
     def outlived_keeper(self, key: str) -> bool:
         """Whether a keeper came after the try to start it: so one had died, and its end is not on record.
@@ -211,3 +195,69 @@ def _examine_files(session: SessionDir, status: dict[str, Any]) -> Iterator[str]
     log = session.log_path.read_text(errors="replace")
     if "Traceback" in log or "Error" in log:
         yield f"the log says: {log[-2000:]}"
+
+
+# --- kills at random moments, and what the users do then ---
+
+KILLS: Final = 8
+"""A session's kills: so many deaths in a row without progress are what root and keeper put up with."""
+
+PAUSE_S: Final = 0.12
+HUNG_S: Final = 300.0
+Choice = Callable[[random.Random], Sequence[Role]]
+"""Who dies at the same moment."""
+
+
+def kill_by_chance(
+    place: Place, rng: random.Random, session: SessionDir, choose: Choice, *, may_lose: bool
+) -> Figures:
+    """Kill at random moments, until the session has ended; one that may lose its root is resumed by its users."""
+    seen = Figures()
+
+    def go_on() -> bool:
+        if seen.kills.total() < KILLS:
+            wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
+            for role in choose(rng):
+                seen.kills[role] += kill_role(session.path, role)
+        if may_lose and is_gone(session) and not has_ended(session):
+            seen.resumed += resume_by(rng.randint(1, 3), place, session, seen)
+        return has_ended(session)
+
+    wait_until(go_on, HUNG_S)
+    return seen
+
+
+def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> int:
+    """Let so many users resume a session at once; of how many it was started is returned."""
+    processes = [place.start_verb("resume", session.session_id) for _ in range(users)]
+    said = [process.communicate(timeout=120) for process in processes]
+    errors = [error for _, error in said if error]
+    seen.wrong += [f"{session.session_id}: resume said {error}" for error in errors]
+    started: int = sum(out.strip().endswith("goes on") for out, _ in said)
+    if started > 1:
+        seen.wrong.append(f"{session.session_id}: {started} users resumed it at once")
+    return started
+
+
+def load_outcome(session: SessionDir) -> dict[str, Any]:
+    """Its published status, which is there."""
+    status = session.load_status()
+    assert status is not None
+    return status
+
+
+def has_ended(session: SessionDir) -> bool:
+    """Whether its end is published."""
+    status = session.load_status()
+    return status is not None and status["ended_at"] is not None
+
+
+def kill_all(session: SessionDir) -> None:
+    """Kill root, keeper and supervisor until nobody is left; raises AssertionError when somebody always is."""
+    wait_until(lambda: not kill_at_once(session.path) and is_gone(session), HUNG_S)
+    assert is_gone(session)
+
+
+def is_gone(session: SessionDir) -> bool:
+    """Whether nobody runs it: all locks are free, now and a moment later."""
+    return not session.is_alive() and not wait_until(session.is_alive, 0.1)

@@ -20,8 +20,7 @@ from calls import Calls
 from sessionrun.store.creation import has_begun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-from .kills import HUNG_S, has_ended, is_gone, kill_all
-from .oracle import Figures, examine, make_plan
+from .oracle import HUNG_S, Figures, examine, has_ended, is_gone, kill_all, make_plan
 from .place import Place, make_place, wait_until
 
 TASKS: Final = 4

@@ -14,8 +14,7 @@ import pytest
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain, kill_role
-from .kills import has_ended, kill_all, load_outcome
-from .oracle import CODES, examine, make_plan
+from .oracle import CODES, examine, has_ended, kill_all, load_outcome, make_plan
 from .place import Place, wait_until
 
 USERS, AT_ONCE = 60, 12

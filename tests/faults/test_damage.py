@@ -24,8 +24,7 @@ from sessionrun.store.processes import Identity, is_alive, send_signal, start_ti
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left
-from .kills import has_ended, kill_all
-from .oracle import LedgerLines
+from .oracle import LedgerLines, has_ended, kill_all
 from .place import Place, end_sessions, wait_until
 
 END_S = 60.0

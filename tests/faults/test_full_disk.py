@@ -15,8 +15,7 @@ from sessionrun.store.logs import RESERVE
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain, find_left
-from .kills import has_ended, kill_all, load_outcome
-from .oracle import LedgerLines, examine
+from .oracle import LedgerLines, examine, has_ended, kill_all, load_outcome
 from .place import Place, kill_surely, make_place, wait_until
 
 END_S = 60.0

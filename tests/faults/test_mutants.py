@@ -148,7 +148,7 @@ MUTANTS: Final = (
         "caches are not checked",
         "store/seal.py",
         (("    return body if whole else None", "    return body"),),
-        by_test("tests/faults/test_damaged.py", "-k", "noticed", "--slow"),
+        by_test("tests/faults/test_campaign.py", "-k", "noticed", "--slow"),
     ),
 )
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
-from .kills import HUNG_S, PAUSE_S, Choice, has_ended, kill_by_chance
-from .oracle import CODES, LEAVE_S, Figures, examine, make_plan
+from .oracle import CODES, HUNG_S, LEAVE_S, PAUSE_S, Choice, Figures, examine, has_ended, kill_by_chance, make_plan
 from .place import Place, end_sessions, wait_until
 
 TASKS: Final = 8

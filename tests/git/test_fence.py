@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import commit_all
+from stages import commit_all, put_first
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
+from sessionrun.git.links import describe_problem, find_name
 from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
+from sessionrun.store.files import expand_path
 from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
 
@@ -173,11 +175,8 @@ def test_a_filter_that_gives_another_answer_each_time_keeps_the_worktree(project
 
 
 def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, pid = project.root / "bin", project.root / "pid"
-    folder.mkdir()
-    (folder / "git").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait\n")
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    pid = project.root / "pid"
+    put_first(project.root, monkeypatch, f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait")
     with pytest.raises(GitError, match="not done after 2 s"):
         Git(project.top, limit_s=2)("status")
     eventually(lambda: pid.exists() and not Path(f"/proc/{pid.read_text().strip()}").exists())
@@ -278,22 +277,6 @@ mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
 """If one of the three is believed, the files of all tasks are missing."""
 
 
-def test_what_a_task_makes_git_ignore_is_committed_all_the_same(sessionrun: Command, project: Project) -> None:
-    """For the task itself, one that runs at the same time, one that starts later, and another attempt."""
-    poisoned = project.root / "poisoned"
-    plan = [
-        {"id": "bad", "prompt": f"{POISON}echo bad > bad.txt; touch {poisoned}"},
-        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
-        {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
-        {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
-    ]
-    tasks = by_id(finish(sessionrun, project, plan))
-    for name, task in tasks.items():
-        assert task["outcome"] == "succeeded", task["reason"]
-        assert project.show(task["branch"], f"{name}.txt") == f"{name}\n".encode()
-        assert task["diff_stat"]["files"] == 1
-
-
 @pytest.mark.slow
 def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
@@ -306,15 +289,6 @@ def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project:
     removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
     assert [finding["removed"] for finding in removed] == [True, False]
     assert project.files("main-task-t") - project.files("main") == {"work.txt"}
-
-
-def test_rules_of_the_user_still_count(project: Project) -> None:
-    (project.top / ".git/info/exclude").write_text("*.tmp\n!kept.tmp\n")
-    (project.root / "rules").write_bytes(b"\xef\xbb\xbf*.bak\nkept.tmp\n!caf\xe9\n# comment\n")
-    project.run("config", "core.excludesFile", str(project.root / "rules"))
-    names = ("a.tmp", "kept.tmp", "b.bak", "c")
-    place, _ = project.cycle(lambda path: [(path / name).write_text(name) for name in names])
-    assert project.files(place.commit or "") - project.files("main") == {"kept.tmp", "c"}
 
 
 def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +310,8 @@ def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatc
 
 def test_the_copy_ignores_what_git_ignores(project: Project) -> None:
     """One list out of two files must not change which rule has the last word."""
-    (project.root / "rules").write_text("*.o\n!keep.o\n/build/\n\\#odd\nsub/*.c\nspace\\ \n")
+    rules = b"\xef\xbb\xbf*.o\n!keep.o\n!caf\xe9\n# comment\n/build/\n\\#odd\nsub/*.c\nspace\\ \n"
+    (project.root / "rules").write_bytes(rules)
     project.run("config", "core.excludesFile", str(project.root / "rules"))
     (project.top / ".git/info/exclude").write_text("!sub/b.c\n*.x\r\nkeep.o\n")
     (project.top / "sub/.gitignore").write_text("!a.x\n")
@@ -423,3 +398,57 @@ def test_two_tasks_may_bring_out_the_same_large_file_at_once(
     take_large_files(own_place / "one", common_dir)
     assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
     assert (common_dir / place).read_text() == "large"
+
+
+# Links to what lies outside of the repository: they come along, and are never work.
+
+
+@pytest.mark.slow
+def test_links_out_of_the_repository_are_never_work(
+    own_place: Path, sessionrun: Command, project: Project
+) -> None:
+    """Neither what parking nor what the agent's own git commits holds them; what they lead to stays."""
+    home = Path(os.environ["HOME"])
+    for folder in (own_place / "far" / ".shared", home / "notes", project.top.parent / "beside it"):
+        folder.mkdir(parents=True)
+        (folder / "f").write_text("there")
+    links = [str(own_place / "far" / ".shared"), "~/notes", "../beside it"]
+    prompt = "cat .shared/f notes/f 'beside it/f' && echo more > notes/g && echo work > new &&"
+    plan = [
+        {"id": "parks", "prompt": f"{prompt} true", "links": links},
+        {"id": "commits", "prompt": f"{prompt} git add -A && git commit -qm all", "links": links},
+        {"id": "idle", "prompt": "true", "links": links},
+    ]
+    found = by_id(finish(sessionrun, project, plan))
+    assert [task["reason"] for task in found.values()] == [None, None, None]
+    for name in ("parks", "commits"):
+        assert found[name]["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
+        assert project.run("diff", "--name-only", "main", found[name]["branch"]) == "new"
+        assert found[name]["worktree"] is None
+    assert found["idle"]["branch"] is None
+    assert (home / "notes" / "g").read_text() == "more\n"
+    assert (own_place / "far" / ".shared" / "f").exists()
+    assert project.run("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "name"),
+    [
+        ("node_modules/", "/r/top/node_modules", "node_modules"),
+        ("a/../b/c", "/r/top/b/c", "b/c"),
+        ("../x", "/r/x", "x"),
+        ("/r/top/inner/y", "/r/top/inner/y", "inner/y"),
+        ("/r/topmost", "/r/topmost", "topmost"),
+        ("~/z", "/home/u/z", "z"),
+    ],
+)
+def test_where_links_stand_and_lead(monkeypatch: pytest.MonkeyPatch, link: str, target: str, name: str) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    assert (expand_path("/r/top", link), find_name("/r/top", link)) == (target, name)
+
+
+def test_links_that_no_worktree_can_have(own_place: Path) -> None:
+    top = str(own_place / "top")
+    Path(top, ".git").mkdir(parents=True)
+    for link in (".", "..", "/", ".git", "../top", "../../.git", top, str(own_place)):
+        assert describe_problem(top, [link], link) is not None, link

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,18 +30,9 @@ from sessionrun.keeper.wire import PACKAGE_ROOT, Connection, JobOrder, pack
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.session.executor import Exit, LocalExecutor, name_left
-from sessionrun.store.logs import (
-    BEGAN,
-    CLAIMED,
-    KILLED,
-    SPAWNED,
-    TRIED,
-    AppendLog,
-    fold_ledger,
-    make_record,
-    read_log,
-)
+from sessionrun.session.executor import Exit, LocalExecutor, name_left, read_frame
+from sessionrun.store import logs
+from sessionrun.store.logs import AppendLog, fold_ledger, make_record, read_log
 from sessionrun.store.processes import Identity, boot_id, pid_namespace, scan, start_time
 
 SESSION = str(uuid.uuid4())
@@ -73,11 +64,10 @@ class Bench:
 
     def start(self, *jobs: Job) -> list[Any]:
         """Start jobs; what became of each, in the order told.  An end that comes early is for `wait`."""
-        heard: list[Any] = list(self.executor.start(jobs))
-        deadline = time.monotonic() + PATIENCE_S
-        while len({one.key for one in heard if not isinstance(one, HoldPlaced)}) < len(jobs):
-            assert time.monotonic() < deadline, heard
-            heard += self.executor.wait(1.0)
+        heard = self.hear(
+            lambda heard: len({one.key for one in heard if not isinstance(one, HoldPlaced)}) >= len(jobs),
+            self.executor.start(jobs),
+        )
         ended = [one for one in heard if isinstance(one, Exit) and one.errno is None]
         self.early += ended
         self.started |= {one.key.task: one for one in heard if isinstance(one, JobStarted)}
@@ -85,16 +75,20 @@ class Bench:
 
     def wait(self, count: int = 1) -> dict[str, Exit]:
         """Wait for that many ends."""
-        ends: dict[str, Exit] = {}
-        deadline = time.monotonic() + PATIENCE_S
-        while len(ends) < count:
-            assert time.monotonic() < deadline, f"{ends} of {count}"
-            early, self.early = self.early, []
-            for notice in early or self.executor.wait(1.0):
-                assert isinstance(notice, Exit)
-                assert notice.key.task not in ends
-                ends[notice.key.task] = notice
+        early, self.early = self.early, []
+        heard = self.hear(lambda heard: len(heard) >= count, early)
+        assert all(isinstance(one, Exit) for one in heard)
+        ends = {one.key.task: one for one in heard}
+        assert len(ends) == len(heard)
         return ends
+
+    def hear(self, is_all: Callable[[list[Any]], bool], heard: Iterable[Any] = ()) -> list[Any]:
+        """Wait until all is told; what was told, with what was heard before."""
+        told, deadline = list(heard), time.monotonic() + PATIENCE_S
+        while not is_all(told):
+            assert time.monotonic() < deadline, told
+            told += self.executor.wait(1.0)
+        return told
 
     def run(self, script: str, **values: Any) -> Exit:
         """Run one job to its end."""
@@ -375,11 +369,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
     bench.executor.start([bench.job("exec sleep 600", stop_grace_s=PATIENCE_S)])
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
     os.kill(bench.keeper, signal.SIGCONT)
-    heard: list[Any] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(isinstance(one, Exit) for one in heard):
-        assert time.monotonic() < deadline, heard
-        heard += bench.executor.wait(1.0)
+    heard = bench.hear(lambda heard: any(isinstance(one, Exit) for one in heard))
     assert os.WTERMSIG(heard[-1].wait_status) == signal.SIGTERM
 
 
@@ -489,7 +479,7 @@ def test_a_process_that_is_told_to_end_may_take_longer_than_any_grace(
     deaths.expect([])  # of another job, before the death is seen
     deaths.note(child.pid, signal.SIGTERM)
     child.wait()
-    assert deaths.of_job(child.pid, later, [child.pid]) == ([(KILLED, "sleep")] if is_other else [])
+    assert deaths.of_job(child.pid, later, [child.pid]) == ([(logs.KILLED, "sleep")] if is_other else [])
 
 
 def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_path: Path) -> None:
@@ -593,9 +583,9 @@ def test_a_job_of_an_earlier_keeper_that_is_a_zombie_which_nobody_reaps_is_lost(
         process.kill()
         eventually(lambda: start_time(process.pid) is None)
         assert start_time(process.pid, zombie=True) == started, "it is there still"
-        began = make_record(BEGAN, 1, 1, boot_id() or "-", pid_namespace() or "-")
-        claimed, tried = make_record(CLAIMED, key), make_record(TRIED, key, 0.3)
-        spawned = make_record(SPAWNED, key, process.pid, started)
+        began = make_record(logs.BEGAN, 1, 1, boot_id() or "-", pid_namespace() or "-")
+        claimed, tried = make_record(logs.CLAIMED, key), make_record(logs.TRIED, key, 0.3)
+        spawned = make_record(logs.SPAWNED, key, process.pid, started)
         adopted.find(fold_ledger([began, claimed, tried, spawned]), SESSION)
         assert adopted.next_time() is None, "it would wait for ever"
 
@@ -681,3 +671,58 @@ def test_those_that_do_something_or_live_long_are_not_given_up(
     command = sys.executable, "-c", FAILS, PACKAGE_ROOT, str(session), kind
     last, starts = keep_failing(session, *command, long_life_s=long_life_s)
     assert (last[0], starts) == (b"K", 12)
+
+
+# --- frames between supervisor and keeper: whole or not at all, with any byte, however long ---
+
+Ends = tuple[socket.socket, Connection]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ours, theirs = socket.socketpair()
+    with closing(ours), closing(Connection(theirs)) as connection:
+        yield ours, connection
+
+
+def test_an_order_may_hold_any_byte(ends: Ends) -> None:
+    ours, connection = ends
+    argv = ["/bin/\udcff", "a\nb", "\udcf0\udc9f\udc98\udc80", "\U0001f600", ""]
+    order = JobOrder("a/1/1/work/1", 1.5, "/\udc80", "", "/o", "/e", argv, {"A\udcfe": "\x01\udcc3"}, keeps=True)
+    ours.sendall(pack(("J", *order)))
+    kind, *fields = connection.receive()[0]
+    assert kind == "J" and JobOrder(*fields) == order
+
+
+def test_half_a_frame_is_none_also_at_the_end(ends: Ends) -> None:
+    ours, connection = ends
+    content = pack(("T", "a", True)) + pack(("Q",)) + pack(("T", "b", False))
+    heard = []
+    for place in range(len(content) - 1):
+        ours.sendall(content[place : place + 1])
+        heard += connection.receive()
+    assert heard == [["T", "a", True], ["Q"]]
+    ours.sendall(content[-1:] + b'["T", "c')
+    ours.close()
+    assert connection.receive() == [["T", "b", False]]
+    with pytest.raises(EOFError):
+        connection.receive()
+
+
+def test_a_frame_may_be_longer_than_what_the_socket_takes(ends: Ends) -> None:
+    ours, connection = ends
+    sender, heard = Connection(ours), list[list[str]]()
+    sender.send("x" * (3 << 20))
+    while not heard:
+        sender.flush()
+        heard = connection.receive()
+    assert heard == [["x" * (3 << 20)]]
+
+
+def test_a_refusal_that_names_a_path_of_other_bytes_can_be_recorded(ends: Ends) -> None:
+    ours, connection = ends
+    key = JobKey("a", 1, 1, "work", 1)
+    ours.sendall(pack(("R", key.text(), "cannot write /\udcff/ledger: No space left on device")))
+    hold, lost = read_frame(connection.receive()[0], key)
+    assert isinstance(hold, HoldPlaced) and isinstance(lost, JobLost)
+    assert hold.reason == lost.reason == "cannot write /\ufffd/ledger: No space left on device"

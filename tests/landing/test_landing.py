@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 from conftest import eventually
-from landings import CHECK, MAIN, Yard, make_yard, wrap_git
+from landings import CHECK, MAIN, Yard, make_yard
 from simulation import make_session
+from stages import put_first
 
 from sessionrun.client.reading.comparison import rank_attempts
 from sessionrun.landing.phases import enclose_gates
@@ -248,7 +249,8 @@ def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(
     """Also by git before 2.38, which has no `merge-tree --write-tree`: by an index."""
     if old_git:
         says = '*" version "*) echo git version 2.37.1; exit;;'
-        wrap_git(yard, monkeypatch, f'" $* " in {says} *" merge-tree "*) exit 129;;')
+        script = f'case " $* " in {says} *" merge-tree "*) exit 129;; esac'
+        put_first(yard.top.parent, monkeypatch, script)
     yard.add("first", {"a.txt": "first\n", "other.txt": "x"})
     yard.add("second", {"a.txt": "second\n", "d/c.txt": "also\n"})
     yard.add("third", {"third.txt": "3"})

@@ -11,7 +11,8 @@ from threading import Thread
 import pytest
 from calls import Calls, needs_calls
 from conftest import eventually, slow
-from landings import MAIN, Yard, make_yard, wrap_git
+from landings import MAIN, Yard, make_yard
+from stages import put_first
 
 from sessionrun.git.git import version
 from sessionrun.git.private import open_fence
@@ -32,10 +33,9 @@ CHANGES = {
 }
 
 
-KNOWS_TABLES = version(Path("/")) >= (2, 46)
 TABLES = (
     pytest.mark.check,
-    pytest.mark.skipif(not KNOWS_TABLES, reason="this git migrates no refs to a table"),
+    pytest.mark.skipif(version(Path("/")) < (2, 46), reason="this git migrates no refs to a table"),
 )
 
 
@@ -351,7 +351,8 @@ def test_a_work_tree_that_goes_while_a_landing_looks_at_it_stops_nothing(
         done = yard.land_apart(environ=calls.environ("land"))
         assert done.returncode == 0 and calls.has_hit() == [True]
     else:
-        wrap_git(yard, monkeypatch, f'"$PWD" in */other) rm -rf {other} {yard.top}/.git/worktrees/other;;')
+        script = f'case "$PWD" in */other) rm -rf {other} {yard.top}/.git/worktrees/other;; esac'
+        put_first(yard.top.parent, monkeypatch, script)
         yard.land()
         assert not other.exists()
     assert yard.read("one.txt") == "1" and yard.examine(["one"]) == []

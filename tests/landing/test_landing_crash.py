@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from calls import each_call, needs_calls
 from conftest import slow_seed
-from landings import CHECK, MAIN, PROGRAM, Yard, make_yard, save_request
+from landings import CHECK, MAIN, PROGRAM, Yard, make_yard
 from stages import Tree, refresh
 
 from sessionrun.git.git import Git
@@ -45,16 +46,15 @@ def begin_at_home(place: Path) -> Yard:
     return yard
 
 
-def begin_linked(place: Path) -> Yard:
-    yard = make_yard(place)
-    yard.git("checkout", "-q", "--detach")
-    yard.git("worktree", "add", "-q", str(place / "linked"), "main")
-    return yard
-
-
 def begin_nowhere(place: Path) -> Yard:
     yard = make_yard(place)
     yard.git("checkout", "-q", "--detach")
+    return yard
+
+
+def begin_linked(place: Path) -> Yard:
+    yard = begin_nowhere(place)
+    yard.git("worktree", "add", "-q", str(place / "linked"), "main")
     return yard
 
 
@@ -281,9 +281,9 @@ class Person(threading.Thread):
 
 def land_or_kill(yard: Yard, chance: random.Random) -> bool:
     """One landing in a process of its own; whether it was killed."""
-    path = yard.top.parent / "request.json"
-    save_request(path, replace(yard.request(), late_s=0.8))
-    argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parents[1])]
+    path = yard.top.parent / "request"
+    path.write_bytes(pickle.dumps(replace(yard.request(), late_s=0.8)))
+    argv = [sys.executable, "-c", PROGRAM, str(path)]
     process = subprocess.Popen(argv, start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
         _, error = process.communicate(timeout=chance.uniform(0.2, 2.5) if chance.random() < 0.25 else None)

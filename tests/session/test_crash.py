@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import orjson
 import psutil
 import pytest
 from conftest import Command, eventually, fill, is_gone, slow
@@ -105,23 +104,6 @@ def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
 # --- caches ---
 
 
-def test_status_json_and_summary_may_be_lost(sessionrun: Command) -> None:
-    ended = sessionrun.start({"prompts": ["true", "exit 7"]})
-    sessionrun.wait(ended)
-    running = sessionrun.start({"prompts": ["sleep 600", "true"]})
-    sessionrun.until(running, lambda view: view["completed"] == 1)
-    for session_id in (ended, running):
-        session = SessionDir(sessionrun.directory(session_id))
-        before, summary = load_view(session), load_summary_view(session)
-        for content in (None, b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b"\xff"):
-            for path in (session.status_path, session.summary_path):
-                path.unlink(missing_ok=True)
-                if content is not None:
-                    path.write_bytes(content)
-            assert orjson.dumps(load_view(session)) == orjson.dumps(before), content
-            assert load_summary_view(session) == summary, content
-
-
 @pytest.mark.slow
 def test_nothing_hangs_on_what_is_planted_in_a_dead_session(sessionrun: Command, crashed: str) -> None:
     """In a directory where others may write: `resume` goes on with nothing, and each verb says so in a line."""
@@ -198,22 +180,6 @@ def test_a_damaged_log(copied: SessionDir, file: str, kind: str, step: int) -> N
             assert "is damaged at byte" in str(told.message)
     path.write_bytes(content)
     assert check_view(copied) == 1
-
-
-def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -> None:
-    session = SessionDir(sessionrun.directory(crashed))
-    content = session.journal_path.read_bytes()
-    middle = content.index(b"\n") + 20
-    session.journal_path.write_bytes(content[:middle] + b"#" + content[middle + 1 :])
-    session.status_path.unlink()
-    done = sessionrun("status", crashed, "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["status"] == "interrupted"
-    assert done.stderr.startswith("sessionrun: warning: ")
-    assert "is damaged at byte" in done.stderr
-    assert done.stderr.count("\n") == 1
-    waited = sessionrun("wait", crashed)  # it looks many times
-    assert (waited.returncode, waited.stderr.count("what came later is not shown")) == (4, 1)
 
 
 @pytest.mark.slow

@@ -9,12 +9,16 @@ import json
 import re
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
+from simulation import make_session
 
-from sessionrun.store.index import limits_path
+from sessionrun.agents.table import BUILTIN
+from sessionrun.session.limits import find_files
 
 PROGRAM = """\
 import json, os, pathlib, signal, sys, time
@@ -128,18 +132,6 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     assert [run[2] for run in runs] == [[]] * 6, "a conversation in which nothing was said went on"
 
 
-def test_another_agent_takes_over(quota: Quota) -> None:
-    quota.set(time.time() + 600)
-    tasks = [{"id": "a", "prompt": "one"}, {"id": "b", "prompt": "two"}]
-    session = quota.start(tasks, "--fallback", "shell", "--max-parallel", "1")
-    quota.sessionrun.wait(session)
-    view = quota.sessionrun.status(session)
-    assert [task["agent"] for task in view["tasks"]] == ["shell", "shell"]
-    assert len(quota.runs()) == 1
-    said = quota.sessionrun("explain", session, "a").stdout
-    assert " failed (exit code 1; usage limit: Claude AI usage limit reached|" in said
-
-
 RED = "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"
 SAME = ["--resume=c-1"]
 FAILED = re.escape(f"This command failed with exit code 1: {RED}\n\nThe end of its output:\n\nit is red\n")
@@ -229,23 +221,7 @@ def test_a_launch_says_that_its_provider_is_held(quota: Quota) -> None:
     assert len(quota.runs()) == 3
 
 
-def test_two_accounts_of_one_agent_do_not_hold_each_other(quota: Quota) -> None:
-    text = (quota.folder / "sessionrun.toml").read_text()
-    program = quota.folder / "claude"
-    program.write_text(f'#!/bin/sh\nexec {json.loads(text.split("argv = ")[1].splitlines()[0])[0]} "$@"\n')
-    program.chmod(0o755)
-    argv = json.loads(text.split("argv = ")[1].splitlines()[0])
-    (quota.folder / "sessionrun.toml").write_text(
-        text.replace(json.dumps(argv), json.dumps([str(program), *argv[1:]]))
-    )
-    quota.set(time.time() + 600)
-    first = quota.start([{"id": "a0", "prompt": "a0"}])
-    quota.sessionrun.until(first, is_held)
-    quota.set(0)
-    words = ("-q", "--agent", "limited")
-    done = quota.sessionrun(*words, stdin='["b0"]', env={"ANTHROPIC_API_KEY": "sk-another"})
-    assert (done.returncode, done.stderr) == (0, "")
-    quota.sessionrun.sessions.append(done.stdout.strip())
-    assert quota.sessionrun.wait(done.stdout.strip())["outcome"] == "succeeded"
-    assert is_held(quota.sessionrun.status(first))
-    assert not any("sk-another" in path.read_text() for path in limits_path().iterdir())
+def test_two_accounts_of_one_agent_do_not_hold_each_other(own_place: Path) -> None:
+    spec = replace(make_session([]), agents={"claude": BUILTIN["claude"]})
+    one, other = (find_files(spec, {"ANTHROPIC_API_KEY": key}) for key in ("sk-one", "sk-another"))
+    assert one.keys() == other.keys() and one != other

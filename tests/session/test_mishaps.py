@@ -33,8 +33,7 @@ from sessionrun.store.session import SessionDir
 
 __all__ = ["project"]
 
-COMMIT = "0" * 40
-PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT)
+PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit="0" * 40)
 Damage = Callable[[Path], object]
 
 

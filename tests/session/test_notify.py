@@ -26,10 +26,9 @@ from sessionrun.store.session import SessionDir
 
 STATUS: dict[str, Any] = {**project(begin(make_session([TaskSpec("a", ("x",))]))), "name": "nightly"}
 TASK = {**STATUS["tasks"][0], "status": "running"}
-WHY = {"reason": "exit_code: exit code 3", "reason_class": "exit_code"}
-FAILED = with_word({**TASK, **WHY, "status": "completed", "outcome": "failed"})
-END = {"status": "completed", "outcome": "failed", "ended_at": "2026-01-02T03:04:06.678Z"}
-ENDED = with_state({**STATUS, **END, "tasks": [FAILED]})
+END = {"status": "completed", "outcome": "failed"}
+FAILED = with_word({**TASK, **END, "reason": "exit_code: exit code 3", "reason_class": "exit_code"})
+ENDED = with_state({**STATUS, **END, "ended_at": "2026-01-02T03:04:06.678Z", "tasks": [FAILED]})
 
 
 class Office:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sessionrun.session.worker import Worker, serve
 
@@ -26,14 +26,19 @@ def test_what_it_is_asked_it_does_in_order_and_a_descriptor_says_that_there_is_n
     assert worker.take() == [4, -4] and "w" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_then_it_does() -> None:
-    goes_on = threading.Event()
+def serve_after(goes_on: threading.Event) -> Callable[[Worker[int, int]], None]:
+    """Answers with what is asked, once that is set."""
 
     def answer(asked: int) -> Iterator[int]:
         goes_on.wait()
         yield asked
 
-    worker: Worker[int, int] = Worker("w", serve(answer))
+    return serve(answer)
+
+
+def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_then_it_does() -> None:
+    goes_on = threading.Event()
+    worker: Worker[int, int] = Worker("w", serve_after(goes_on))
     worker.ask(1)
     worker.stop(0.01)
     worker.ask(2)
@@ -45,16 +50,12 @@ def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_the
 def test_who_asks_waits_while_too_much_waits_for_it() -> None:
     goes_on, done = threading.Event(), threading.Event()
 
-    def answer(asked: int) -> Iterator[int]:
-        goes_on.wait()
-        yield asked
-
     def ask() -> None:
         for number in range(4):
             worker.ask(number)
         done.set()
 
-    worker: Worker[int, int] = Worker("w", serve(answer), most=1)
+    worker: Worker[int, int] = Worker("w", serve_after(goes_on), most=1)
     threading.Thread(target=ask).start()
     assert not done.wait(0.05)
     goes_on.set()

@@ -33,14 +33,6 @@ class Place:
             top = root / name
             make_repository_of(top, {"sub/name.txt": f"{name}\n"})
 
-    def git(self, *argv: str, cwd: Path) -> str:
-        return git(cwd, *argv)
-
-    def commit(self, top: Path, message: str) -> str:
-        self.git("add", "-A", cwd=top)
-        self.git("commit", "-q", "--allow-empty", "-m", message, cwd=top)
-        return self.git("rev-parse", "HEAD", cwd=top)
-
     def write(self, plan: object) -> str:
         (self.root / "plan.json").write_text(json.dumps(plan))
         return "plan.json"
@@ -78,20 +70,20 @@ TWO = {
 
 def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(place: Place) -> None:
     """A name that is taken in the local repository gets a number."""
-    place.git("branch", "main-task-b", cwd=place.root / "two")
+    git(place.root / "two", "branch", "main-task-b")
     status = place.run(TWO)
     assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
     tasks = {task["id"]: task for task in status["tasks"]}
-    one = place.git("rev-parse", "main", cwd=place.root / "one")
+    one = git(place.root / "one", "rev-parse", "main")
     assert tasks["a"]["repo"] == str(place.root / "one")
     assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", one)
     assert tasks["c"]["base_commit"] == tasks["a"]["commit"]
     assert tasks["e"]["repo"] is None
     for name, branches in (("one", {"main-task-a", "main-task-c"}), ("two", {"main-task-b", "main-task-b-2"})):
-        listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
+        listed = git(place.root / name, "branch", "--format=%(refname:short)").split("\n")
         assert set(listed) == {"main", *branches}
-        assert place.git("status", "--porcelain", cwd=place.root / name) == ""
-    assert place.git("show", "main-task-b-2:sub/name.txt", cwd=place.root / "two") == "two\nmore"
+        assert git(place.root / name, "status", "--porcelain") == ""
+    assert git(place.root / "two", "show", "main-task-b-2:sub/name.txt") == "two\nmore"
     assert tasks["b"]["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
     results = place.command("results", status["session_id"]).stdout
@@ -110,7 +102,7 @@ def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) 
     status = place.run({"prompts": [{"id": "a", "prompt": f"echo x > x; {away}", "repo": "./one"}]})
     assert outcomes(status) == {"a": ("succeeded", None)}
     assert status["tasks"][0]["worktree_remark"].startswith(f"its branch is only in {place.mirror('one')}: ")
-    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+    assert git(place.mirror("one"), "show", "main-task-a:x") == "x"
 
 
 @pytest.mark.slow
@@ -130,7 +122,7 @@ def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place
     again = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": "./one"}]})
     assert outcomes(again) == {"b": ("succeeded", None)}
     assert not mark.exists()
-    assert place.git("rev-parse", "--verify", "refs/heads/main-task-a", cwd=place.root / "one")
+    assert git(place.root / "one", "rev-parse", "--verify", "refs/heads/main-task-a")
 
 
 @pytest.mark.parametrize("variable", [None, "SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
@@ -158,7 +150,7 @@ def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, s
     done = sessionrun.to_end("run", "-q", "--agent", "shell", str(place.root / place.write(plan)))
     status = sessionrun.status(done.stdout.strip())
     assert outcomes(status) == {"a": ("succeeded", None)}
-    assert place.git("show", "main-task-a:sub/x", cwd=place.root / "one") == "x"
+    assert git(place.root / "one", "show", "main-task-a:sub/x") == "x"
 
 
 @pytest.mark.slow
@@ -204,7 +196,7 @@ def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
 def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     """And keeps a mirror that alone holds work."""
     place.command("precache", place.write(TWO))
-    place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "two")
+    git(place.root / "two", "bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD")
     place.run({"prompts": [{"id": "b", "prompt": "echo x > x", "repo": "x.bundle"}]})
     other = locate_mirror(place.cache, str(place.root / "two"))
     kept = place.run(
@@ -247,8 +239,8 @@ def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(
     done = place.command("clean", "--worktrees", session_id)
     assert "removed worktree" in done.stdout, done.stderr
     assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
-    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
-    assert place.git("show", "main-task-a:x", cwd=place.root / "one") == "x", "it came home"
+    assert git(place.mirror("one"), "show", "main-task-a:x") == "x"
+    assert git(place.root / "one", "show", "main-task-a:x") == "x", "it came home"
 
 
 @pytest.mark.slow
@@ -259,25 +251,25 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
     home = place.root / "one"
     for task in status["tasks"]:
         Path(task["worktree"], "later").write_text(task["id"])
-    before = {name: place.git("rev-parse", f"main-task-{name}", cwd=home) for name in "abcd"}
-    place.git("checkout", "-q", "main-task-b", cwd=home)
-    place.git("worktree", "add", "-q", str(place.root / "wt"), "main-task-c", cwd=home)
-    place.commit(place.root / "wt", "a user's own")
-    own = place.git("rev-parse", "HEAD", cwd=place.root / "wt")
-    place.git("worktree", "remove", str(place.root / "wt"), cwd=home)
+    before = {name: git(home, "rev-parse", f"main-task-{name}") for name in "abcd"}
+    git(home, "checkout", "-q", "main-task-b")
+    git(home, "worktree", "add", "-q", str(place.root / "wt"), "main-task-c")
+    git(place.root / "wt", "commit", "-q", "--allow-empty", "-m", "a user's own")
+    own = git(place.root / "wt", "rev-parse", "HEAD")
+    git(home, "worktree", "remove", str(place.root / "wt"))
     dry = place.command("clean", "--worktrees", "--dry-run", status["session_id"])
-    assert (dry.returncode, place.git("rev-parse", "main-task-a", cwd=home)) == (0, before["a"])
+    assert (dry.returncode, git(home, "rev-parse", "main-task-a")) == (0, before["a"])
     cleaned = place.command.load("clean", "--worktrees", status["session_id"])["findings"]
     why = {one["name"]: one["why"] for one in cleaned if one["what"] == "branch"}
     stays = "it holds work that is not merged"
     assert [why[f"main-task-{name}"] == stays for name in "abcd"] == [True, False, False, True]
-    assert [place.git("show", f"main-task-{name}:later", cwd=home) for name in "ad"] == ["a", "d"]
+    assert [git(home, "show", f"main-task-{name}:later") for name in "ad"] == ["a", "d"]
     only = f"{stays}; its branch is only in {place.mirror('one')}: "
     assert why["main-task-b"] == f"{only}main-task-b is checked out in {home}/.git"
     assert why["main-task-c"].startswith(only)
-    assert place.git("rev-parse", "main-task-b", cwd=home) == before["b"]
-    assert place.git("rev-parse", "main-task-c", cwd=home) == own
-    assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
+    assert git(home, "rev-parse", "main-task-b") == before["b"]
+    assert git(home, "rev-parse", "main-task-c") == own
+    assert git(place.mirror("one"), "show", "main-task-b:later") == "b"
 
 
 @pytest.mark.slow
@@ -328,5 +320,5 @@ def test_sixteen_tasks_of_one_mirror_at_once_fail_at_no_lock(place: Place) -> No
     tasks = [{"id": f"t{n}", "prompt": f"echo {n} > {n}", "repo": "./one", "setup": "true"} for n in range(16)]
     status = place.run({"prompts": tasks, "max_parallel": 16})
     assert set(outcomes(status).values()) == {("succeeded", None)}
-    branches = place.git("branch", "--format=%(refname:short)", cwd=place.root / "one").split("\n")
+    branches = git(place.root / "one", "branch", "--format=%(refname:short)").split("\n")
     assert set(branches) == {"main", *(f"main-task-t{n}" for n in range(16))}

@@ -36,7 +36,6 @@ BROKEN = {
         {"id": "none", "prompt": "true", "workspace": "none"},
     ]
 }
-ALL = {"prompts": [*THREE["prompts"], *BROKEN["prompts"]]}
 WAITS = "while ! [ -e ../../go ]; do sleep 0.2; done"
 
 
@@ -352,15 +351,10 @@ def next_block(results: str) -> str:
 
 @pytest.mark.slow
 def test_results_and_status_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
-    project = finished(ALL)
+    project = finished({"prompts": [*THREE["prompts"], *BROKEN["prompts"]]})
     session, said = project.sessions[0], project("results", project.sessions[0]).stdout
-    assert [record["id"] for record in project.load("diff", session)["tasks"]] == [
-        "hello",
-        "readme",
-        "idle",
-        "half",
-        "nest",
-    ]
+    ids = [record["id"] for record in project.load("diff", session)["tasks"]]
+    assert ids == ["hello", "readme", "idle", "half", "nest"]
     done = project("diff", session, "none")
     assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'none' has no worktree\n")
     short = session[:8]

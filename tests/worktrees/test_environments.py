@@ -26,26 +26,12 @@ from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record
 from sessionrun.worktrees.environments import build as env_build
+from sessionrun.worktrees.environments import inputs
+from sessionrun.worktrees.environments import request as asked
 from sessionrun.worktrees.environments.build import find_digest, make_environment
 from sessionrun.worktrees.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
-from sessionrun.worktrees.environments.inputs import (
-    Way,
-    collect_inputs,
-    find_project,
-    find_tag,
-    find_tag_behind,
-    make_build_repository,
-    make_digest,
-    order_ways,
-)
-from sessionrun.worktrees.environments.request import (
-    LOG,
-    MANIFEST,
-    REPORT,
-    WISH,
-    EnvironmentReport,
-    EnvironmentRequest,
-)
+from sessionrun.worktrees.environments.inputs import Way, collect_inputs, make_digest, order_ways
+from sessionrun.worktrees.environments.request import EnvironmentReport, EnvironmentRequest
 
 __all__ = ["upstream"]
 
@@ -91,7 +77,7 @@ class Shop:
 
     def make(self, name: str, **changes: object) -> EnvironmentReport:
         report = make_environment(self.request(name, **changes), self.folder(name))
-        assert report == load_record(self.folder(name) / REPORT, EnvironmentReport)
+        assert report == load_record(self.folder(name) / asked.REPORT, EnvironmentReport)
         return report
 
     def good(self, name: str, **changes: object) -> Path:
@@ -105,7 +91,7 @@ class Shop:
         return self.log.read_text().count("venv")
 
     def entry(self) -> Path:
-        (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
+        (found,) = (path for path in self.cache.iterdir() if (path / asked.MANIFEST).exists())
         return found
 
 
@@ -176,7 +162,7 @@ def texts_with(path: str, *places: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_changes_no_other(ready: Shop) -> None:
-    built, copied = load_record(ready.folder("first") / REPORT, EnvironmentReport), ready.make("one")
+    built, copied = load_record(ready.folder("first") / asked.REPORT, EnvironmentReport), ready.make("one")
     one, two = Path(copied.made.path or ""), ready.good("two")
     for name, env in (("one", one), ("two", two)):
         checkout = ready.root / f"checkout-{name}"
@@ -202,7 +188,7 @@ def test_each_checkout_has_its_own_of_one_build_and_what_is_written_there_change
     names = [step.name for step in built.made.steps]
     assert names == ["interpreter", "inputs", "checkout", "venv", "editable with [test]", "keep", "copy"]
     assert [step.name for step in copied.made.steps] == ["interpreter", "inputs", "copy"]
-    log = (ready.folder("first") / LOG).read_text()
+    log = (ready.folder("first") / asked.LOG).read_text()
     assert " -e '.[test]'\n" in log and " + demo==1.0 (from file:" in log, "what uv said"
 
 
@@ -229,7 +215,7 @@ def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(read
 def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None:
     shop.good("one")
     entry = shop.entry()
-    (entry / MANIFEST).write_bytes((entry / MANIFEST).read_bytes()[:-20])
+    (entry / asked.MANIFEST).write_bytes((entry / asked.MANIFEST).read_bytes()[:-20])
     report = shop.make("two")
     assert (report.problem, report.made.cached, shop.builds()) == (None, False, 2)
     assert say(Path(report.made.path or "") / "bin" / "pytest") == f"pytest in {report.made.path}"
@@ -239,7 +225,7 @@ def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None
 @pytest.mark.slow
 def test_an_entry_is_not_removed_while_it_is_copied(ready: Shop) -> None:
     folder = ready.folder("copies")
-    replace_file(folder / WISH, orjson.dumps(ready.request("copies")), durable=False)
+    replace_file(folder / asked.WISH, orjson.dumps(ready.request("copies")), durable=False)
     remove = f"""
 import sys
 from pathlib import Path
@@ -369,9 +355,9 @@ def test_inputs_that_are_no_files_do_not_hang_or_lead_astray(own_place: Path) ->
 def test_the_project_is_the_nearest_one(own_place: Path) -> None:
     inner = own_place / "services" / "api"
     (inner / "deep").mkdir(parents=True)
-    assert find_project(inner / "deep", own_place) == own_place
+    assert inputs.find_project(inner / "deep", own_place) == own_place
     (inner / "requirements.txt").write_text("")
-    assert find_project(inner / "deep", own_place) == inner
+    assert inputs.find_project(inner / "deep", own_place) == inner
 
 
 def test_what_names_a_place_of_the_build_is_found(tmp_path: Path) -> None:
@@ -453,7 +439,7 @@ def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> 
         with open(shop.project / "pyproject.toml", "a") as stream:
             stream.write(f"# {environ['CALLS_AT']}\n")  # another digest: it is built anew
         folder = shop.folder(name)
-        (folder / WISH).write_bytes(orjson.dumps(shop.request(name)))
+        (folder / asked.WISH).write_bytes(orjson.dumps(shop.request(name)))
         run_program(MAKER, str(folder), environ=environ)
         return name
 
@@ -496,12 +482,12 @@ def test_a_build_sees_the_last_tag_before_its_commit(
     git(top, "checkout", "-q", "--detach", commit)
     before = git(top, "for-each-ref")
     mirror = {"mirror": str(upstream.mirror), "gone": str(tmp_path / "gone"), "node": None}[knows]
-    behind = find_tag_behind(str(upstream.mirror), commit) if knows == "node" else None
+    behind = inputs.find_tag_behind(str(upstream.mirror), commit) if knows == "node" else None
     request = EnvironmentRequest(str(top), str(top), str(tmp_path), commit=commit, mirror=mirror, tag=behind)
-    assert find_tag(request, top, SCM) == tag
-    assert find_tag(request, top, {"pyproject.toml": 'requires = ["setuptools"]'}) is None
+    assert inputs.find_tag(request, top, SCM) == tag
+    assert inputs.find_tag(request, top, {"pyproject.toml": 'requires = ["setuptools"]'}) is None
     shutil.copytree(top, build, ignore=shutil.ignore_patterns(".git"))
-    make_build_repository(request, top, build)
+    inputs.make_build_repository(request, top, build)
     described = git(build, *["describe", "--tags", "--long", "--dirty", "--always", "--match", "*[0-9]*"])
     assert described == (commit[:7] if seen is None else f"{seen}-g{commit[:7]}")
     assert git(top, "for-each-ref") == before

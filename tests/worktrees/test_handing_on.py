@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import slow
-from stages import commit_all
+from stages import commit_all, put_first
 from test_cli_worktrees import (
     Finished,
     Project,
@@ -23,7 +23,6 @@ from test_cli_worktrees import (
     type_in,
 )
 from test_workspaces import Project as Repo
-from test_workspaces import put_first
 from test_worktrees import by_id
 from test_worktrees import project as repo
 
@@ -34,7 +33,7 @@ from sessionrun.model.places import Handed, KeepPolicy, Place, Start
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin
 from sessionrun.worktrees.bases import find_base, merge_ends
-from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.release import release, settle
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest, load_claim
 from sessionrun.worktrees.worktree import check_earlier, prepare
@@ -129,8 +128,8 @@ def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None
     assert project.git("ls-tree", "--name-only", "main", "after") == "after"
 
 
-def request_of(repo: Repo, *needs: Handed, task: str = "t") -> WorkspaceRequest:
-    return WorkspaceRequest(repo.repository(), "s1", task, "do it", needs=needs)
+def request_of(repo: Repo, *needs: Handed) -> WorkspaceRequest:
+    return WorkspaceRequest(repo.repository(), "s1", "t", "do it", needs=needs)
 
 
 def end(repo: Repo, name: str, text: str = "", base: str = "main", **files: str) -> Handed:
@@ -154,14 +153,12 @@ def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
         return find_base(fence, request, folder)
 
 
-OLDER_GIT = 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.34.1'
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("is_old", [False, True], ids=["git 2.38", "older git"])
 def test_merges_are_the_same_each_time(repo: Repo, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_old:
-        put_first(repo, monkeypatch, OLDER_GIT)
+        script = 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.34.1'
+        put_first(repo.root, monkeypatch, script)
     (repo.top / ".gitattributes").write_text("list merge=union\n")
     (repo.top / "list").write_text("0\n")
     commit_all(repo.top, "list")
@@ -283,52 +280,37 @@ def test_what_is_handed_on_of_work_that_is_lost_or_on_a_rescue_branch() -> None:
 # --- branches that hold nothing ---
 
 
-def _prepared(repo: Repo, *needs: Handed) -> tuple[WorkspaceRequest, Path]:
-    request, folder = request_of(repo, *needs), repo.root / "jobs" / "a1-r1-prepare"
-    folder.mkdir(parents=True)
-    return replace(request, place=prepare(request, folder)), folder
-
-
-def _release(repo: Repo, request: WorkspaceRequest, number: int = 1) -> Place:
-    folder = repo.root / "jobs" / f"a1-r1-release-{number}"
-    folder.mkdir(exist_ok=True)
-    return release(request, folder)
-
-
 @pytest.mark.slow
 def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
     """One that somebody has checked out, or that alone holds what it began with."""
     a = end(repo, "a")
-    request, folder = _prepared(repo, a)
+    request, _ = repo.begin_work(needs=(a,))
+    claimed = repo.claim(request)
     assert request.place is not None and request.place.base_commit == a.commit
     repo.run("branch", "-q", "-D", "main-task-a")
-    assert _release(repo, request).branch == "main-task-t"
-    claim = load_claim(folder)
-    assert claim is not None
-    claimed = Claimed.of(request, claim, folder, worked=True)
+    assert release(request, repo.folder()).branch == "main-task-t"
     for dry_run in (True, False):
         (finding,) = clean_claimed(claimed, dry_run=dry_run)
         assert (finding.removed, finding.why) == (False, "it holds work that is not merged")
     repo.run("switch", "-q", "main-task-t")
-    assert _release(repo, request, 2).branch == "main-task-t"
+    assert release(request, repo.folder()).branch == "main-task-t"
     repo.run("switch", "-q", "main")
     repo.run("branch", "kept", "main-task-t")
-    assert _release(repo, request, 3).branch is None
+    assert release(request, repo.folder()).branch is None
 
 
 @pytest.mark.slow
 def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
     """It can be made again; one that somebody else made cannot."""
-    request, _ = _prepared(repo, end(repo, "a"), end(repo, "b"))
-    assert _release(repo, request).branch is None
+    request, _ = repo.begin_work(needs=(end(repo, "a"), end(repo, "b")))
+    assert release(request, repo.folder()).branch is None
     repo.run("switch", "-q", "-c", "main-task-m", "main-task-a")
     repo.run("merge", "-q", "--no-edit", "main-task-b")
     repo.run("switch", "-q", "main")
     commit = repo.run("rev-parse", "main-task-m")
-    again = replace(request_of(repo, Handed("m", commit, "main-task-m"), task="u"))
-    place = prepare(again, repo.folder())
+    again, _ = repo.begin_work("u", needs=(Handed("m", commit, "main-task-m"),))
     repo.run("branch", "-q", "-D", "main-task-m")
-    assert _release(repo, replace(again, place=place), 4).branch == "main-task-u"
+    assert release(again, repo.folder()).branch == "main-task-u"
 
 
 # --- an attempt that goes on with earlier work ---

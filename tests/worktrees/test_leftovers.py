@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually, kill_sessions, slow
 from stages import git, refs_are_files
-from test_workspaces import Project, Work
+from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
 from sessionrun.client.findings import Leftover
@@ -23,34 +22,26 @@ from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.registration import find_claims
 from sessionrun.worktrees.release import park_work, release
-from sessionrun.worktrees.request import Claim, load_claim
+from sessionrun.worktrees.request import Claim
 
 __all__ = ["project"]
 
 
-def leave(project: Project, work: Work, *, worked: bool = True) -> Claimed:
-    """What a session leaves that died after `work`."""
+def leave(project: Project, script: str, *, worked: bool = True) -> Claimed:
+    """What a session leaves that died after this script."""
     request, place = project.prepare()
-    folder = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
-    claim = load_claim(folder)
-    assert claim is not None
-    work(Path(place.worktree or ""))
-    return Claimed.of(request, claim, folder, worked=worked)
+    claimed = project.claim(request, worked=worked)
+    project.shell(script, Path(place.worktree or ""))
+    return claimed
 
 
-def commit(path: Path, text: str) -> None:
-    (path / "a.txt").write_text(text)
-    git(path, "commit", "-qam", text)
+NEW = "echo new > new"
+OWN = "echo own > a.txt; git commit -qam own"
+OFF = "git switch -q --detach; echo off > a.txt; git commit -qam off"
+DELETED = 'cd ../../repo; git worktree remove --force "$OLDPWD"; git branch -qD main-task-t'
 
 
 # --- branches and worktrees that the task deleted ---
-
-
-def _delete_all(path: Path) -> None:
-    commit(path, "own")
-    top = Path((path / ".git").read_text().removeprefix("gitdir: ")).parents[2]
-    git(top, "worktree", "remove", "--force", str(path))
-    git(top, "branch", "-q", "-D", "main-task-t")
 
 
 @pytest.mark.slow
@@ -114,9 +105,7 @@ def test_a_moved_worktree_is_that_of_its_own_attempt(project: Project) -> None:
     for _, place in (first, second):
         tree = project.root / f"moved to {place.branch}"
         git(project.top, "worktree", "move", place.worktree or "", str(tree))
-        git(tree, "switch", "-q", "--detach")
-        commit(tree, place.branch or "")
-        (tree / "new").write_text("new")
+        project.shell(f"git switch -q --detach; printf {place.branch} > a.txt; git commit -qam off; {NEW}", tree)
         trees.append(tree)
     for (request, place), tree in zip((first, second), trees, strict=True):
         released = release(replace(request, place=place), project.folder())
@@ -131,7 +120,7 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
     """It goes where it was made: where a user moved the worktree to, what lies there is the user's."""
     request, place = project.prepare()
     first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
-    claim, env = load_claim(first), Path(find_environment(place.worktree or ""))
+    claimed, env = project.claim(request, worked=ends == "clean"), Path(find_environment(place.worktree or ""))
     env.mkdir()
     tree = project.root / "services" / "staging"
     users = tree.with_name(".env-staging")
@@ -139,8 +128,6 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
     users.write_text("KEY=1")
     git(project.top, "worktree", "move", place.worktree or "", str(tree))
     if ends.startswith("clean"):
-        assert claim is not None
-        claimed = Claimed.of(request, claim, first, worked=ends == "clean")
         assert "worktree" in {one.what for one in clean_claimed(claimed, dry_run=False) if one.removed}
     else:
         if ends != "release":
@@ -291,7 +278,7 @@ def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) ->
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: bool) -> None:
-    claimed = leave(project, _leave_new)
+    claimed = leave(project, NEW)
     project.run("worktree", "add", "-q", "-b", "other", str(project.root / "other"))
     admin = project.top / ".git/worktrees/main-task-dead"
     admin.mkdir()
@@ -310,7 +297,7 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
 def test_the_lock_of_a_branch_that_a_killed_git_was_about_to_make_goes(
     project: Project, age_s: int, dry_run: bool
 ) -> None:
-    claimed = leave(project, _delete_all, worked=False)
+    claimed = leave(project, f"{OWN}; {DELETED}", worked=False)
     lock = project.top / ".git/refs/heads/main-task-t.lock"
     lock.touch()
     made = time.time() - age_s
@@ -341,63 +328,27 @@ def test_a_release_on_a_full_disk_keeps_the_work(sessionrun: Command, project: P
 # --- what goes, and what a dry run says of it ---
 
 
-def _conflict(path: Path) -> None:
-    git(path, "switch", "-q", "-c", "side")
-    commit(path, "side\n")
-    git(path, "switch", "-q", "main-task-t")
-    commit(path, "ours\n")
-    subprocess.run(["git", "merge", "-q", "side"], cwd=path, capture_output=True)
-
-
-def _nest(path: Path) -> None:
-    git(path, "init", "-q", "inner")
-    (path / "inner" / "f").write_text("f")
-
-
-def _run(*words: str) -> Work:
-    return lambda path: git(path, *words)
-
-
-def _both(*works: Work) -> Work:
-    def work(path: Path) -> None:
-        for each in works:
-            each(path)
-
-    return work
-
-
-def _leave_new(path: Path) -> None:
-    (path / "new").write_text("new")
-
-
-def _merge(path: Path) -> None:
-    commit(path, "own")
-    git(path.parents[1] / "repo", "merge", "-q", "--ff-only", "main-task-t")
-
-
-def _move(path: Path) -> None:
-    git(path, "worktree", "move", str(path), f"{path}-moved")
-
-
-_OFF = _both(_run("switch", "-q", "--detach"), lambda path: commit(path, "off"))
-
-SITUATIONS: dict[str, tuple[Work, str, str]] = {
+CONFLICT = """
+git switch -qc side; echo side > a.txt; git commit -qam side
+git switch -q -; echo ours > a.txt; git commit -qam ours; ! git merge -q side
+"""
+SITUATIONS: dict[str, tuple[str, str, str]] = {
     # what was done, and what goes if that was a task, and if not: capitals go, of worktree, branch, rescue branch
-    "nothing": (lambda path: None, "WB", "WB"),
-    "work": (_leave_new, "Wb", "WB"),
-    "a commit": (lambda path: commit(path, "own"), "Wb", "Wb"),
-    "off its branch": (_OFF, "w", "WB"),
-    "renamed branch": (_both(_run("branch", "-m", "mine"), _leave_new), "w", "W"),
-    "deleted branch": (_both(_leave_new, _run("update-ref", "-d", "refs/heads/main-task-t")), "Wb", "W"),
-    "unmerged": (_conflict, "w", "Wb"),
-    "nested": (_nest, "w", "WB"),
-    "locked": (lambda path: git(path, "worktree", "lock", str(path)), "w", "WB"),
-    "directory gone": (_both(lambda path: commit(path, "own"), shutil.rmtree), "Wb", "Wb"),
-    "directory gone, off its branch": (_both(_OFF, shutil.rmtree), "WBr", "WB"),
-    "removed": (_delete_all, "", ""),
-    "moved": (_move, "WB", "WB"),
-    "no link": (lambda path: (path / ".git").unlink(), "w", "b"),
-    "merged": (_merge, "WB", "WB"),
+    "nothing": ("true", "WB", "WB"),
+    "work": (NEW, "Wb", "WB"),
+    "a commit": (OWN, "Wb", "Wb"),
+    "off its branch": (OFF, "w", "WB"),
+    "renamed branch": (f"git branch -m mine; {NEW}", "w", "W"),
+    "deleted branch": (f"{NEW}; git update-ref -d refs/heads/main-task-t", "Wb", "W"),
+    "unmerged": (CONFLICT, "w", "Wb"),
+    "nested": ("git init -q inner; echo f > inner/f", "w", "WB"),
+    "locked": ('git worktree lock "$PWD"', "w", "WB"),
+    "directory gone": (f'{OWN}; rm -r "$PWD"', "Wb", "Wb"),
+    "directory gone, off its branch": (f'{OFF}; rm -r "$PWD"', "WBr", "WB"),
+    "removed": (f"{OWN}; {DELETED}", "", ""),
+    "moved": ('git worktree move "$PWD" "$PWD-moved"', "WB", "WB"),
+    "no link": ("rm .git", "w", "b"),
+    "merged": (f"{OWN}; git -C ../../repo merge -q --ff-only main-task-t", "WB", "WB"),
 }
 FAST = ("nothing", "work", "unmerged", "directory gone, off its branch", "removed")
 
@@ -405,8 +356,8 @@ FAST = ("nothing", "work", "unmerged", "directory gone, off its branch", "remove
 @pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in SITUATIONS if name not in FAST))])
 @pytest.mark.parametrize("worked", [True, False])
 def test_what_goes_and_what_a_dry_run_says_goes_at_most(project: Project, name: str, worked: bool) -> None:
-    work, *expected = SITUATIONS[name]
-    claimed = leave(project, work, worked=worked)
+    script, *expected = SITUATIONS[name]
+    claimed = leave(project, script, worked=worked)
     everything = _all_files(project.root)
     foreseen = list(clean_claimed(claimed, dry_run=True))
     assert _all_files(project.root) == everything
@@ -435,7 +386,7 @@ def _check_verdicts(project: Project, done: list[Leftover]) -> None:
 
 def test_clean_removes_the_books_of_worktrees_when_they_are_empty(project: Project) -> None:
     """A crash may come between the end of the last worktree's entry and that of the directory of all entries."""
-    claimed = leave(project, _leave_new)
+    claimed = leave(project, NEW)
     assert [finding.removed for finding in clean_claimed(claimed, dry_run=False)] == [True, False]
     books = project.top / ".git" / "worktrees"
     books.mkdir()

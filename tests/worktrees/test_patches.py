@@ -85,17 +85,15 @@ def test_an_odd_answer_is_read_in_one_pass(line: str) -> None:
     assert find_patch(line * (400_000 // len(line)) + PATCH) is not None
 
 
-def make_calculating_repository(top: Path) -> None:
-    make_repository(top)
-    (top / "calc.py").write_text(GIVEN)
-    (top / ".gitignore").write_text("*.log\nlib\n")
-    commit_all(top, "a bug")
-
-
 class CalculatingProject(Project):
     """Its repository has a bug."""
 
-    make = staticmethod(make_calculating_repository)
+    @staticmethod
+    def make(top: Path) -> None:
+        make_repository(top)
+        (top / "calc.py").write_text(GIVEN)
+        (top / ".gitignore").write_text("*.log\nlib\n")
+        commit_all(top, "a bug")
 
 
 @pytest.fixture

@@ -43,20 +43,17 @@ print("done")
 """
 
 
-def make_counting_repository(top: Path) -> None:
-    """A module with a bug, a test that shows it, and ignored names."""
-    make_repository(top)
-    (top / ".gitignore").write_text("venv/\n__pycache__/\nshared\n")
-    (top / "calc.py").write_text("def add(a, b):\n    return a - b\n")
-    test = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_same():\n    pass\n"
-    (top / "test_sum.py").write_text(test)
-    commit_all(top, "a bug")
-
-
 class CountingProject(Project):
-    """Its repository has tests."""
+    """Its repository has a module with a bug, a test that shows it, and ignored names."""
 
-    make = staticmethod(make_counting_repository)
+    @staticmethod
+    def make(top: Path) -> None:
+        make_repository(top)
+        (top / ".gitignore").write_text("venv/\n__pycache__/\nshared\n")
+        (top / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+        tests = "def test_add():\n    assert add(1, 2) == 3\n\n\ndef test_same():\n    pass\n"
+        (top / "test_sum.py").write_text(f"from calc import add\n\n\n{tests}")
+        commit_all(top, "a bug")
 
 
 @pytest.fixture

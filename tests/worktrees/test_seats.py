@@ -12,9 +12,10 @@ from typing import Any, Literal
 import pytest
 from conftest import eventually, slow
 from simulation import Scripted, make_session
+from stages import put_first
 from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
-from test_workspaces import Project, put_first
+from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobFinished, JobLost, JobStarted
@@ -95,8 +96,7 @@ class Seated(Project):
         """The request for RELEASE, and where the task works."""
         seats = Seats(str(self.place))
         words = {"session_id": session, "seats": seats, "seat": seat, "prompt": f"do {task}", **more}
-        request, place = self.prepare(task, **words)
-        return replace(request, place=place), Path(place.worktree or "")
+        return self.begin_work(task, **words)
 
     def end(self, request: WorkspaceRequest) -> Place:
         return release(request, self.folder())
@@ -223,20 +223,11 @@ def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> Non
     assert seated.run("worktree", "list").count(str(path)) == 1
 
 
-def test_a_seat_in_which_no_task_can_begin_is_made_anew(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
-    request, path = seated.begin("one")
-    (path / "x.log").write_text("cache")
-    seated.end(request)
-    once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
-    put_first(seated, monkeypatch, once)
-    again, same = seated.begin("two")
-    assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
-    assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
-    assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
-
-
-def test_what_cannot_be_deleted_in_a_seat_stops_no_task(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may have made it as root."""
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_seat_in_which_no_task_can_begin_is_made_anew(
+    seated: Seated, monkeypatch: pytest.MonkeyPatch, goes: bool
+) -> None:
+    """Also if it cannot be deleted: a container may have made it as root."""
     request, path = seated.begin("one")
     (path / "x.log").write_text("cache")
     seated.end(request)
@@ -245,13 +236,15 @@ def test_what_cannot_be_deleted_in_a_seat_stops_no_task(seated: Seated, monkeypa
         if path.exists():
             raise PermissionError(path)
 
-    monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
+    if not goes:
+        monkeypatch.setattr("sessionrun.worktrees.registration.remove_tree", refuse)
     once = f'case "$*" in *"read-tree --reset"*) mkdir {seated.root}/once 2>/dev/null && exit 128;; esac'
-    put_first(seated, monkeypatch, once)
+    put_first(seated.root, monkeypatch, once)
     again, same = seated.begin("two")
-    assert same == path and not (path / "x.log").exists() and seated.end(again).kept is None
-    assert seated.run("branch", "--format=%(refname:short)") == "main"
-    assert [(trash / "x.log").exists() for trash in seated.place.glob(".trash-*")] == [True]
+    assert same == path and (path / TASK_FILE).exists() and not (path / "x.log").exists()
+    assert seated.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
+    assert (seated.end(again).kept, seated.run("worktree", "list").count("/w1 ")) == (None, 1)
+    assert [(trash / "x.log").exists() for trash in seated.place.glob(".trash-*")] == [True] * (not goes)
 
 
 def test_a_prepare_that_fails_leaves_no_branch_and_its_seat_is_made_anew(seated: Seated) -> None:
@@ -345,10 +338,6 @@ def cli(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return project_in(own_place, monkeypatch)
 
 
-def seats_of(cli: Cli, session_id: str) -> list[int]:
-    return [task["seat"] for task in cli.load("status", session_id)["tasks"]]
-
-
 def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     """Also behind one that failed: its work is on its branch."""
     prompt = "cat .current_task.txt > x.log; echo {0} >> cache.log; cp cache.log {0}; git status --porcelain"
@@ -356,7 +345,7 @@ def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     plan[1]["prompt"] += "; exit 3"
     stay = {"stay": "sibling", "prefix": "desk"}
     session_id = cli.finish({"worktrees": stay, "max_parallel": 2, "prompts": plan})
-    seats = seats_of(cli, session_id)
+    seats = [task["seat"] for task in cli.load("status", session_id)["tasks"]]
     assert (sorted(seats[:2]), seats[2] in (1, 2)) == ([1, 2], True)
     assert sorted(path.name for path in cli.cwd.parent.glob("desk*")) == ["desk1", "desk2"]
     assert cli.branches() == ["main", "main-task-one", "main-task-three", "main-task-two"]

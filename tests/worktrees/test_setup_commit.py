@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ def test_work_is_counted_from_what_setup_left(ended: Project) -> None:
     assert "from-setup" not in ended("diff", session, "a").stdout
 
 
-def test_setup_alone_is_no_change(ended: Project) -> None:
+def test_what_setups_leave_is_no_change(ended: Project) -> None:
     """Its branch holds no work, so it goes, and `expect_change` says that nothing came out."""
     tasks = by_id(ended.status(ended.sessions[0]))
     idle, undone = tasks["idle"], tasks["undone"]
@@ -79,10 +78,6 @@ def test_setup_alone_is_no_change(ended: Project) -> None:
     assert idle["commit"] == idle["base_commit"]
     assert undone["outcome"] == "succeeded", "to undo what setup did is work"
     assert undone["diff_stat"]["files"] == 2
-
-
-def test_what_setups_leave(ended: Project) -> None:
-    tasks = by_id(ended.status(ended.sessions[0]))
     assert tasks["nothing"]["setup_commit"] is None
     assert subjects(ended, tasks["nothing"]["commit"])[:2] == ["Work of task nothing", "first"]
     assert subjects(ended, tasks["commits"]["commit"])[:3] == [
@@ -101,11 +96,8 @@ def test_what_setups_leave(ended: Project) -> None:
         assert tasks[name]["branch"] is None and tasks[name]["diff_stat"]["files"] == 0, "no work has begun"
         assert tasks[name]["commit"] == tasks[name]["base_commit"]
     assert (tasks["spoils"]["outcome"], tasks["spoils"]["setup_commit"]) == ("succeeded", None)
-
-
-def test_a_dependent_begins_with_work_and_setup_of_its_need(ended: Project) -> None:
     shown = (ended.directory(ended.sessions[0]) / "task-b.txt").read_text().split()
-    assert {"f", "from-setup"} <= set(shown)
+    assert {"f", "from-setup"} <= set(shown), "a dependent begins with work and setup of its need"
     assert "still" not in shown, "a need without work hands on nothing"
 
 
@@ -132,14 +124,15 @@ def test_a_supervisor_that_dies_during_setup_or_work_changes_nothing(project: Pr
     os.kill(project.supervisor(session), signal.SIGKILL)
     (project.cwd.parent / "go").touch()
     view = project.wait(session)
-    assert list(find_outcomes(view)) == [("a", "succeeded", None), ("b", "failed", REASON)]
+    reason = "no_change: nothing in its worktree differs from the base commit"
+    ends = [(task["outcome"], task["reason"]) for task in view["tasks"]]
+    assert ends == [("succeeded", None), ("failed", reason)]
     assert view["tasks"][0]["setup_commit"] is not None
     assert view["tasks"][0]["diff_stat"]["files"] == 1
 
 
 # --- `expect_change`: a task that ends well and leaves its worktree as it was has failed ---
 
-REASON = "no_change: nothing in its worktree differs from the base commit"
 NOTHING = (
     "true",
     "echo x > x.log",
@@ -161,10 +154,6 @@ SOMETHING = (
 )
 
 
-def find_outcomes(view: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
-    return ((task["id"], task["outcome"], task["reason"]) for task in view["tasks"])
-
-
 @pytest.mark.parametrize("script", [*NOTHING, *SOMETHING])
 def test_what_is_no_change_and_what_is_one(own_place: Path, script: str) -> None:
     repo = Repo(own_place)
@@ -173,15 +162,3 @@ def test_what_is_no_change_and_what_is_one(own_place: Path, script: str) -> None
     assert place.changed is (script in SOMETHING)
     if script in NOTHING[:-2]:  # ignored files may show what went wrong; the last two have removed it
         assert (place.kept, path.exists()) == ("worktrees of failed tasks are kept", True)
-
-
-@pytest.mark.slow
-def test_who_asks_for_it(project: Project) -> None:
-    """The command line and `defaults` for all, each task for itself; nobody by default."""
-    asks = [{"id": "yes", "prompt": "true", "expect_change": True}, {"id": "no", "prompt": "true"}]
-    outcomes = {name: outcome for name, outcome, _ in find_outcomes(project.status(project.finish(asks)))}
-    assert outcomes == {"yes": "failed", "no": "succeeded"}
-    excused = [{"id": "a", "prompt": "true", "expect_change": False}, {"id": "b", "prompt": "exit 3"}]
-    for words, top in ((("--expect-change",), {}), ((), {"defaults": {"expect_change": True}})):
-        view = project.status(project.finish({"prompts": excused, **top}, *words))
-        assert list(find_outcomes(view)) == [("a", "succeeded", None), ("b", "failed", "exit_code: exit code 3")]

@@ -7,11 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import Command, eventually
+from stages import put_first
 from test_rounds import only_task
-from test_workspaces import Project, put_first
-
-from sessionrun.client.planning.plan import Planned
-from sessionrun.client.planning.plan import plan as plan_input
+from test_workspaces import Project
 
 LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}
@@ -31,7 +29,7 @@ def block(project: Project, monkeypatch: pytest.MonkeyPatch, word: str, *, first
     held = project.root / "held"
     held.touch()
     waits = f"touch {project.root}/waits; while [ -e {held} ]; do sleep 0.1; done"
-    put_first(project, monkeypatch, f'case " $* " in *" {word} "*) {first} {waits};; esac')
+    put_first(project.root, monkeypatch, f'case " $* " in *" {word} "*) {first} {waits};; esac')
     return held
 
 
@@ -88,17 +86,3 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
     assert task["worktree_kept"] == "cancelled: on request"
     assert Path(task["worktree"], "made.txt").read_text() == "work\n"
     eventually(lambda: not release.is_running())
-
-
-@pytest.mark.parametrize(
-    ("plan", "config", "limit"),
-    [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, '"1.5m"', 90)],
-)
-def test_which_limit_wins(
-    plan: float | None, config: float | str | None, limit: float | None, own_place: Path
-) -> None:
-    if config is not None:
-        (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
-    planned = plan_input({"prompts": ["true"], "limits": {"workspace_timeout": plan}}, {"agent": "shell"})
-    assert isinstance(planned, Planned)
-    assert planned.spec.limits.workspace_timeout_s == limit

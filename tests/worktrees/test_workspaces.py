@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually
-from stages import lay_out_repository, make_repository_of
+from stages import lay_out_repository, make_repository_of, put_first
 
 from sessionrun.git.git import Git, GitError, version
 from sessionrun.git.repository import find_repository
@@ -23,10 +23,11 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
+from sessionrun.worktrees.clean import Claimed
 from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import end_setup, release
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import WorkspaceRequest, load_claim
 from sessionrun.worktrees.rounds import set_back
 from sessionrun.worktrees.site import BEGUN, open_site
 from sessionrun.worktrees.worktree import prepare
@@ -82,6 +83,13 @@ class Project:
         """The request for what comes after PREPARE, and where the task works."""
         request, place = self.prepare(task, **changes)
         return replace(request, place=place), Path(place.worktree or "")
+
+    def claim(self, request: WorkspaceRequest, *, folder: Path | None = None, worked: bool = True) -> Claimed:
+        """What `clean` finds of the last PREPARE."""
+        folder = folder or self.root / f"jobs-{self._jobs}" / "a1-1-prepare"
+        claim = load_claim(folder)
+        assert claim is not None
+        return Claimed.of(request, claim, folder, worked=worked)
 
     def cycle(self, work: Work, task: str = "t", **changes: object) -> tuple[Place, Path]:
         """PREPARE, some work in the worktree, RELEASE; the place after it and where the worktree was."""
@@ -151,18 +159,9 @@ def test_the_git_of_a_task_works_in_its_worktree_whatever_the_shared_settings_sa
     assert Git(project.top.resolve()).attempt("fsck").returncode == 0
 
 
-def put_first(project: Project, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A `git` first on the PATH, which does something before it is git."""
-    folder = project.root / "bin"
-    folder.mkdir()
-    (folder / "git").write_text(f'#!/bin/sh\n{script}\nexec {shutil.which("git")} "$@"\n')
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
 def test_a_worktree_takes_sixteen_commands_of_git(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the launch to the end of work that is not committed."""
-    put_first(project, monkeypatch, f'echo "$*" >> {project.root}/calls')
+    put_first(project.root, monkeypatch, f'echo "$*" >> {project.root}/calls')
     project.cycle(lambda path: (path / "new").write_text("new"))
     calls = (project.root / "calls").read_text().splitlines()
     is_table = (project.top / ".git/reftable").is_dir()  # there git has to be asked for HEAD
@@ -170,7 +169,9 @@ def test_a_worktree_takes_sixteen_commands_of_git(project: Project, monkeypatch:
 
 
 def test_an_old_git_is_refused_by_its_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_first(project, monkeypatch, 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.33.8')
+    put_first(
+        project.root, monkeypatch, 'for last; do :; done; [ "$last" = version ] && exec echo git version 2.33.8'
+    )
     with pytest.raises(InputError, match=r"^worktrees need git 2\.34 or newer; this is 2\.33$"):
         project.repository()
 
@@ -199,7 +200,7 @@ def test_a_worktree_whose_git_works_elsewhere_is_refused(
 ) -> None:
     """The settings of the worktree itself have the last word, so only another git can insist."""
     repository = project.repository()
-    put_first(project, monkeypatch, f'case "$*" in *--absolute-git-dir*) cd {project.top};; esac')
+    put_first(project.root, monkeypatch, f'case "$*" in *--absolute-git-dir*) cd {project.top};; esac')
     with pytest.raises(SessionrunError, match=f"works on {project.top}: core.worktree"):
         prepare(WorkspaceRequest(repository, "s1", "t", "do it"), project.folder())
     assert list((project.top.parent / "repo-worktrees").iterdir()) == []
@@ -239,18 +240,16 @@ def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(proj
     assert project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun") == ref
 
 
-def make_repository_with_a_table(top: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
-        for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
-            patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
-        make_repository(top)
-
-
 class TableProject(Project):
     """Its refs are in a table, and no file HEAD says what is checked out."""
 
-    make = staticmethod(make_repository_with_a_table)
+    @staticmethod
+    def make(top: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
+            for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
+                patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
+            make_repository(top)
 
 
 knows_tables = pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")

@@ -61,11 +61,12 @@ class Bench:
         folder.mkdir(parents=True)
         return folder
 
-    def prepare(self, work: str) -> WorkspaceRequest:
+    def prepare(self, work: str, request: WorkspaceRequest | None = None) -> WorkspaceRequest:
         """A worktree in which somebody has worked; the request for what comes next."""
-        place = prepare(self.request, self.make_folder("a1-1-prepare"))
+        request = request or self.request
+        place = prepare(request, self.make_folder(f"{request.task}/a1-1-prepare"))
         subprocess.run(["sh", "-ec", work], cwd=place.worktree, check=True)
-        return replace(self.request, place=place)
+        return replace(request, place=place)
 
     def run(
         self,
@@ -98,7 +99,7 @@ class Bench:
 
         def start(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Path]:
             self.begin_anew()
-            request, folder = begin(), self.make_folder(f"a1-3-{phase}")
+            request, folder = begin(), self.make_folder(f"t/a1-3-{phase}")
             self.run(phase, request, folder, environ)
             return request, folder
 
@@ -107,7 +108,7 @@ class Bench:
                 start, self.counts, f"{phase}+", do=do, first=begin_at, every=every
             ):
                 kills += 1
-                folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
+                folder = self.make_folder(f"t/a1-4-{phase}") if elsewhere else folder
                 last = self.run(phase, request, folder)
                 answer = load_answer(folder, Place)
                 found = [f"no answer: {last}"] if answer is None else examine(answer)
@@ -298,10 +299,8 @@ def seated(bench: Bench, *, work: str = "", task: str = "t") -> WorkspaceRequest
     top = bench.project.top
     request = replace(bench.request, seats=Seats(str(top / "worktrees")), seat=1, prompt="do it", task=task)
     if work:
-        earlier = replace(request, task="earlier")
-        place = prepare(earlier, bench.make_folder("earlier/a1-1-prepare"))
-        subprocess.run(["sh", "-ec", work], cwd=place.worktree, check=True)
-        release(replace(earlier, place=place), bench.make_folder("earlier/a1-3-release"))
+        earlier = bench.prepare(work, replace(request, task="earlier"))
+        release(earlier, bench.make_folder("earlier/a1-3-release"))
     return request
 
 
@@ -346,12 +345,6 @@ def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable
     """One branch has the work, and the worktree is free for the next task, or keeps what is off its branch."""
     project = bench.project
 
-    def begin() -> WorkspaceRequest:
-        request = seated(bench)
-        place = prepare(request, bench.make_folder("a1-1-prepare"))
-        subprocess.run(["sh", "-ec", WORKS[work]], cwd=place.worktree, check=True)
-        return replace(request, place=place)
-
     def examine(place: Place) -> list[str]:
         wrong = examine_branches(project, place, work)
         if work == "off its branch":
@@ -363,7 +356,7 @@ def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable
         wrong += [f"left: {lies}"] if lies else []
         return wrong
 
-    say(f"{bench.sweep('release', begin, examine)} kills")
+    say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work], seated(bench)), examine)} kills")
 
 
 # --- its branch comes into the repository of its user ---
@@ -391,7 +384,7 @@ def ask(project: Project) -> WorkspaceRequest:
 
 def work_in_mirror(project: Project) -> WorkspaceRequest:
     """PREPARE, and work; the request for what comes next."""
-    request, folder = ask(project), project.root / "jobs" / "a1-1-prepare"
+    request, folder = ask(project), project.root / "jobs" / "t" / "a1-1-prepare"
     folder.mkdir(parents=True)
     place = prepare(request, folder)
     subprocess.run(["sh", "-ec", "echo new > new"], cwd=place.worktree, check=True)
@@ -415,7 +408,7 @@ def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], 
     bench = Bench(project)
     without = replace(request, upstream=replace(request.upstream, home=None) if request.upstream else None)
     calls = Calls(bench.counts, "release+:change:9999:kill")
-    bench.run("release", without, bench.make_folder("a1-3-release"), calls.environ("release"))
+    bench.run("release", without, bench.make_folder("t/a1-3-release"), calls.environ("release"))
     (before,) = calls.counts()
 
     def examine(place: Place) -> list[str]:

@@ -12,29 +12,23 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, slow
-from stages import commit_all, refs_are_files
-from test_workspaces import Project, make_repository, put_first
+from stages import commit_all, put_first, refs_are_files
+from test_workspaces import Project, make_repository
 
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import SessionrunError
-from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import load_claim
-
-SLOW_S = 180.0
-MIB = 1024 * 1024
-
-
-def make_ignoring_repository(top: Path) -> None:
-    make_repository(top)
-    (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
-    commit_all(top, "ignore")
 
 
 class IgnoringProject(Project):
     """Its repository ignores what Python writes, too."""
 
-    make = staticmethod(make_ignoring_repository)
+    @staticmethod
+    def make(top: Path) -> None:
+        make_repository(top)
+        (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
+        commit_all(top, "ignore")
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def finish(
 
 def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
     """Wait for the end, however long; the status."""
-    return sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=SLOW_S)
+    return sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=180)
 
 
 def by_id(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -353,7 +347,7 @@ def test_objects_that_another_task_prunes_meanwhile_are_made_again(
         project.shell(WORK, path)
         prune = f'env -i PATH="$PATH" {shutil.which("git")} -C "$GIT_WORK_TREE" prune --expire=now'
         when = f'case " $* " in *" write-tree "*) if mkdir {mark} 2>/dev/null'
-        put_first(project, monkeypatch, f"{when}; then {prune}; fi;; esac")
+        put_first(project.root, monkeypatch, f"{when}; then {prune}; fi;; esac")
 
     place, _ = project.cycle(work)
     assert mark.exists()
@@ -525,12 +519,10 @@ def test_a_task_whose_worktree_cannot_be_made_never_runs_and_leaves_nothing(
 
 def test_clean_where_the_results_directory_is_relative(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     request, path = project.begin_work()
-    folder = Path(f"jobs-{project._jobs}", "a1-1-prepare")
     (path / "work.txt").write_text("work")
     monkeypatch.chdir(project.root)
-    claim = load_claim(folder)
-    assert claim is not None
-    found = list(clean_claimed(Claimed.of(request, claim, folder, worked=True), dry_run=False))
+    claimed = project.claim(request, folder=Path(f"jobs-{project._jobs}", "a1-1-prepare"))
+    found = list(clean_claimed(claimed, dry_run=False))
     assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", False)]
     assert project.run("show", "main-task-t:work.txt") == "work"
 
@@ -577,17 +569,15 @@ def test_what_a_task_finds_in_its_worktree(sessionrun: Command, project: Project
 def test_clean_leaves_the_worktrees_of_a_living_session_alone(project: Project) -> None:
     """Merged, deleted and run again: the claims of the first session name what the second lives in."""
     request, path = project.begin_work()
-    first = project.root / f"jobs-{project._jobs}" / "a1-1-prepare"
+    claims = [project.claim(request, worked=worked) for worked in (False, True)]
     (path / "new").write_text("new\n")
     release(request, project.folder())
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
     assert project.begin_work(session_id="s2")[1] == path
     (path / "more").write_text("more\n")
-    claim = load_claim(first)
-    assert claim is not None
-    for worked in (False, True):
-        found = list(clean_claimed(Claimed.of(request, claim, first, worked=worked), dry_run=False))
+    for claimed in claims:
+        found = list(clean_claimed(claimed, dry_run=False))
         assert not any(finding.removed for finding in found) and (path / "more").exists()
 
 
@@ -600,7 +590,7 @@ def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, smal
     filler = small_disk / "filler"
     with filler.open("wb") as stream:
         for _ in range(100):
-            stream.write(b"x" * MIB)
+            stream.write(b"x" * 2**20)
     plan = [
         {"id": "t", "prompt": "echo > new"},
         {"id": "free", "prompt": "true", "workspace": "none"},

@@ -150,14 +150,14 @@ def _write_worktree(
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> tuple[Repository, tuple[str, ...]]:
     """The task's repository and its links; a damaged status.json may name branches without one."""
     from sessionrun.model.repositories import repository_of
-    from sessionrun.session.history import find_task, load_spec_now
+    from sessionrun.session.history import load_spec_now
 
     spec = load_spec_now(session)
-    own = find_task(session, {one.id: one for one in spec.tasks}, task["id"])
-    repository = repository_of(spec, own)
+    own = next((one for one in spec.tasks if one.id == task["id"]), None)
+    repository = spec.repository if own is None else repository_of(spec, own)
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
-    return repository, own.links
+    return repository, () if own is None else own.links
 
 
 Task = Mapping[str, Any]

@@ -154,12 +154,10 @@ def _load_repository(session: SessionDir, task: dict[str, Any]) -> tuple[Reposit
 
     spec = load_spec_now(session)
     own = next((one for one in spec.tasks if one.id == task["id"]), None)
-    if own is None:
-        raise StoreError(f"{session.spec_path} is damaged: it lacks the task {task['id']!r:.140} of status.json")
-    repository = repository_of(spec, own)
+    repository = spec.repository if own is None else repository_of(spec, own)
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
-    return repository, own.links
+    return repository, () if own is None else own.links
 
 
 Task = Mapping[str, Any]

@@ -29,30 +29,30 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 483, 270),
-    "agents": Size(15, 2758, 1683),
-    "checks": Size(18, 3666, 2340),
-    "cli": Size(35, 5996, 3630),
-    "client": Size(41, 7187, 4330),
-    "cluster": Size(29, 5372, 3200),
-    "doors": Size(10, 2592, 1704),
-    "engine": Size(14, 3379, 1994),
-    "git": Size(9, 1742, 1013),
-    "input": Size(17, 3657, 2240),
-    "keeper": Size(9, 1611, 997),
-    "landing": Size(19, 3501, 2107),
-    "model": Size(20, 3400, 1678),
-    "queue": Size(17, 3351, 2002),
-    "session": Size(22, 3847, 2247),
-    "store": Size(18, 3081, 1690),
-    "walls": Size(20, 3134, 1855),
-    "worktrees": Size(26, 6044, 3519),
+    "sessionrun": Size(4, 479, 268),
+    "agents": Size(15, 2752, 1677),
+    "checks": Size(17, 3662, 2338),
+    "cli": Size(35, 5897, 3540),
+    "client": Size(37, 6512, 3918),
+    "cluster": Size(28, 5292, 3152),
+    "doors": Size(10, 2548, 1678),
+    "engine": Size(12, 3346, 1979),
+    "git": Size(11, 1854, 1068),
+    "input": Size(19, 4162, 2536),
+    "keeper": Size(9, 1610, 997),
+    "landing": Size(18, 3486, 2108),
+    "model": Size(19, 3447, 1721),
+    "queue": Size(17, 3287, 1956),
+    "session": Size(19, 3750, 2205),
+    "store": Size(17, 3091, 1697),
+    "walls": Size(20, 3295, 1971),
+    "worktrees": Size(26, 5941, 3458),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(343, 64801, 38499)
-TESTS_LINES: Final = 54_202
-PAGES_LINES: Final = 9416
+PACKAGE_BUDGET: Final = Size(333, 64411, 38267)
+TESTS_LINES: Final = 53_190
+PAGES_LINES: Final = 9419
 
 
 @cache

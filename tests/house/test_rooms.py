@@ -106,7 +106,7 @@ SEAMS = (
 
 FLOORS = 8
 MOST_LINES = 6000
-LARGER = {"worktrees": 6044, "client": 6589}
+LARGER = {"client": 6512}
 """No room is larger, but for those that are still to be made smaller: they may not grow."""
 
 DOORS = ("sessionrun", "sessionrun.cli")

@@ -52,7 +52,10 @@ def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bo
     audit = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
     texts += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in audit]
     texts += own
-    return [*indented(texts, indent), *(line for text in tell_work(task) for line in wrap_line(text, indent))]
+    lines = indented(texts, indent)
+    for text in tell_work(task):
+        lines += wrap_line(text, indent)
+    return lines
 
 
 def indented(texts: Iterable[str], indent: str) -> list[str]:

@@ -100,7 +100,8 @@ def command(
 
     def act(session: SessionDir) -> Answer:
         is_shown = not as_json and sys.stderr.isatty() and not has_ended(load_summary_view(session))
-        with closing(make_progress(sys.stderr, session)) if is_shown else nullcontext() as progress:
+        display = closing(make_progress(sys.stderr, session)) if is_shown else nullcontext()
+        with display as progress:
             left = deadline.left()
             waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
         return _describe(waited, chosen)

@@ -132,7 +132,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _read_acts(session, task, agent, room // 3) if len(chosen) <= FEW or is_wrong(task) else (),
             # a page of its own has room for all of it
             [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
-            [*tell_rounds(attempts.get(task["id"], ()), task["attempt"])],
+            list(tell_rounds(attempts.get(task["id"], ()), task["attempt"])),
         )
 
     by_id = name_tasks(view)

@@ -98,6 +98,8 @@ class Inside:
         return int(answer)
 
     def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if self._process is not None and self._process.poll() is not None:
+            self._stop()  # as by the end of the thread that started it: bubblewrap dies with that
         if self._process is not None and self._end is not None:
             return self._process, self._end
         end, other = socket.socketpair()
@@ -120,7 +122,8 @@ class Inside:
         process, end = self._process, self._end
         self._process = self._end = None
         if process is not None and end is not None:
-            programs.kill(process)
+            if process.returncode is None:  # else another process may have its number
+                programs.kill(process)
             end.close()
 
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from walled import need_walls
@@ -89,6 +90,16 @@ def test_after_an_end_by_force_others_run(run: Run, place: Path, how: str) -> No
             run("sh", "-c", "echo > begun; sleep 600", limit_s=1.0)
     else:
         assert run("sh", "-c", "kill -9 2; sleep 600").returncode == 128 + 9
+    assert run("echo", "next").stdout == b"next\n"
+
+
+def test_walls_that_ended_meanwhile_are_built_anew(run: Run, inside: Inside) -> None:
+    """A thread that has ended takes with it what it started."""
+    thread = Thread(target=run, args=("true",))
+    thread.start()
+    thread.join()
+    assert inside._process is not None
+    inside._process.wait(LIMIT_S)
     assert run("echo", "next").stdout == b"next\n"
 
 

@@ -188,6 +188,9 @@ def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     assert (machine.looks, machine.watch.look_at) == (0, None)
 
 
+# --- at its time ---
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -225,6 +228,9 @@ def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
     assert sessionrun.wait(later)["outcome"] == "succeeded"
 
 
+# --- in which order ---
+
+
 def drive(tasks: list[TaskSpec], planned: list[Planned], slots: int | None) -> Drive:
     spec = make_session(tasks, resources={SLOT: slots} if slots else {})
     return Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=1.0)), planned).run()
@@ -257,6 +263,9 @@ def test_tasks_start_by_priority_and_place(priorities: list[int], slots: int) ->
     tasks = [task(f"t{num}", priority) for num, priority in enumerate(priorities)]
     expected = sorted(tasks, key=lambda one: -one.priority)  # sorting keeps the order of equals
     assert [key.split("/")[0] for key in drive(tasks, [], slots).claims()] == [one.id for one in expected]
+
+
+# --- how many at once ---
 
 
 def ask(width: int, name: str = "r") -> RequestReceived:

@@ -92,6 +92,9 @@ def make_spec() -> SessionSpec:
     return replace(make_session(tasks), agents={"shell": AgentSpec("shell", ("/bin/sh",))})
 
 
+# --- logs ---
+
+
 @given(st.lists(PAYLOAD, max_size=8))
 def test_what_was_appended_is_read(payloads: list[bytes]) -> None:
     content = b"".join(map(frame, payloads))
@@ -206,6 +209,9 @@ def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
         read_log(tmp_path / "log")
 
 
+# --- the ledger's records ---
+
+
 def test_the_ledger_adds_up() -> None:
     other = KEY._replace(task="b")
     later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]  # of another version
@@ -235,6 +241,9 @@ def test_the_ledger_adds_up() -> None:
 @given(st.lists(st.binary(max_size=40)))
 def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
     fold_ledger(payloads)
+
+
+# --- files ---
 
 
 @pytest.mark.parametrize("turns", [500, *slow(20_000)])
@@ -332,6 +341,9 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         read_regular(tmp_path / "none")
     with pytest.raises(OSError, match="larger than 0 bytes"):
         read_regular(tmp_path / "file", 0)
+
+
+# --- the directory ---
 
 
 def test_a_new_session(tmp_path: Path) -> None:
@@ -484,6 +496,9 @@ def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
     os.close(fd)
 
 
+# --- requests ---
+
+
 def test_requests_and_the_bell(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
     first, heard = send_request(session, {"kind": "cancel"})
@@ -529,6 +544,9 @@ def test_requests_come_oldest_first(tmp_path: Path) -> None:
     for age, request_id in enumerate(reversed(ids)):
         os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
     assert [found.path.stem for found in load_requests(session)] == ids[::-1]
+
+
+# --- finding ---
 
 
 def test_finding_sessions(tmp_path: Path) -> None:

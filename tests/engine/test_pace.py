@@ -161,6 +161,17 @@ def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(pl
     assert (limits.workspace_timeout_s, limits.min_free_memory) == (WORKSPACE_TIMEOUT_S, None)
 
 
+@pytest.mark.parametrize(
+    ("config", "said", "limit"),
+    [("0", None, None), ("0", 90, 90), ("90", 0, None), ('"1.5m"', None, 90)],
+)
+def test_a_limit_of_0_is_none_where_there_is_a_usual_one(
+    own_place: Path, config: str, said: float | None, limit: float | None
+) -> None:
+    (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
+    assert settle({"workspace_timeout": said}).workspace_timeout_s == limit
+
+
 def test_halt_needs_a_number_of_failures(own_place: Path) -> None:
     assert settle({"max_failures": 2}, halt="now").halt == "now"
 

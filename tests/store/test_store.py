@@ -18,6 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 import orjson
+import platformdirs
 import pytest
 from conftest import slow
 from hypothesis import given
@@ -585,11 +586,14 @@ def test_the_index_is_asked_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
-@pytest.mark.parametrize("value", ["", " ", "state", "~/state"])
-def test_a_relative_xdg_state_home_is_ignored(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", value)
-    assert index.limits_path() == tmp_path / ".local/state/sessionrun/limits"
+@pytest.mark.parametrize("value", ["", " ", "state", "~/state", "/etc/xdg"])
+def test_directories_of_the_user_are_where_platformdirs_says(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a relative value is ignored."""
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", value)
+    assert index.user_directory("config") == platformdirs.user_config_path("sessionrun")
+    assert index.user_directory("state") == platformdirs.user_state_path("sessionrun")
+    assert index.user_directory("cache") == platformdirs.user_cache_path("sessionrun")
 
 
 def test_an_index_of_any_shape_is_read(tmp_path: Path) -> None:

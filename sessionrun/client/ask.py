@@ -165,7 +165,7 @@ def _ask(
 
     fate: Fate = "moot"
     try:
-        if not row.is_moot(target):
+        if not (row.is_moot(target) and is_moot()):  # what status.json says alone may be old
             deadline = Deadline(timeout_s)
             fate = send(target.session, record, timeout_s=timeout_s, may_resume=row.resumes, is_moot=is_moot)
             if row.waits and fate == "taken":
@@ -283,7 +283,7 @@ def retry(
     """
     from sessionrun.client.again import choose_retried, settle_change
 
-    target = select(session, tasks)
+    target = select(session, tasks).reload()  # a failure of a moment ago is recorded, and not shown yet
     retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
     if not retried.every:
         return Reply(True, [], target.view, [])
@@ -301,7 +301,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
     """
     from sessionrun.client.again import check_follow_up
 
-    target = select(session, (task,))
+    target = select(session, (task,)).reload()
     check_follow_up(target.view, fold_journal(session), target.tasks[0], text)
     return _ask("continue", target, timeout_s, text=text)
 

@@ -126,9 +126,8 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     comes_to_an_end = partial(next, iter([None] * 1000))
     jobs = Faulty(session, lambda: spec)
     jobs.fault = (where, "b", error)
-    return run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)[
-        0
-    ], session
+    state, _ = run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)
+    return state, session
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])

@@ -14,7 +14,7 @@ from sessionrun.cli.options import Answer, Count, Duration, ShellCommand, flag, 
 from sessionrun.cli.render import escape, escape_line
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
 from sessionrun.client.reading.telling import read_section
-from sessionrun.input.config import load_config
+from sessionrun.input.config import load_merge_trailers
 from sessionrun.landing.merge import AskedLanding, merge
 from sessionrun.model.asked import POLICIES
 from sessionrun.store.session import SessionDir
@@ -78,7 +78,7 @@ def command(
     never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, or
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
-    trailers = not no_trailers and load_config(Path.cwd(), os.environ).values.get("merge_trailers") is not False
+    trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
     wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
     record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
     aside = [escape_line(remark) for remark in record["remarks"]]

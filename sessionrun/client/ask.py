@@ -63,10 +63,13 @@ class Target(NamedTuple):
         return self._replace(view=view, tasks=choose_tasks(view, self.ids))
 
 
-def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
-    """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded."""
+def select(session: SessionDir, names: Sequence[str] = (), *, newest: bool = False) -> Target:
+    """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded.
+
+    In a large session it is seconds old: a request that is about how tasks ended wants the `newest` view.
+    """
     view = load_view(session, merged=False)
-    if view["disk_full"] is not None:
+    if newest or view["disk_full"] is not None:
         view = _load_newest(session, view)
     return Target(session, view, choose_tasks(view, names), bool(names))
 
@@ -283,7 +286,7 @@ def retry(
     """
     from sessionrun.client.again import choose_retried, settle_change
 
-    target = select(session, tasks).reload()  # a failure of a moment ago is recorded, and not shown yet
+    target = select(session, tasks, newest=True)
     retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
     if not retried.every:
         return Reply(True, [], target.view, [])
@@ -301,7 +304,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
     """
     from sessionrun.client.again import check_follow_up
 
-    target = select(session, (task,)).reload()
+    target = select(session, (task,), newest=True)
     check_follow_up(target.view, fold_journal(session), target.tasks[0], text)
     return _ask("continue", target, timeout_s, text=text)
 

@@ -128,6 +128,11 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     return found
 
 
+def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
+    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise."""
+    return _find_setting(_files(cwd, environ)[::-1], "merge_trailers") is not False
+
+
 def _find_setting(files: Sequence[Path], name: str) -> Any:
     """What the first of the files says that says something of one setting; None: none does."""
     for file in files:

@@ -64,7 +64,7 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             ("continue bad", 2, "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
             ("continue bad x --file f", 2, "give the follow-up once: as TEXT, as - for standard input, or with "),
             ("continue bad --file none", 2, "none: No such file or directory"),
-            ("continue bad --file latin", 2, "latin: is not UTF-8; save it as UTF-8"),
+            ("continue bad --file latin", 2, "latin: line 1: byte 0xe9 is not UTF-8; save it as UTF-8"),
             ("continue bad --file long", 2, f"the follow-up has {MAX_TEXT + 1} bytes, and may have {MAX_TEXT}: "),
             ("resume", 0, "is running (lock, keeper.lock, root.lock held)"),
             (":same", 0, "", BEGUN),

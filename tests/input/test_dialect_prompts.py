@@ -280,11 +280,15 @@ DEEP = "[" * 65 + "]" * 65
 REFUSED: list[tuple[str, str | bytes, str]] = [
     *(tuple(row) for row in json.loads((DATA / "refused.json").read_text())),
     ("stdin", b'["a",\n"\xff"]', "stdin: line 2: byte 0xff is not UTF-8; save it as UTF-8"),
-    ("stdin", '["a"]'.encode("utf-16-le"), "stdin: line 1, column 2: not valid JSON: "),
+    (
+        "stdin",
+        '["a"]'.encode("utf-16-le"),
+        "stdin: line 1, column 2: not valid JSON: "
+        "a value is missing here: text in double quotes, true, false and null in small letters",
+    ),
     ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
     ("stdin", DEEP, "stdin: nesting deeper than 64 levels"),
-    "stdin: line 1, column 2: not valid JSON: "
-    "a value is missing here: text in double quotes, true, false and null in small letters",
+    ("stdin", "[" * 100_000, "stdin: nesting deeper than 64 levels"),
     ("p.yaml", f"x: {DEEP[1:-1]}", "p.yaml: line 1, column 67: nesting deeper than 64 levels"),
     ("p.yaml", "- " * 70 + "a", "p.yaml: line 1, column 129: nesting deeper than 64 levels"),
     (

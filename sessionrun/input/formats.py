@@ -88,7 +88,7 @@ def load_plan(name: str, source: Source, options: Options) -> Plan:
     """Read an input of this format; what is alike for all of them is checked and settled here."""
     found = cast(Plan, load(FORMATS[name].module or f"input.{name}").load(source, options))
     try:
-        validate_tasks(found.tasks, options.others)
+        validate_tasks(found.tasks, options.others, found.places)
     except InputError as error:
         raise InputError(f"{plain(source.name)}: {error}") from None
     given = options.given

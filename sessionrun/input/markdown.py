@@ -122,6 +122,7 @@ def load(source: Source, options: Options) -> Plan:
         agent=agent,
         agent_reason="asked for" if named else "the format's default",
         warnings=tuple(warnings),
+        places=tuple(f"{task.labels[JOB_LABEL]}{JOB_SUFFIX}" for task in tasks),
     )
 
 

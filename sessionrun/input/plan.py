@@ -58,7 +58,8 @@ class Plan:
     `approve` and `require_cache` give way to the flags; None = not said.  `optional_links` (absolute) are
     links of all tasks, as far as there is something to link to.  With `feed`, values of a `FeedSpec`, the
     tasks come from the queue there, and the one task is what each of them is made of; `frame_file` (absolute) has
-    its prompt.  `programs` start an agent in place of its own program, by its name.
+    its prompt.  `programs` start an agent in place of its own program, by its name.  `places` are where the tasks
+    stand in the input, for messages; none where a task has no place of its own there.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -81,3 +82,4 @@ class Plan:
     feed: Mapping[str, Any] | None = None
     frame_file: str | None = None
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    places: tuple[str, ...] = field(default=(), compare=False)

@@ -107,6 +107,7 @@ def read_plan(reading: Reading, document: Document, directory: str, options: Opt
         feed=feed,
         seats=top.get("seats"),
         require_cache=top.get("require_cache"),
+        places=tuple(outline.spot(index).text() for index in range(len(tasks))),
     )
 
 

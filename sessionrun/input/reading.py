@@ -205,7 +205,10 @@ class Reading:
 
     def warnings(self) -> Iterator[str]:
         """One line for each unknown key, however many records have it, and not too many lines."""
-        return (f"{where}, ignored{hint}" for where, hint in islice(self._tell_unknown(), _MAX_WARNINGS))
+        for where, hint in islice(self._tell_unknown(), _MAX_WARNINGS):
+            yield f"{where}, ignored{hint}"
+        if len(self._unknown) > _MAX_WARNINGS:
+            yield f"{self._name}: {len(self._unknown) - _MAX_WARNINGS} more unknown keys, ignored"
 
     def _tell_unknown(self) -> Iterator[tuple[str, str]]:
         """Where each unknown key stands for the first time, and which key may be meant."""

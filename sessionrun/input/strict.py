@@ -96,6 +96,18 @@ _SIGNS: Final[Mapping[tuple[str, ...], str]] = {
 }
 """What people and models write that is no JSON, by how it begins."""
 
+_MENDS: Final[Mapping[str, str]] = {
+    "Unterminated string": "the text that begins here is never closed; close it with a double quote",
+    "Invalid control character": "a line break or a tab stands inside of a text; write \\n or \\t",
+    "Invalid \\escape": "a backslash stands before a character that needs none; write \\\\ for a backslash",
+    "Expecting ':'": "a colon is missing behind the key",
+    "Expecting ','": "a comma, or the bracket that closes, is missing before this",
+    "Expecting property name": "put double quotes around the key",
+    "Expecting value": "a value is missing here: text in double quotes, true, false and null in small letters",
+    "Extra data": "more text follows behind the value; remove it",
+}
+"""By how the message of the standard library begins."""
+
 
 def _name_mistake(text: str, offset: int, message: str) -> tuple[int, str]:
     """Where a mistake is, and how to mend it; the standard library stumbled at `offset`."""
@@ -108,7 +120,8 @@ def _name_mistake(text: str, offset: int, message: str) -> tuple[int, str]:
     if not before and (rest[0].isalpha() or rest[0] == "-"):
         return offset, "JSON begins with { or [; a file of YAML is named *.yaml"
     known = next((words for signs, words in _SIGNS.items() if rest.startswith(signs)), None)
-    return offset, known or message[:1].lower() + message[1:].removesuffix(" at")
+    mend = next((mend for begin, mend in _MENDS.items() if message.startswith(begin)), None)
+    return offset, known or mend or message[:1].lower() + message[1:]
 
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")

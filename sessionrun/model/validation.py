@@ -11,18 +11,26 @@ from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.spec import SessionSpec, TaskSpec, is_task_span
 
 
-def validate_tasks(tasks: Sequence[TaskSpec], others: frozenset[str] = frozenset()) -> None:
-    """Check what only shows between tasks: duplicates, unknown needs, cycles; they may need `others`, too."""
-    known: dict[str, TaskSpec] = {}
-    for num, task in enumerate(tasks, 1):
-        if known.setdefault(task.id.casefold(), task) is not task:
-            raise refuse_task(num, task, "another task has this id; ids must differ in more than case")
+def validate_tasks(
+    tasks: Sequence[TaskSpec], others: frozenset[str] = frozenset(), places: Sequence[str] = ()
+) -> None:
+    """Check what only shows between tasks: duplicates, unknown needs, cycles; they may need `others`, too.
+
+    `places` say where each task stands in the input; without them a task is told by its number and id.
+    """
+    places = places or [f"task {num} (ID: {task.id})" for num, task in enumerate(tasks, 1)]
+    known: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        twin = known.setdefault(task.id.casefold(), index)
+        if twin != index:
+            problem = f"the id {task.id!r:.140} is also that of {places[twin]}; ids must differ in more than case"
+            raise InputError(f"{places[index]}: {problem}")
     ids = {task.id for task in tasks} | others
-    for num, task in enumerate(tasks, 1):
+    for task, place in zip(tasks, places, strict=True):
         for need in task.needs:
             if need not in ids:
                 problem = f"needs {need!r:.140}, which is not a task of this session{suggest(need, ids)}"
-                raise refuse_task(num, task, problem)
+                raise InputError(f"{place}: {problem}")
     if cycle := find_cycle({task.id: task.needs for task in tasks if task.needs}):
         raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle):.200}")
 

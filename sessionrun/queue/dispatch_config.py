@@ -69,7 +69,7 @@ def load(source: Source, options: Options) -> Plan:
         repository=RepositoryWish(
             path=resolve(source.directory, values.get("repo_root", ".")),
             base=values.get("land.into"),
-            keys={"path": "repo_root", "--base": "branch"},
+            keys={"path": "repo_root", "--base": "branch", "worktrees": "worktree_placement"},
         ),
         frame_file=template and resolve(source.directory, template),
         programs={agent: values[program]} if program in values else {},

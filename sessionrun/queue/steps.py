@@ -24,7 +24,7 @@ def place_feed(draft: Draft) -> Draft:
     """The main checkout, which has the queue and from which the worktrees are made; they stay for the next task.
 
     Raises:
-        InputError: there is no repository, or the frame cannot be read.
+        InputError: there is no repository, the frame cannot be read, or worktrees would have to stay on nodes.
     """
     plan, given = draft.plan, draft.options.given
     if plan.feed is None:
@@ -43,8 +43,12 @@ def place_feed(draft: Draft) -> Draft:
     if not draft.preview:
         _hide_suggestions(git)
     seats = plan.seats
-    if draft.options.choose("cluster") in (None, SLURM):  # else they would be on nodes, where none can stay
+    if draft.options.choose("cluster") in (None, SLURM):
         seats = seats or SeatsWish("inside")
+    elif seats is not None:
+        why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
+        key = plan.repository.keys.get("worktrees", "worktrees")
+        raise InputError(f"{draft.source.name}: {key}: {why}: leave that out")
     (task,) = draft.spec.tasks
     task = replace(task, cwd=str(top), prompts=_find_frame(draft, task.prompts))
     wish = replace(plan.repository, path=None)

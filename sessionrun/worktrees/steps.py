@@ -228,7 +228,8 @@ def _name_key(error: InputError, draft: Draft) -> InputError:
     for option, key in wish.keys.items():
         if problem.startswith(option) or f": {option}" in problem:
             is_option = any(BY_NAME[name].spell() == option for name in draft.options.given)
-            return error if is_option else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
+            where = key if key.startswith("--") else f"{source}: {key}"
+            return error if is_option else InputError(f"{where}: {problem.replace(option + ' ', '')}")
     return (
         error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
     )

@@ -302,6 +302,8 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     assert done.returncode == 2 and "--all takes no session ID" in done.stderr
 
 
+# --- as a browser shows it ---
+
 CONTRAST = """
 (() => {
   const part = (value) => {
@@ -400,6 +402,9 @@ def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True, width
         assert float(str(browser.evaluate(CONTRAST))) >= 4.5, width
     assert browser.evaluate("violations") == [] and set(browser.asked) == {page.as_uri()}
+
+
+# --- holds, and all sessions ---
 
 
 def test_holds_are_in_the_timeline() -> None:

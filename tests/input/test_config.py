@@ -228,6 +228,7 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
             assert done.returncode == (words[0] == "doctor"), words
             told = [line for line in done.stderr.splitlines() if str(file) in line]
             assert len(told) == ("= =" in text or words[0] == "doctor"), words
+    assert sessionrun("merge", session_id).stderr.count(str(file)) == 0, "a key that nobody knows does not stop it"
     assert len(sessionrun.load("list")["sessions"]) == 1
 
 

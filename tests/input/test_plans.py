@@ -48,7 +48,7 @@ def make_source(case: dict[str, Any]) -> Source:
 def tell(plan: Plan) -> str:
     """A plan as JSON; ids that were generated are masked, wherever they stand."""
     silent, empty = asdict(TaskSpec("", ())), asdict(Plan(()))
-    record = {name: value for name, value in asdict(plan).items() if value != empty[name]}
+    record = {name: value for name, value in asdict(plan).items() if value != empty[name] and name != "places"}
     record["tasks"] = [
         {name: value for name, value in asdict(task).items() if value != silent[name]} for task in plan.tasks
     ]

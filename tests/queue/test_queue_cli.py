@@ -179,6 +179,8 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert len(slept) == 1, "each session is looked at once"
 
 
+# --- the examples `queue` and `gastown` ---
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
 BEAD = {
     "id": "gt-abc12",
@@ -249,6 +251,9 @@ def test_workers_can_be_tried_with_it(noting: Command) -> None:
     where = (noting.cwd.parent / "where").read_text().splitlines()
     assert len(where) == 5
     assert {*where} <= {f"{noting.cwd}/worktrees/w{number}" for number in (1, 2)}
+
+
+# --- the agent of Gas Town ---
 
 
 class Town:

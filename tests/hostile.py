@@ -86,10 +86,12 @@ class Hostile:
 
     def _record(self, cls: type) -> dict[str, Any]:
         required, optional = _annotations_of(cls)
+        chosen = dict(required)
         for name, hint in optional.items():
-            if self._random.random() < (0.9 if name in ("tasks", "agent") else FEW):
-                required = {**required, name: hint}
-        return {name: self._field(name, hint) for name, hint in required.items()}
+            chance = 0.9 if name in ("tasks", "agent") else FEW
+            if self._random.random() < chance:
+                chosen[name] = hint
+        return {name: self._field(name, hint) for name, hint in chosen.items()}
 
     def _field(self, name: str, hint: Any) -> Any:
         if name == "id":

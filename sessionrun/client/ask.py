@@ -63,10 +63,13 @@ class Target(NamedTuple):
         return self._replace(view=view, tasks=choose_tasks(view, self.ids))
 
 
-def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
-    """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded."""
+def select(session: SessionDir, names: Sequence[str] = (), *, newest: bool = False) -> Target:
+    """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded.
+
+    In a large session it is seconds old: a request that is about how tasks ended wants the `newest` view.
+    """
     view = load_view(session, merged=False)
-    if view["disk_full"] is not None:
+    if newest or view["disk_full"] is not None:
         view = _load_newest(session, view)
     return Target(session, view, choose_tasks(view, names), bool(names))
 
@@ -164,8 +167,10 @@ def _ask(
         return row.is_moot(target.reload())
 
     fate: Fate = "moot"
+    if row.is_moot(target):
+        target = target.reload()  # status.json may lag: there may be something to do all the same
     try:
-        if not row.is_moot(target):
+        if not (row.is_moot(target) and is_moot()):  # what status.json says alone may be old
             deadline = Deadline(timeout_s)
             fate = send(target.session, record, timeout_s=timeout_s, may_resume=row.resumes, is_moot=is_moot)
             if row.waits and fate == "taken":
@@ -283,7 +288,7 @@ def retry(
     """
     from sessionrun.client.again import choose_retried, settle_change
 
-    target = select(session, tasks)
+    target = select(session, tasks, newest=True)
     retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
     if not retried.every:
         return Reply(True, [], target.view, [])
@@ -301,7 +306,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
     """
     from sessionrun.client.again import check_follow_up
 
-    target = select(session, (task,))
+    target = select(session, (task,), newest=True)
     check_follow_up(target.view, fold_journal(session), target.tasks[0], text)
     return _ask("continue", target, timeout_s, text=text)
 

@@ -10,7 +10,15 @@ import threading
 from typing import Any, Final
 
 from sessionrun.cluster.address import check_address
-from sessionrun.cluster.node_directory import GUARD_LOCK, MAX_NAME, find_nodes_dir, guard, open_node, take_lock
+from sessionrun.cluster.node_directory import (
+    GUARD_LOCK,
+    MAX_NAME,
+    check_node,
+    find_nodes_dir,
+    guard,
+    open_node,
+    take_lock,
+)
 from sessionrun.keeper.wire import say
 from sessionrun.model.asked import Cluster
 
@@ -24,8 +32,8 @@ async def join(worker: Any) -> None:
     """Begin, unless this process guards a node already.
 
     Raises:
-        InputError: the node's directory cannot be written, another program of this machine is that node, or the
-            scheduler's address is without TLS.
+        InputError: the node's directory cannot be written, another program of this machine is that node, the
+            name or the number of slots cannot be used, or the scheduler's address is without TLS.
     """
     if _THREADS:
         return
@@ -39,6 +47,7 @@ async def join(worker: Any) -> None:
     )
     cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
     check_address(cluster.address)
+    check_node(name, slots)
     await asyncio.to_thread(take_lock, nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
     site = open_node(nodes, name, slots, cluster)
     _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event(), say), daemon=True))

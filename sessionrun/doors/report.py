@@ -37,7 +37,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, is_matrix, read_landing
+from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, read_landing
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""
@@ -114,8 +114,12 @@ def _is_told(matter: Matter, task: Task) -> bool:
 
 
 def _tell_failures(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
-    cards: list[Part] = [_make_card(matter, failure, links) for failure in matter.failures[:MOST_CARDS]]
-    rest = sum(len(failure.group.tasks) for failure in matter.failures[MOST_CARDS:])
+    def order(failure: Failure) -> tuple[int, int]:
+        return WORDS.index(failure.group.word), -len(failure.group.tasks)
+
+    failures = sorted(matter.failures, key=order)
+    cards: list[Part] = [_make_card(matter, failure, links) for failure in failures[:MOST_CARDS]]
+    rest = sum(len(failure.group.tasks) for failure in failures[MOST_CARDS:])
     if rest:
         cards.append(tag("p", f"and {rest} more, each for another reason: they stand below", class_="dim"))
     skipped = [shown.task for shown in matter.tasks if shown.task["word"] == "skipped"]

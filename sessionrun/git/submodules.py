@@ -48,10 +48,21 @@ def list_modules(git_dir: Path) -> Iterator[Path]:
 
 
 def list_stores(repository: Repository) -> Iterator[str]:
-    """The stores of objects from which submodules borrow; walls have to show them."""
-    for module in (module for place in find_places(repository) for module in list_modules(place)):
-        yield str(module / "objects")
-        yield from filter(os.path.isdir, list_alternates(module))
+    """The stores of objects from which submodules borrow; walls have to show them.
+
+    A task without walls can put a link in the place of one, and lead it to what walls hide.
+    """
+    for place in find_places(repository):
+        for module in list_modules(place):
+            if not (module / "objects").is_symlink():
+                yield str(module / "objects")
+
+
+def list_borrowed(repository: Repository) -> Iterator[str]:
+    """The stores from which those borrow: they can lie anywhere, so what walls hide has to cover them."""
+    for place in find_places(repository):
+        for module in list_modules(place):
+            yield from filter(os.path.isdir, list_alternates(module))
 
 
 def find_empty(repository: Repository) -> list[str]:
@@ -65,7 +76,9 @@ def find_empty(repository: Repository) -> list[str]:
 
 
 def _has(git: Git, commit: str) -> bool:
-    return git.directory.is_dir() and git.commit_of(commit) is not None
+    """Whether all files of the commit are there: a partial clone may lack some."""
+    words = ("rev-list", "--objects", "--no-walk", "--quiet", f"{commit}^{{commit}}", "--")
+    return git.directory.is_dir() and git.attempt(*words).returncode == 0
 
 
 def fill_submodules(git: Git, places: Sequence[Path]) -> None:
@@ -79,7 +92,7 @@ def fill_submodules(git: Git, places: Sequence[Path]) -> None:
         return
     for name, path, commit in _list_submodules(git, "HEAD"):
         top = git.directory / path
-        if is_behind_link(git.directory, path):
+        if is_behind_link(git.directory, path) or not os.path.lexists(top):  # it is not there in a sparse checkout
             continue
         remove_entry(top)
         top.mkdir()
@@ -108,5 +121,5 @@ def _list_submodules(git: Git, commit: str) -> Iterator[tuple[str, str, str]]:
     for about, _, path in (entry.partition("\t") for entry in entries):
         kind, _, oid = about.split(" ")
         name = named.get(path, "").removeprefix("submodule.").removesuffix(".path")
-        if kind == "160000" and not {"", ".", "..", ".git"} & {*name.split("/")}:
+        if kind == "160000" and not {"", ".", "..", ".git"} & {*name.split("/"), *path.split("/")}:
             yield name, path, oid

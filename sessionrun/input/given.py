@@ -122,14 +122,16 @@ def _read(path: str) -> bytes:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def read_text(name: str, what: str = "") -> str:
+def read_text(name: str, what: str = "", *, typed: bool = False) -> str:
     """The text of a file, or of standard input if its name is ``-``; `what` it is begins messages.
+
+    With `typed` a person may write it at the terminal.
 
     Raises:
         InputError: it cannot be read, is too large, or is not UTF-8.
     """
     what = what or (name if name != STDIN else "standard input")
-    if name == STDIN and sys.stdin is None:
+    if name == STDIN and (sys.stdin is None or (sys.stdin.isatty() and not typed)):
         raise InputError(f"{what}: nothing is piped to it")
     try:
         with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
@@ -200,8 +202,6 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
         raise InputError(f"-p and {given}: give prompts or a file, not both")
     if (*prompts, each).count(STDIN) > 1:
         raise InputError("standard input can be read only once: give - to one option")
-    if STDIN in prompts:
-        _refuse_terminal()
     texts = [read_text(STDIN) if prompt == STDIN else prompt for prompt in prompts]
     tasks = [{"prompt": text, **({"title": title} if title else {})} for text in texts]
     if each is not None:
@@ -209,15 +209,8 @@ def make_source(given: Given, options: Mapping[str, Any]) -> Source:
     return Source("-p", _spell("-p", tasks), str(Path.cwd()), str(Path.cwd()))
 
 
-def _refuse_terminal() -> None:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise InputError("-: nothing is piped to standard input")
-
-
 def list_items(each: str) -> list[Each]:
     """The items of `--each`: a pattern of files, ``@`` and a file of lines, or ``-``: standard input."""
-    if each == STDIN:
-        _refuse_terminal()
     if each == STDIN or each.startswith("@"):
         name, what = (each, "standard input") if each == STDIN else (each[1:], each[1:])
         # Not splitlines(): it also breaks at form feeds and U+2028.

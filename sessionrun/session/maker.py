@@ -235,6 +235,8 @@ def build_work(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """
     task, agent, session = state.spec, site.agent_of(state), site.session
     directory = site.directory_of(task, state.place)
+    if key.round == 1:  # else they are those of this attempt, and stay if this round cannot begin
+        _put_away_older_outputs(site, key)
     wanted = word_task(whole.tasks, task, agent, directory, again=key.round > 1)
     _put_away_older_outputs(site, key)
     prompt_path = session.prompt_path(key)

@@ -175,9 +175,16 @@ class SessionDir:
         return entries, contents
 
     def load_seq(self) -> int:
-        """The number of the journal's last record; 0 without one."""
+        """The number of the journal's last record; 0 without one.
+
+        Raises:
+            StoreError: the last record has none.
+        """
         payloads = read_log(self.journal_path).payloads
-        return int(orjson.loads(payloads[-1])["seq"]) if payloads else 0
+        try:
+            return int(orjson.loads(payloads[-1])["seq"]) if payloads else 0
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{self.journal_path}: its last record has no number") from None
 
     def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
         """Replace status.json and the summary, each atomically.

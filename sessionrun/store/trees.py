@@ -163,9 +163,11 @@ def share_entry(path: Path) -> int | None:
 
 def sync_files(folder: Path) -> None:
     """Bring all that was written to the disk: one call for the file system, not one for each of many files."""
-    done = programs.run(("sync", "-f", str(folder)), environ=programs.leave_task(os.environ), limit_s=None)
-    if done.returncode != 0:
-        os.sync()  # not all systems can sync one file system
+    with suppress(OSError):  # there is no such program
+        done = programs.run(("sync", "-f", str(folder)), environ=programs.leave_task(os.environ), limit_s=None)
+        if done.returncode == 0:
+            return
+    os.sync()  # not all systems can sync one file system
 
 
 def iterate_entries(folder: Path, is_entry: Callable[[str], bool], marker: str = "") -> Iterator[Cached]:

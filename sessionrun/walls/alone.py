@@ -25,7 +25,12 @@ def main(shell: str, script: str) -> None:
     """Run the script, and end as it does."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with subprocess.Popen([shell, "-ec", script], stdin=subprocess.DEVNULL) as process:
+    # A script may end its group, and this process has to tell how it ended; there is no other thread yet.
+    with subprocess.Popen(
+        [shell, "-ec", script],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=os.setpgrp,  # noqa: PLW1509
+    ) as process:
         threading.Thread(target=_end_with_parent, args=(process,), daemon=True).start()
         code = process.wait()
     # Also where it was killed, for the parent has ended.  The children of what is killed come to this process, so

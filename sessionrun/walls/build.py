@@ -16,7 +16,7 @@ import orjson
 
 from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
-from sessionrun.git.submodules import list_stores
+from sessionrun.git.submodules import list_borrowed, list_stores
 from sessionrun.model.errors import SessionrunError
 from sessionrun.session.executor import look_up
 from sessionrun.store import index
@@ -140,6 +140,7 @@ def _build(wish: WallsWish) -> Walls:
     own = None if agent is None else find_program(agent.argv[0])
     shown = [*_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
+    shown += list_borrowed(repository)
     if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None

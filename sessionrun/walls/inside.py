@@ -49,6 +49,7 @@ class Inside:
 
         Raises:
             OSError: the walls cannot be built.
+        ValueError: there is a NUL character in a word.
             subprocess.TimeoutExpired: its time was up; all inside is ended.
         """
         with ExitStack() as files:
@@ -62,10 +63,15 @@ class Inside:
                 source = given.fileno()
             fds = [source, output.fileno() if stdout == subprocess.PIPE else stdout, errors.fileno()]
             words = [str(cwd), str(len(argv)), *argv, *(f"{name}={value}" for name, value in environ.items())]
+            if any("\0" in word for word in words):
+                raise ValueError("embedded null byte")
             code = self._ask("\0".join(words), fds, environ, limit_s)
             for stream in (output, errors, self._said):
                 stream.seek(0)
-            return subprocess.CompletedProcess(argv, code, output.read(), errors.read() or self._said.read())
+            said = self._said.read()
+            self._said.seek(0)
+            self._said.truncate()  # it is of this program alone
+            return subprocess.CompletedProcess(argv, code, output.read(), errors.read() or said)
 
     def _ask(self, text: str, fds: list[int], environ: Mapping[str, str], limit_s: float | None) -> int:
         process, end = self._start(environ)
@@ -92,6 +98,8 @@ class Inside:
         return int(answer)
 
     def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if self._process is not None and self._process.poll() is not None:
+            self._stop()  # as by the end of the thread that started it: bubblewrap dies with that
         if self._process is not None and self._end is not None:
             return self._process, self._end
         end, other = socket.socketpair()
@@ -114,7 +122,8 @@ class Inside:
         process, end = self._process, self._end
         self._process = self._end = None
         if process is not None and end is not None:
-            programs.kill(process)
+            if process.returncode is None:  # else another process may have its number
+                programs.kill(process)
             end.close()
 
 

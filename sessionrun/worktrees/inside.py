@@ -60,8 +60,13 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
             if changes or [git.commit_of("HEAD")] != wanted:
                 yield changed
                 return
-            inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
-            for about, _, path in inner:
+            inner = [entry.partition("\t") for entry in git.names("ls-files", "-v", "--stage", "-z")]
+            hidden = [path for tag, _, path in inner if tag[0].islower() or tag[0] == "S"]
+            if any(os.path.lexists(git.directory / path) for path in hidden):  # git overlooks changes in these
+                yield changed
+                return
+            for tag, _, path in inner:
+                about = tag[2:]
                 if about.startswith("160000") and os.path.lexists(git.directory / path / ".git"):
                     yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
     except (GitError, OSError):
@@ -92,7 +97,9 @@ def _open_repository(site: Site, git_dir: Path, top: Path) -> Iterator[Git]:
 
 def _has_own_commits(site: Site, repository: Path) -> bool:
     """Whether the repository has a commit that its origin, as of the last fetch, lacks."""
-    words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--")
+    # tags of another repository may have been fetched, unless we made this one, which has none
+    tips = ("--all",) if os.path.lexists(repository / MARK) else ("--branches", "--glob=refs/stash")
+    words = ("rev-list", "--max-count=1", "HEAD", *tips, "--not", "--remotes", "--")
     try:
         with _open_repository(site, repository, repository) as git:
             return bool(git(*words))

@@ -31,7 +31,7 @@ from sessionrun.git.git import Git, GitError
 from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
 from sessionrun.git.repository import read_author
-from sessionrun.git.submodules import fill_submodules, find_places, list_stores
+from sessionrun.git.submodules import fill_submodules, find_places, list_borrowed, list_stores
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -266,7 +266,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
     (common / "HEAD").write_bytes(b"ref: refs/heads/none\n")
     (common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     stores = filter(os.path.isdir, list_alternates(Path(fence.repository.common_dir)))
-    shown = (*stores, *_find_programs(settings), str(common))
+    shown = (*stores, *list_borrowed(fence.repository), *_find_programs(settings), str(common))
     built = replace(
         make_walls(Sandbox("strict", "none"), "", shown),
         common_dir=fence.repository.common_dir,

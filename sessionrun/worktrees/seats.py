@@ -200,7 +200,7 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
         # the repositories of submodules are of the task before
         for line in git.names("ls-files", "--stage", "-z"):
             about, _, name = line.partition("\t")
-            if about.startswith("160000 "):
+            if about.startswith("160000 ") and os.path.lexists(path / name):  # not so in a sparse checkout
                 remove_entry(path / name)
                 (path / name).mkdir()
     before = git.commit_of("HEAD")

@@ -47,6 +47,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("output")
 
 
+# --- samples ---
+
+
 def test_every_sample_has_its_row() -> None:
     files = {path for path in SAMPLES.rglob("*") if path.is_file() and path.suffix != ".err" and path != EXPECTED}
     assert files == {sample.path for sample in CORPUS}
@@ -122,6 +125,9 @@ def test_gemini_auto_names_the_model_that_answered(scratch: Path) -> None:
     result = {"type": "result", "status": "success", "stats": {"models": {"gemini-9": {}}}}
     assert read_stream(scratch, "gemini", init, result).model == "gemini-9"
     assert read_sample("gemini", "no_model").model is None, "two models took part"
+
+
+# --- judged by hand ---
 
 
 @pytest.mark.parametrize(
@@ -324,6 +330,8 @@ def test_steps_of_a_stream_that_is_not_there_or_has_no_end(tmp_path: Path) -> No
 def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
     assert table.render_events(output, b"plain \xff words\n") == "plain � words\n"
 
+
+# --- anything at all ---
 
 READERS = ("claude", "codex", "qwen", "gemini", "opencode")
 WORDS = sorted(

@@ -150,7 +150,7 @@ def test_a_planted_test_has_to_fail(tests: RanTests, work: Ran | None, base: Ran
 
 
 def test_what_is_a_test_and_what_is_test_set_up() -> None:
-    tests, set_up = map(testing.compile_patterns, (testing.TEST_FILES, testing.SET_UP))
+    tests, set_up = testing.compile_patterns(testing.TEST_FILES), testing.compile_patterns(testing.SET_UP)
     for name in ("tests/a.py", "a/tests/b/c", "test_x.py", "a/b/test_x.py", "x_test.go", "web/a.test.tsx"):
         assert tests.match(name), name
     for name in ("latest/x", "src/foo.py", "mytest.py", "contest.py", "src/testing.py"):

@@ -185,6 +185,8 @@ def test_list_and_overview(sessionrun: Command) -> None:
     for options, wanted in (
         ("--state completed,running,cancelled", [cancelled, running, done]),
         ("--limit 2", [cancelled, running]),
+        ("--state running", [running]),
+        ("--state cancelled", [cancelled]),
         ("--state interrupted,completed", [done]),
     ):
         sessions = sessionrun.load("list", *options.split())["sessions"]

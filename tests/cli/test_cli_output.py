@@ -40,6 +40,9 @@ def raw(sessionrun: Command, *words: str) -> bytes:
     return done.stdout.encode("utf-8", "surrogateescape")
 
 
+# --- tails ---
+
+
 @pytest.mark.parametrize(
     ("content", "lines", "tail"),
     [
@@ -109,6 +112,9 @@ def test_results_raw(sessionrun: Command) -> None:
     assert b"\\xff noise\\x1b[2J" in terminal.output
 
 
+# --- byte for byte, and harmless ---
+
+
 def test_bytes_are_not_touched_off_a_terminal(sessionrun: Command) -> None:
     session_id = run_outputs(sessionrun, a=HOSTILE, b=b"no line end", c=b"")
     block = raw(sessionrun, "results", session_id)
@@ -154,6 +160,9 @@ def test_a_terminal_gets_nothing_that_steers_it(sessionrun: Command, verb: str) 
     assert "crlf\r\nlast" in shown.replace("\r\r", "\r")
 
 
+# --- logs ---
+
+
 def test_logs_n_and_streams(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "seq 5; echo oops >&2"}, {"id": "b", "prompt": "echo b"}]}
     session_id = sessionrun.finished(plan)
@@ -188,6 +197,9 @@ def test_logs_begin_anew_with_another_attempt(sessionrun: Command) -> None:
     with sessionrun.popen("logs", "-f", session_id, stdout=subprocess.PIPE) as process:
         output, _ = process.communicate(timeout=60)
     assert output.endswith(b"anew\n")
+
+
+# --- readers that leave, and disks that are full ---
 
 
 @pytest.mark.parametrize("words", ["results", "list", *slow("results --json", "logs", "status", "--help")])
@@ -254,6 +266,9 @@ def test_closed_standard_output(sessionrun: Command) -> None:
         command = " ".join([*sessionrun.argv, words, ">&-"])
         done = subprocess.run(["sh", "-c", command], cwd=sessionrun.cwd, stderr=subprocess.PIPE, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- big ---
 
 
 def measure(sessionrun: Command, *words: str) -> tuple[int, int, int]:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually, kill_sessions
+from forging import forge
 from simulation import make_session
 
 from sessionrun import api
-from sessionrun.client.ask import add, load_open, resume, set_width
+from sessionrun.client.ask import add, continue_task, load_open, resume, set_width
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
@@ -94,6 +95,45 @@ def test_the_example_tells_what_is_wrong(own_place: Path) -> None:
     argv = [sys.executable, str(EXAMPLES / "python" / "start_and_wait.py"), "none.json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "start_and_wait: none.json: no such file\n")
+
+
+def test_a_task_that_failed_just_now_is_tried_again(own_place: Path) -> None:
+    """Its end is in the journal, and the supervisor of a large session replaces status.json seconds later."""
+    session = start({"id": "bad", "prompt": f"{WAITS}; exit 3"}, {"id": "long", "prompt": "sleep 600"})
+    eventually(lambda: api.load_view(session)["running"] == 2)
+    before = session.read_status()
+    (own_place / "go").touch()
+    eventually(lambda: api.load_view(session)["failed"] == 1)
+    assert before is not None
+    session.status_path.write_bytes(before)
+    retried = api.retry(session, failed=True)
+    assert [(task["id"], task["reason_class"]) for task in retried.before] == [("bad", "exit_code")]
+    eventually(lambda: api.load_view(session)["tasks"][0]["outcome"] == "failed")
+    session.status_path.write_bytes(before)
+    assert continue_task(session, "bad", "exit 0").taken
+
+
+def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
+    """A status.json that lags says that there is nothing to stop."""
+    waits = "test -e go || exit 3; sleep 600"
+    session = start({"id": "bad", "prompt": waits}, {"id": "long", "prompt": "sleep 600"})
+    eventually(lambda: api.load_view(session)["failed"] == 1)
+    before = session.read_status()
+    (own_place / "go").touch()
+    api.retry(session, ["bad"])
+    eventually(lambda: api.load_view(session)["running"] == 2)
+    assert before is not None
+    session.status_path.write_bytes(before)
+    assert [task["outcome"] for task in api.cancel(session, ["bad"]).tasks] == ["cancelled"]
+
+
+@pytest.mark.parametrize("record", [b'{"x":1}', b"[1]", b"nonsense"])
+def test_a_record_that_nobody_knows_stops_no_request(record: bytes) -> None:
+    session = start({"prompt": "true"})
+    api.wait(session)
+    eventually(lambda: not session.is_alive())
+    forge(session.journal_path, lambda payload: payload, record)
+    assert api.cancel(session).taken
 
 
 def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:

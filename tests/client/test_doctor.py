@@ -73,6 +73,9 @@ def append(path: Path, *payloads: bytes) -> None:
     log.close()
 
 
+# --- health ---
+
+
 def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Command) -> None:
     assert sessionrun("doctor").stdout == "Nothing is wrong; 0 sessions looked at.\n"
     assert not sessionrun.results.exists()
@@ -88,6 +91,9 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
     assert sessionrun("doctor").returncode == 0
     told = {"findings": [], "session_count": 2, "remaining": 0}
     assert sessionrun.load("doctor") == {**told, "schema_version": 2}
+
+
+# --- one damage for each check ---
 
 
 def _replace(name: str, make: Callable[[Path], object]) -> Damage:
@@ -274,6 +280,9 @@ def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: Sessi
     os.close(fd)
 
 
+# --- who lives ---
+
+
 def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> None:
     assert found(dead) == [("interrupted", "warning")]
     done = sessionrun("doctor", dead.session_id, "--fix")
@@ -326,6 +335,9 @@ def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> N
     os.kill(pid, signal.SIGKILL)
 
 
+# --- worktrees ---
+
+
 def test_a_worktree_that_a_crash_left(project: Project) -> None:
     session = project.start({"prompts": [{"id": "a", "prompt": "echo work > work; sleep 600"}]}, "--worktree")
     view = project.until(session, lambda view: (at := view["tasks"][0])["phase"] == "running" and at["pid"])
@@ -366,6 +378,9 @@ def test_a_repository_that_is_gone(project: Project) -> None:
     project.cwd.rename(project.cwd.with_name("moved"))
     (finding,) = examine(SessionDir(project.directory(session)), [])
     assert (finding.check, finding.what) == ("worktrees", "the session's repository is gone")
+
+
+# --- the environment ---
 
 
 def environment_findings(results: Path) -> list[tuple[str, str]]:
@@ -413,6 +428,9 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         make_program(folder / "git", f"echo '{line}'")
         (finding,) = examine_machine(tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
+
+
+# --- any damage ---
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -87,6 +87,9 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
     assert not found["qwen"].startable
 
 
+# --- signed in ---
+
+
 @pytest.mark.parametrize(("name", "known"), KNOWN.items())
 def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_path: Path) -> None:
     agent, environ = table.BUILTIN[name], {"HOME": str(tmp_path)}
@@ -145,6 +148,9 @@ def test_the_environment_of_an_agent_is_its_own(programs: Path) -> None:
     assert found["codex"].hint == "not signed in, as far as can be seen: codex login, or set OPENAI_API_KEY"
 
 
+# --- who could start ---
+
+
 def test_root_is_refused_by_some(programs: Path) -> None:
     make_program(programs / "claude", "echo 2.1.1")
     refused = examine(programs, euid=0, ANTHROPIC_API_KEY="k")["claude"]
@@ -166,6 +172,9 @@ def test_ready_is_asked_of_those_that_are_there(programs: Path) -> None:
     assert [found[name].ready for name in ("one", "two", "gone")] == [True, False, None]
     assert found["two"].hint == f"not ready: {ready} 5: exit code 5: no quota"
     assert [found[name].startable for name in ("one", "two", "gone")] == [True, False, False]
+
+
+# --- the command ---
 
 
 def own_path(programs: Path) -> Mapping[str, str]:
@@ -194,6 +203,9 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
     check_golden("agents", re.sub(" +", " ", text))
 
 
+# --- the caller's variables ---
+
+
 def test_the_state_of_the_caller_s_agent_is_passed_on_to_no_job(sessionrun: Command) -> None:
     """Not to a setup or a check either, which may start an agent; what a plan sets counts."""
     dropped = {name.replace("*", "X"): "caller" for name in CALLERS}
@@ -216,6 +228,8 @@ def test_what_is_not_passed_on_is_shown(sessionrun: Command, programs: Path) -> 
     page = part("sessionrun.1", "ENVIRONMENT").text
     assert all(name in page for name in CALLERS)
 
+
+# --- before a session is created ---
 
 OLLAMA = """echo "$@" >>asked
 case "$1 $2" in

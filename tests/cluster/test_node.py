@@ -32,6 +32,7 @@ from sessionrun.cluster.node_directory import guard, load_site, open_node, start
 from sessionrun.cluster.node_jobs import JobFolders
 from sessionrun.keeper.lease import Watcher
 from sessionrun.model.asked import Cluster
+from sessionrun.model.errors import InputError
 from sessionrun.session.executor import Exit
 from sessionrun.store import processes
 
@@ -199,6 +200,11 @@ def test_a_worker_of_dask_tells_its_node_where_its_files_are_from_anywhere(
     asyncio.run(dask_worker.join(SimpleNamespace(name="w", state=size, security=tls, scheduler=scheduler)))
     (path,) = (own_place / "nodes").glob("*/node-*")
     assert load_site(path).cluster == Cluster("tls://a:1", str(own_place / "ca.pem"), "-----BEGIN\n")
+    monkeypatch.setattr(dask_worker, "_THREADS", [])
+    many = SimpleNamespace(total_resources={dask_worker.SLOT: 10_001}, nthreads=1)
+    with pytest.raises(InputError, match="10000"):
+        asyncio.run(dask_worker.join(SimpleNamespace(name="v", state=many, security=tls, scheduler=scheduler)))
+    assert len([*(own_place / "nodes").iterdir()]) == 1
 
 
 def test_an_order_that_comes_again_starts_nothing(node: NodeUnderTest, own_place: Path) -> None:

@@ -26,7 +26,7 @@ from sessionrun.doors.drawing import Bar, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
 from sessionrun.doors.pages import make_overview_page, sort_tasks
-from sessionrun.doors.report import make_page
+from sessionrun.doors.report import MOST_CARDS, make_page
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -224,6 +224,18 @@ def test_one_task_is_told_at_once() -> None:
     assert "its work is on: t1-rescue" in make_page(make_matter(make_shown(1, rescue_branch="t1-rescue")))
 
 
+def test_the_card_that_tells_of_most_tasks_is_not_left_out() -> None:
+    """However many cards another reason has, because each of its tasks printed something else."""
+    shown = [make_shown(num, "one", outcome="failed") for num in range(1, MOST_CARDS + 2)]
+    shown += [make_shown(num, "two", outcome="failed") for num in (91, 92)]
+    matter = make_matter(*shown)
+    many, few = matter.failures
+    alone = [Failure(many.group._replace(tasks=[task]), many.sections) for task in many.group.tasks]
+    page = make_page(matter._replace(failures=[*alone, few]))
+    wrong = page.partition('id="wrong"')[2].partition("</section>")[0]
+    assert 'href="#t91"' in wrong and "and 2 more, each for another reason" in wrong
+
+
 def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
     needs = {"a": [], "b": ["a"], "c": ["b", "a"], "d": ["a"], "alone": []}
     tasks = [
@@ -289,6 +301,8 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     done = sessionrun("report", session_id, "--all", "-o", "page.html")
     assert done.returncode == 2 and "--all takes no session ID" in done.stderr
 
+
+# --- as a browser shows it ---
 
 CONTRAST = """
 (() => {
@@ -388,6 +402,9 @@ def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True, width
         assert float(str(browser.evaluate(CONTRAST))) >= 4.5, width
     assert browser.evaluate("violations") == [] and set(browser.asked) == {page.as_uri()}
+
+
+# --- holds, and all sessions ---
 
 
 def test_holds_are_in_the_timeline() -> None:

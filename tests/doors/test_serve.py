@@ -112,6 +112,9 @@ async def let_through(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"in"})
 
 
+# --- who may ask ---
+
+
 @pytest.mark.parametrize(
     ("method", "headers", "host", "code"),
     [
@@ -162,6 +165,9 @@ def test_a_token_in_the_address_becomes_a_cookie() -> None:
     assert cookie.startswith(f"sessionrun-8000={VALUE};") and "HttpOnly" in cookie and "SameSite=strict" in cookie
     for wrong in ("", "x", "%ff", f"{TOKEN}%00", VALUE):
         assert ask(guarded(let_through), f"/?token={wrong}", COOKIE).code == 401
+
+
+# --- what the pages show and change ---
 
 
 @pytest.fixture
@@ -289,6 +295,9 @@ def test_many_who_look_cost_as_much_as_one() -> None:
     watch = Watch(look)
     assert [watch.version("a") for _ in range(20)] == [1] * 20
     assert looks == ["a"]
+
+
+# --- the verb ---
 
 
 @pytest.fixture

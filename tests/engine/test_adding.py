@@ -42,6 +42,9 @@ def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
     return {task.id: task for task in made.spec.tasks}
 
 
+# --- items ---
+
+
 def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
     (own_place / "src" / "c.py").mkdir(parents=True)
     for name in ("b.py", "a.py"):
@@ -93,6 +96,9 @@ def test_a_name_that_is_no_text(own_place: Path) -> None:
         planned(None, prompts=("{}",), each="\udcff*")
 
 
+# --- keys of all tasks ---
+
+
 def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     value = {
         "defaults": {"retries": 1, "env": {"A": "plan", "B": "plan"}, "priority": 5},
@@ -104,6 +110,8 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
     assert first.check is not None and first.check.commands == ("true",)
     assert own.retries == 7
 
+
+# --- tasks that are added later ---
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
 
@@ -168,6 +176,9 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     for verb in ("logs", "results", "explain"):
         assert sessionrun(verb, session_id, "f").returncode == 0, verb
     assert "nothing to retry" in sessionrun("retry", session_id).stdout
+
+
+# --- the fold ---
 
 
 def fold(events: Iterable[TasksAdded]) -> Any:

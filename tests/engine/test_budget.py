@@ -146,6 +146,9 @@ def run_world(world: World, kind: type[Paid] = Paid) -> Paid:
     return drive
 
 
+# --- the rules ---
+
+
 def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
     spec = make(*(task(f"t{num}") for num in range(6)), slots=1, budget_usd=3.0)
     drive = Paid(spec, {}).run()
@@ -284,6 +287,9 @@ def test_tokens_without_a_price_are_waited_for_once_and_silence_three_times() ->
     assert [*Paid(spec, costs).run().works.values()] == [0.0, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
+# --- properties ---
+
+
 @st.composite
 def worlds(draw: st.DrawFn, *, own: bool) -> World:
     """With `own` budgets jobs never cost more than these say; else each of an agent and model the same.
@@ -366,12 +372,18 @@ def test_every_session_ends_and_is_overspent_by_first_jobs_alone(world: World) -
         assert sum(rate.known for rate in money.rates.values()) <= to_nano(spec.limits.budget_usd or 0.0) + firsts
 
 
+# --- agents ---
+
+
 def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
     for name, agent in table.BUILTIN.items():
         for budget, told in ((0.25, "0.25"), (100000.0, "100000"), (None, None)):
             argv = table.build_argv(agent, model=None, approve=True, prompt_file="p", budget=budget)
             found = [word for word in argv if "budget" in word]
             assert found == ([f"--max-budget-usd={told}"] if told and name == "claude" else [])
+
+
+# --- the command ---
 
 
 @pytest.fixture

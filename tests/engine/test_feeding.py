@@ -74,6 +74,9 @@ def by_id(*tasks: QueueTask) -> dict[str, QueueTask]:
     return {task.id: task for task in tasks}
 
 
+# --- names and prompts ---
+
+
 @pytest.mark.parametrize(
     ("queue_id", "taken", "name"),
     [
@@ -110,6 +113,9 @@ def test_what_a_task_of_the_session_is_made_of() -> None:
 
 End: TypeAlias = tuple[Outcome | None, str | None]
 """Outcome and reason."""
+
+
+# --- how a task stands ---
 
 
 def make_state(landing: LandEntry | None, end: End, place: Workplace | None = None) -> Standing | None:
@@ -253,6 +259,9 @@ def add(state: State, name: str, queue_id: str | None) -> None:
     assert state.spec.tasks[-1].id == name
 
 
+# --- what a visit finds ---
+
+
 @pytest.mark.parametrize(
     ("task", "known", "steps"),
     [
@@ -350,6 +359,9 @@ def test_work_that_was_mended_lands_when_its_task_is_closed(
         *find_news(tasks, known, US, landing, lambda one: is_mended),
     ]
     assert [one.what for one in found] == ([] if step is None else [step])
+
+
+# --- a visitor and a queue ---
 
 
 class Session:
@@ -609,6 +621,9 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
         heard = fed.feeder.hear(fed.state, 0.0, 0.0)
         assert bool([one for one in heard if getattr(one, "kind", None) == "retry"]) is not cancelled
     fed.feeder.finish(fed.state)
+
+
+# --- changes by other programs ---
 
 
 @pytest.fixture

@@ -262,6 +262,8 @@ def test_how_many_jobs_of_a_phase_may_die_in_a_row(phase: str, keepers: int, mos
         assert status_of(world.state, "t0") == "held" and world.state.ended is not None
 
 
+# --- the engine with and without the rules of businesses ---
+
 LANDING, CLUSTER = Landing("refs/heads/main"), Cluster("tls://127.0.0.1:1")
 
 

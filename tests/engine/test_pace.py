@@ -161,6 +161,17 @@ def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(pl
     assert (limits.workspace_timeout_s, limits.min_free_memory) == (WORKSPACE_TIMEOUT_S, None)
 
 
+@pytest.mark.parametrize(
+    ("config", "said", "limit"),
+    [("0", None, None), ("0", 90, 90), ("90", 0, None), ('"1.5m"', None, 90)],
+)
+def test_a_limit_of_0_is_none_where_there_is_a_usual_one(
+    own_place: Path, config: str, said: float | None, limit: float | None
+) -> None:
+    (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
+    assert settle({"workspace_timeout": said}).workspace_timeout_s == limit
+
+
 def test_halt_needs_a_number_of_failures(own_place: Path) -> None:
     assert settle({"max_failures": 2}, halt="now").halt == "now"
 
@@ -186,6 +197,9 @@ def test_the_machine_is_not_asked_before_a_session_begins() -> None:
     machine.load = 9.0
     assert machine.settle(0.0) == []
     assert (machine.looks, machine.watch.look_at) == (0, None)
+
+
+# --- at its time ---
 
 
 @pytest.mark.parametrize(
@@ -225,6 +239,9 @@ def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
     assert sessionrun.wait(later)["outcome"] == "succeeded"
 
 
+# --- in which order ---
+
+
 def drive(tasks: list[TaskSpec], planned: list[Planned], slots: int | None) -> Drive:
     spec = make_session(tasks, resources={SLOT: slots} if slots else {})
     return Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=1.0)), planned).run()
@@ -257,6 +274,9 @@ def test_tasks_start_by_priority_and_place(priorities: list[int], slots: int) ->
     tasks = [task(f"t{num}", priority) for num, priority in enumerate(priorities)]
     expected = sorted(tasks, key=lambda one: -one.priority)  # sorting keeps the order of equals
     assert [key.split("/")[0] for key in drive(tasks, [], slots).claims()] == [one.id for one in expected]
+
+
+# --- how many at once ---
 
 
 def ask(width: int, name: str = "r") -> RequestReceived:

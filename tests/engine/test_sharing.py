@@ -232,6 +232,8 @@ def _ask_anything(world: World, rng: Random) -> int:
     return 12
 
 
+# --- files ---
+
 NOW = 1_800_000_000.0
 LIMIT = LimitHeard("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, 1, "s1")
 LATER = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW - 1.0, session="s2")

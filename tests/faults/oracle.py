@@ -115,12 +115,14 @@ class LedgerLines:
             found[kind].append((number, words))
         self.keepers = [number for number, _ in found["K"]]
         self.claims = Counter(words[0] for _, words in found["C"])
-        self.tried, self.spawned = ({words[0]: number for number, words in found[kind]} for kind in "TS")
+        self.tried = {words[0]: number for number, words in found["T"]}
+        self.spawned = {words[0]: number for number, words in found["S"]}
         self.pids = {words[0]: int(words[1]) for _, words in found["S"]}
         self.codes: defaultdict[str, list[int]] = defaultdict(list)
         for _, words in found["X"]:
             self.codes[words[0]].append(int(words[1]))
-        self.lost, self.failed = ({words[0] for _, words in found[kind]} for kind in "LF")
+        self.lost = {words[0] for _, words in found["L"]}
+        self.failed = {words[0] for _, words in found["F"]}
 
     def outlived_keeper(self, key: str) -> bool:
         """Whether a keeper came after the try to start it: so one had died, and its end is not on record.

@@ -543,6 +543,9 @@ def test_a_change_inside_a_record_is_a_change_of_the_state(source: str) -> None:
     assert list(iterate_changes(ast.walk(ast.parse(source)))), source
 
 
+# --- size and names ---
+
+
 def test_public_methods_say_what_they_do() -> None:
     """A method has the words of a class that its own is built on, or names: these are not told again."""
     classes = [

@@ -55,6 +55,9 @@ def by_id(plan: Plan) -> dict[str, TaskSpec]:
     return {task.id: task for task in plan.tasks}
 
 
+# --- edges ---
+
+
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
     (warning,) = load(files, Options({"worktree": True})).warnings
@@ -117,6 +120,8 @@ def test_the_jobs_directory_may_have_any_name() -> None:
     assert brief.protected == ("j[[]1]/_*",)
 
 
+# --- which jobs run ---
+
 STATUSES = json.dumps(
     [{"id": name, "status": word} for name, word in (("a", "pass"), ("b", "fail"), ("c", "partial"))]
 )
@@ -153,6 +158,8 @@ def test_a_need_that_passed_earlier_is_met_and_one_that_failed_keeps_back() -> N
 def test_one_file_is_one_job() -> None:
     assert list(by_id(load({k: v for k, v in FOUR.items() if k[0] != "_"}, only="a.md"))) == ["a"]
 
+
+# --- sessions ---
 
 OLLAMA = rf'''#!{sys.executable} -IS
 """Answers as the files beside it say: by what the prompt holds, one after the other."""

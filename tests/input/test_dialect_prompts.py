@@ -59,6 +59,9 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
     return bool(Draft202012Validator(schema).is_valid(value))
 
 
+# --- what is accepted ---
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
@@ -93,6 +96,9 @@ def test_asking_for_the_dialect_by_name() -> None:
     assert choose_format(source, "prompts")[1] == "asked for"
     with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
         choose_format(source, "prompt")
+
+
+# --- who wins ---
 
 
 def test_timeouts_from_weak_to_strong() -> None:
@@ -161,6 +167,9 @@ def test_the_manuals_examples_are_read() -> None:
     assert (docs.needs, docs.agent, docs.timeout_s) == (("api",), "claude", 1800.0)
 
 
+# --- the schema ---
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_fit(example: Any) -> None:
     document = Source(example.name, example.read_bytes(), "/").document
@@ -194,6 +203,8 @@ def test_every_field_of_the_reader_is_in_it() -> None:
 def test_slips_do_not_fit(plan: Any) -> None:
     assert not fits(plan, SCHEMA)
 
+
+# --- keys that nobody knows ---
 
 MEND = 'correct it, leave it out, or begin it with "x-" to keep it as a note'
 
@@ -261,17 +272,23 @@ def test_formats_of_other_programs_warn() -> None:
     assert (len(told), last) == (20, "stdin: 7 more unknown keys, ignored")
 
 
+# --- what is refused ---
+
 OUT_OF_RANGE = "is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
 DEEP = "[" * 65 + "]" * 65
 
 REFUSED: list[tuple[str, str | bytes, str]] = [
     *(tuple(row) for row in json.loads((DATA / "refused.json").read_text())),
     ("stdin", b'["a",\n"\xff"]', "stdin: line 2: byte 0xff is not UTF-8; save it as UTF-8"),
-    ("stdin", '["a"]'.encode("utf-16-le"), "stdin: line 1, column 2: not valid JSON: "),
+    (
+        "stdin",
+        '["a"]'.encode("utf-16-le"),
+        "stdin: line 1, column 2: not valid JSON: "
+        "a value is missing here: text in double quotes, true, false and null in small letters",
+    ),
     ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
     ("stdin", DEEP, "stdin: nesting deeper than 64 levels"),
-    "stdin: line 1, column 2: not valid JSON: "
-    "a value is missing here: text in double quotes, true, false and null in small letters",
+    ("stdin", "[" * 100_000, "stdin: nesting deeper than 64 levels"),
     ("p.yaml", f"x: {DEEP[1:-1]}", "p.yaml: line 1, column 67: nesting deeper than 64 levels"),
     ("p.yaml", "- " * 70 + "a", "p.yaml: line 1, column 129: nesting deeper than 64 levels"),
     (
@@ -328,6 +345,8 @@ def test_refused_for_its_size() -> None:
 def test_names_of_files_are_shown_on_one_line() -> None:
     assert refusal("[]", "a\nb.json").startswith('"a\\nb.json": expected')
 
+
+# --- anything at all ---
 
 NAMES = st.sampled_from(["stdin", "p.json", "p.jsonl", "p.yaml", "p.md"])
 KEYS = st.sampled_from([*TASK_FIELDS, "tasks", "defaults", "resources", "limits", "commands", "kind", "promt"])

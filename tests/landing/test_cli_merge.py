@@ -266,7 +266,8 @@ def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     ended.git("checkout", "-q", "main")
     (ended.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n")
     for words, setting in (("--no-trailers",), "true"), ((), "false"):
-        (ended.cwd / "sessionrun.toml").write_text(f"merge_trailers = {setting}\n")
+        # another setting may be wrong: that stops only launches
+        (ended.cwd / "sessionrun.toml").write_text(f"merge_trailers = {setting}\nof_a_newer_version = 1\n")
         done = ended("merge", session, "clash", *words)
         assert (done.returncode, ended.git("show", "main:one.txt")) == (0, "clash")
         assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")

@@ -219,6 +219,8 @@ def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher)
     assert project.load("status", session_id)["status"] == "cancelled"
 
 
+# --- many tasks of all kinds at once; then under kills ---
+
 MOST_RUNS = 12
 """How often the dispatcher is begun again, at most: a kill may cost a task its attempts."""
 

@@ -193,6 +193,8 @@ def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) 
     eventually(lambda: all(one.poll() is not None for one in both))
 
 
+# --- `split` ---
+
 GOAL = "Fix the login, then describe it in docs/login.md and test it."
 PARTS = ["Fix the login", "describe it in docs/login.md", "test it"]
 GOOD = "- Fix the redirect in src/login.py\n- Describe the login in docs/login.md\n"

@@ -293,6 +293,8 @@ def test_many_tasks_of_a_group_are_made_without_a_look_at_the_queue_for_each(
     assert looks[0] == looks[1]
 
 
+# --- the task queue in Beads ---
+
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 

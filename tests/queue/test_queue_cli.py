@@ -77,7 +77,7 @@ def test_a_text_can_be_typed_and_a_prompt_is_piped(sessionrun: Command) -> None:
     for words in (["-p", "-"], ["-p", "{}", "--each", "-"]):
         with Terminal([*sessionrun.argv, *words, "--agent", "shell"], sessionrun.cwd) as terminal:
             assert terminal.finish() == 2
-        assert b"-: nothing is piped to standard input" in terminal.output
+        assert b"nothing is piped" in terminal.output
 
 
 def test_the_queue_at_work(sessionrun: Command) -> None:
@@ -191,6 +191,8 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert len(slept) == 1, "each session is looked at once"
 
 
+# --- the examples `queue` and `gastown` ---
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "gastown" / "qwen-agent.sh"
 BEAD = {
     "id": "gt-abc12",
@@ -261,6 +263,9 @@ def test_workers_can_be_tried_with_it(noting: Command) -> None:
     where = (noting.cwd.parent / "where").read_text().splitlines()
     assert len(where) == 5
     assert {*where} <= {f"{noting.cwd}/worktrees/w{number}" for number in (1, 2)}
+
+
+# --- the agent of Gas Town ---
 
 
 class Town:

@@ -101,7 +101,7 @@ def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
     assert statuses(sessionrun.status(session_id)) == [("running", None), ("pending", None)]
 
 
-# --- caches ---
+# --- what is planted ---
 
 
 @pytest.mark.slow

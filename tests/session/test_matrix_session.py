@@ -369,6 +369,19 @@ def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
 
 
 @pytest.mark.slow
+def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed: Matrix) -> None:
+    matrix, first = one_failed, one_failed.sessions[0]
+    (Path(os.environ["HOME"]) / "fail-m2").unlink()
+    second, _ = matrix.end()
+    before = matrix.document()
+    assert before["session"] == str(matrix.directory(second))
+    assert matrix.to_end("retry", first, "--failed").returncode == 0
+    assert matrix.wait(first)["outcome"] == "succeeded"
+    assert matrix.document() == before
+    assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
+
+
+@pytest.mark.slow
 def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     matrix, session = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()

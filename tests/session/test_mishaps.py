@@ -25,7 +25,9 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
+from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
 from sessionrun.session.maker import JobMaker, _render
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
@@ -126,9 +128,8 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     comes_to_an_end = partial(next, iter([None] * 1000))
     jobs = Faulty(session, lambda: spec)
     jobs.fault = (where, "b", error)
-    return run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)[
-        0
-    ], session
+    state, _ = run(session, spec, lambda job: fates.get(job.key.task, Fate()), on_wait=comes_to_an_end, jobs=jobs)
+    return state, session
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])
@@ -156,6 +157,17 @@ def test_a_brief_that_cannot_be_shown_starts_nothing_and_costs_nothing(own_place
     state, executor = run(session, replace(spec, agents={"shell": AgentSpec("a", ("x",))}), lambda job: Fate())
     said, used = state.tasks["a"].reason, state.usage_by_model
     assert (said, executor.started, used) == ("bad_context: gone: No such file or directory", [], {})
+
+
+def test_what_an_earlier_attempt_printed_is_not_shown_of_one_whose_brief_cannot_be_shown(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("x",), brief=Brief(context=("gone",))))
+    spec = replace(spec, agents={"shell": AgentSpec("shell", ("x",))})
+    session.output_path("a").write_text("of the first")
+    state, key = begin(spec), JobKey("a", 2, 1, "work", 1)
+    with pytest.raises(BriefProblem):
+        JobMaker(session, lambda: spec).build(key, state)
+    assert not session.output_path("a").exists()
+    assert (session.job_path(key._replace(attempt=1)) / "stdout").read_text() == "of the first"
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])

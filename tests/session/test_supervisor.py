@@ -10,6 +10,7 @@ from typing import Any
 
 from simulated import Fate, SimulatedExecutor
 
+from sessionrun.client.ask import cancel
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.model.checks import CheckReport
@@ -25,7 +26,7 @@ from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.jobfiles import write_answer
 from sessionrun.store.logs import AppendLog
-from sessionrun.store.requests import load_requests
+from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 
@@ -156,6 +157,51 @@ def test_a_request_that_comes_while_it_leaves_is_taken(own_place: Path) -> None:
     assert state.ended == SessionEnded("completed", "succeeded")
     assert load_requests(session) == []
     assert replay(session) == state
+
+
+def test_a_session_that_goes_on_and_is_shown_as_ended_is_asked_to_stop(own_place: Path) -> None:
+    """What was recorded a moment ago is not in status.json yet."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    run(session, spec, lambda job: Fate(wait_status=1 << 8))
+    paths = session.status_path, session.summary_path
+    before = [path.read_bytes() for path in paths]
+    send_request(session, {"kind": "retry"})
+    taken: list[bool] = []
+
+    def look() -> None:
+        for path, content in zip(paths, before, strict=True):
+            path.write_bytes(content)
+        taken.append(cancel(session, timeout_s=0.05).taken)
+
+    assert session.is_alive()
+    run(session, spec, lambda job: Fate(duration_s=1), on_wait=look, state=replay(session))
+    assert taken[0] is False, "it counts as done"
+
+
+def test_an_ended_session_is_re_opened_by_a_request_that_waited(own_place: Path) -> None:
+    """What is shown goes from ended to running and to ended; its older entries stay as they are."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",), needs=("a",)))
+    run(session, spec, lambda job: Fate(wait_status=1 << 8))
+    before = session.journal_path.read_bytes()
+    first = session.load_status()
+    assert first is not None and first["ended_at"] is not None
+    send_request(session, {"kind": "retry"})
+    seen: list[tuple[object, object]] = []
+
+    def look() -> None:
+        status, summary = session.load_status(), session.load_summary()
+        assert status is not None and summary is not None
+        seen.append((status["ended_at"], summary["ended_at"]))
+        assert load_requests(session) == []
+
+    state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=look, state=replay(session))
+    assert [(job.key.task, job.key.attempt) for job in executor.started] == [("a", 2), ("b", 1)]
+    assert seen and set(seen) == {(None, None)}
+    assert state.ended == SessionEnded("completed", "succeeded")
+    assert session.journal_path.read_bytes().startswith(before)
+    last = session.load_status()
+    assert last is not None and last["ended_at"] > first["ended_at"]
+    assert last["started_at"] == first["started_at"]
 
 
 def test_a_request_taken_before_is_not_taken_again(own_place: Path) -> None:

@@ -64,6 +64,13 @@ def test_a_zombie_that_nobody_reaps_is_gone() -> None:
         assert not is_alive(own) and find_tree(scan(), own, MARKER) == set()
 
 
+@pytest.mark.parametrize("script", ["trap '' TERM; kill 0", "trap '' TERM; kill -- -$$"])
+def test_a_script_that_ends_its_group_ends_as_it_says(tmp_path: Path, script: str) -> None:
+    """What runs around it is not in that group."""
+    with open(os.devnull, "wb") as output:
+        assert Shell(tmp_path, os.environ).run(f"{script}; exit 3", output, None).code == 3
+
+
 @pytest.mark.parametrize("clear", ["", "env -i"])
 def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str) -> None:
     """It has left the script's session and lost its parent; what runs beside the script is not its."""

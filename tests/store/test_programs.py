@@ -17,6 +17,7 @@ from stages import make_program
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.store.programs import leave_task, run, run_abreast
+from sessionrun.store.trees import sync_files
 
 WAITS = "import os, subprocess, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
 BEGINS = f"""import subprocess, sys
@@ -98,3 +99,10 @@ def test_no_program_is_found_where_it_begins(tmp_path: Path, path: str) -> None:
     for folder in (tmp_path, tmp_path / "bin"):
         make_program(folder / "true", "echo planted")
     assert run(["true"], cwd=tmp_path, environ=leave_task({"PATH": path}), limit_s=None).stdout == b""
+
+
+def test_files_are_synced_where_there_is_no_program_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sync_files(tmp_path)

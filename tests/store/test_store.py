@@ -18,6 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 import orjson
+import platformdirs
 import pytest
 from conftest import slow
 from hypothesis import given
@@ -90,6 +91,9 @@ def make_directory(results: Path, session_id: str = "0b0e0f3c-0000-4000-8000-000
 def make_spec() -> SessionSpec:
     tasks = [TaskSpec("a", ("true",)), TaskSpec("b", ("caf\xe9 \u2028 \x1b",), needs=("a",))]
     return replace(make_session(tasks), agents={"shell": AgentSpec("shell", ("/bin/sh",))})
+
+
+# --- logs ---
 
 
 @given(st.lists(PAYLOAD, max_size=8))
@@ -206,6 +210,9 @@ def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
         read_log(tmp_path / "log")
 
 
+# --- the ledger's records ---
+
+
 def test_the_ledger_adds_up() -> None:
     other = KEY._replace(task="b")
     later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]  # of another version
@@ -235,6 +242,9 @@ def test_the_ledger_adds_up() -> None:
 @given(st.lists(st.binary(max_size=40)))
 def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
     fold_ledger(payloads)
+
+
+# --- files ---
 
 
 @pytest.mark.parametrize("turns", [500, *slow(20_000)])
@@ -332,6 +342,9 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         read_regular(tmp_path / "none")
     with pytest.raises(OSError, match="larger than 0 bytes"):
         read_regular(tmp_path / "file", 0)
+
+
+# --- the directory ---
 
 
 def test_a_new_session(tmp_path: Path) -> None:
@@ -484,6 +497,9 @@ def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
     os.close(fd)
 
 
+# --- requests ---
+
+
 def test_requests_and_the_bell(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
     first, heard = send_request(session, {"kind": "cancel"})
@@ -531,6 +547,9 @@ def test_requests_come_oldest_first(tmp_path: Path) -> None:
     assert [found.path.stem for found in load_requests(session)] == ids[::-1]
 
 
+# --- finding ---
+
+
 def test_finding_sessions(tmp_path: Path) -> None:
     results = tmp_path / "results"
     ids = ["aaaa1111-0", "aaaa2222-0", "bbbb", "bb"]
@@ -567,11 +586,14 @@ def test_the_index_is_asked_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
-@pytest.mark.parametrize("value", ["", " ", "state", "~/state"])
-def test_a_relative_xdg_state_home_is_ignored(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", value)
-    assert index.limits_path() == tmp_path / ".local/state/sessionrun/limits"
+@pytest.mark.parametrize("value", ["", " ", "state", "~/state", "/etc/xdg"])
+def test_directories_of_the_user_are_where_platformdirs_says(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a relative value is ignored."""
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", value)
+    assert index.user_directory("config") == platformdirs.user_config_path("sessionrun")
+    assert index.user_directory("state") == platformdirs.user_state_path("sessionrun")
+    assert index.user_directory("cache") == platformdirs.user_cache_path("sessionrun")
 
 
 def test_an_index_of_any_shape_is_read(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from walled import need_walls
@@ -14,7 +15,7 @@ from walled import need_walls
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.processes import scan
 from sessionrun.walls.inside import Inside
-from sessionrun.walls.programs import make_walls
+from sessionrun.walls.programs import find_python, make_walls
 
 LIMIT_S = 60.0
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -71,8 +72,9 @@ def test_what_a_program_leaves_is_dead_before_the_next_one(run: Run, place: Path
     hide = f"setsid sh -c '(trap \"\" TERM; {grow}) & {grow}' &"
     run("sh", "-c", f"for i in 1 2 3; do {hide} done; until [ -s grown ]; do :; done")
     size = (place / "grown").stat().st_size
-    alive = run("sh", "-c", "for p in /proc/[0-9]*; do cat $p/comm; done").stdout.split()
-    assert alive[0] == b"bwrap" and alive[1].startswith(b"python") and {*alive[2:]} <= {b"sh", b"cat"}
+    names = "for p in 1 2 /proc/[0-9]*; do cat /proc/${p#/proc/}/comm; done"  # a list has 10 before 2
+    alive = run("sh", "-c", names).stdout.split()
+    assert alive[0] == b"bwrap" and alive[1].startswith(b"python") and {*alive[2:]} <= {*alive[:2], b"sh", b"cat"}
     assert (place / "grown").stat().st_size == size
 
 
@@ -89,6 +91,34 @@ def test_after_an_end_by_force_others_run(run: Run, place: Path, how: str) -> No
     else:
         assert run("sh", "-c", "kill -9 2; sleep 600").returncode == 128 + 9
     assert run("echo", "next").stdout == b"next\n"
+
+
+def test_walls_that_ended_meanwhile_are_built_anew(run: Run, inside: Inside) -> None:
+    """A thread that has ended takes with it what it started."""
+    thread = Thread(target=run, args=("true",))
+    thread.start()
+    thread.join()
+    assert inside._process is not None
+    inside._process.wait(LIMIT_S)
+    assert run("echo", "next").stdout == b"next\n"
+
+
+def test_what_bubblewrap_says_is_of_the_program_that_was_asked_for(run: Run) -> None:
+    run("sh", "-c", "echo said > /proc/1/fd/2; kill -9 2; sleep 600")
+    done = run("false")
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_limit_from_inside_loses_no_output(run: Run) -> None:
+    """A program can set limits of its user's processes: then not all files of the next one would come in."""
+    script = "import resource; resource.prlimit(2, resource.RLIMIT_NOFILE, (5, 4096))"
+    assert run(find_python()[0], "-I", "-c", script).returncode == 0
+    assert run("echo", "some").returncode == 1
+
+
+def test_a_word_with_a_nul_is_refused(run: Run) -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        run("echo", "a\0b=c")
 
 
 def test_walls_that_cannot_be_built_say_why(place: Path) -> None:

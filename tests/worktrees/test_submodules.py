@@ -13,9 +13,11 @@ from conftest import Command
 from stages import commit_all
 from test_workspaces import Project
 
+from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
 from sessionrun.git.rooms import open_clean_room
-from sessionrun.git.submodules import find_empty
+from sessionrun.git.submodules import fill_submodules, find_empty, list_borrowed, list_stores
+from sessionrun.model.places import Seats
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.worktree import prepare
 
@@ -61,6 +63,14 @@ WORK: Mapping[str, tuple[str, str | None]] = {
     "a clone in its place": (
         "git clone -q . ../clone; rm -rf 'my lib'; mv ../clone 'my lib'",
         "my lib/ is a repository of its own",
+    ),
+    "a file that git was told to overlook": (
+        "cd 'my lib'; git update-index --assume-unchanged library.txt; echo new > library.txt",
+        "submodule my lib has changes of its own",
+    ),
+    "a commit that only a tag has": (
+        "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
+        "submodule my lib has commits of its own",
     ),
     "it goes": ("git rm -qf 'my lib'", None),
 }
@@ -120,6 +130,62 @@ def test_a_submodule_whose_commit_is_not_there_stays_empty(project: Project, ses
     request, path = project.begin_work()
     assert os.listdir(path / "my lib") == []
     assert release(request, project.folder()).kept is None
+
+
+def test_a_submodule_without_all_files_of_its_commit_stays_empty(project: Project) -> None:
+    """As in a partial clone: the checkout of the task must not fail for it."""
+    module = Git(project.top / ".git/modules/my lib")
+    blob = module.line("rev-parse", "HEAD:library.txt")
+    for pack in (module.directory / "objects/pack").glob("*.pack"):
+        content = pack.read_bytes()
+        for part in pack.parent.glob(f"{pack.stem}.*"):
+            part.unlink()
+        module("unpack-objects", "-q", stdin=content)
+    (module.directory / "objects" / blob[:2] / blob[2:]).unlink()
+    assert find_empty(project.repository()) == ["my lib"]
+    request, path = project.begin_work()
+    assert os.listdir(path / "my lib") == []
+    assert release(request, project.folder()).kept is None
+
+
+def test_a_submodule_outside_of_a_sparse_checkout_is_not_made(project: Project) -> None:
+    (project.top / "seen").mkdir()
+    (project.top / "seen/file").touch()
+    project.run("mv", "my lib", "seen/lib")
+    (project.top / "hidden").mkdir()
+    project.run("mv", "seen/lib", "hidden/lib")
+    commit_all(project.top, "moved")
+    project.run("sparse-checkout", "set", "seen")
+    for _ in range(2):  # the second time it is a seat that is taken again
+        seats = Seats(str(project.root / "seats"))
+        place, path = project.cycle(lambda path: None, seats=seats, seat=1)
+        assert place.kept is None and not (path / "hidden").exists() and (path / "seen/file").exists()
+
+
+def test_a_path_into_the_repository_is_none_of_a_submodule(project: Project) -> None:
+    (project.top / ".gitmodules").write_text('[submodule "my lib"]\n\tpath = .git\n\turl = x\n')
+    git = Git(project.top)
+    blob, head = git.line("hash-object", "-w", ".gitmodules"), git.line("rev-parse", "HEAD:my lib")
+    entries = f"160000 commit {head}\t.git\n100644 blob {blob}\t.gitmodules\n"
+    tree = git("mktree", stdin=entries.encode()).decode().strip()
+    git("update-ref", "HEAD", git.line("commit-tree", tree, "-m", "planted"))
+    fill_submodules(git, [project.top / ".git"])
+    assert git.commit_of("HEAD") is not None
+
+
+def test_walls_show_no_folder_to_which_a_link_in_the_list_of_submodules_leads(project: Project) -> None:
+    """What is shown last is covered by no mask, and a task without walls can write there."""
+    secret, modules = project.root / "secret", project.top / ".git/modules"
+    secret.mkdir()
+    (modules / "planted").mkdir()
+    (modules / "planted/HEAD").touch()
+    (modules / "planted/objects").symlink_to(secret)
+    with (modules / "my lib/objects/info/alternates").open("a") as stream:
+        stream.write(f"{secret}\n")
+    repository = project.repository()
+    own = {str(modules / name / "objects") for name in ("my lib", "my lib/modules/in/deep")}
+    assert {*list_stores(repository)} == own
+    assert [*list_borrowed(repository)] == [str(secret)]
 
 
 def test_a_linked_checkout_has_submodules_of_its_own(project: Project) -> None:

@@ -74,6 +74,9 @@ def test_a_text_can_be_typed_and_a_prompt_is_piped(sessionrun: Command) -> None:
         terminal.type(b"All of it\n\x04")
         assert terminal.finish() == 0, terminal.output
     assert read(sessionrun)["tasks"][0]["description"] == "All of it\n"
+    with Terminal([*sessionrun.argv, "queue", "import", "-"], sessionrun.cwd) as terminal:
+        terminal.type(b"- Test it\n\x04")
+        assert terminal.finish() == 0, terminal.output
     for words in (["-p", "-"], ["-p", "{}", "--each", "-"]):
         with Terminal([*sessionrun.argv, *words, "--agent", "shell"], sessionrun.cwd) as terminal:
             assert terminal.finish() == 2

@@ -102,7 +102,7 @@ def read_list(name: str, group: str | None) -> list[Draft]:
     """What the tasks of a list would be in a group.  InputError: it cannot be read, or has none."""
     from sessionrun.input.given import read_text  # which knows all settings: dear for verbs that only look
 
-    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
+    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name, typed=True))]
     if not drafts:
         raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
     return drafts

@@ -21,6 +21,7 @@ from sessionrun.input.config import Config, load_config, load_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
+from sessionrun.store.index import user_directory
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,13 @@ def test_nothing_said(places: Places) -> None:
     config = places.load()
     assert config._replace(origins={}, tables={}) == Config(agents=BUILTIN)
     assert load_results_dir(places.deep, places.environ()) == (None, None)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("value", ["", "config", "./config", "~/config", "../config"])
+def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": value, "HOME": str(tmp_path)}
+    assert user_directory("config", environ) == tmp_path / ".config" / "sessionrun"
 
 
 def test_every_setting(places: Places) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from stages import lay_out_repository, make_program, make_repository_of
+from terminal import Terminal
 from test_documents import code_blocks
 
 from sessionrun import api
@@ -66,6 +67,20 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     expected = [["task-1", "closed"], ["release", "closed"], ["task-2", "closed"]]
     assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == expected
     assert read(sessionrun)["next_id"] == 4
+
+
+def test_a_text_can_be_typed_and_a_prompt_is_piped(sessionrun: Command) -> None:
+    with Terminal([*sessionrun.argv, "queue", "add", "Fix it", "--body", "-"], sessionrun.cwd) as terminal:
+        terminal.type(b"All of it\n\x04")
+        assert terminal.finish() == 0, terminal.output
+    assert read(sessionrun)["tasks"][0]["description"] == "All of it\n"
+    with Terminal([*sessionrun.argv, "queue", "import", "-"], sessionrun.cwd) as terminal:
+        terminal.type(b"- Test it\n\x04")
+        assert terminal.finish() == 0, terminal.output
+    for words in (["-p", "-"], ["-p", "{}", "--each", "-"]):
+        with Terminal([*sessionrun.argv, *words, "--agent", "shell"], sessionrun.cwd) as terminal:
+            assert terminal.finish() == 2
+        assert b"nothing is piped" in terminal.output
 
 
 def test_the_queue_at_work(sessionrun: Command) -> None:

@@ -72,6 +72,10 @@ WORK: Mapping[str, tuple[str, str | None]] = {
         "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
         "submodule my lib has commits of its own",
     ),
+    "a repository in the place of a file": (
+        "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
+        "a.txt/ is a repository of its own",
+    ),
     "it goes": ("git rm -qf 'my lib'", None),
 }
 """What a task does, and why its worktree is kept."""

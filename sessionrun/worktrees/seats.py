@@ -220,7 +220,12 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     git("clean", "-ffdq")
     # what git ignores in the place of what is brought goes: it is brought again
     for name in (*find_links(request), *included_files(fence.main())):
-        if os.path.lexists(path / name) and not is_tracked(git, name, "HEAD"):
+        for folder in reversed(Path(name).parents):  # a link of the task before may lead anywhere
+            if (path / folder).is_symlink() and not is_tracked(git, str(folder), "HEAD"):
+                (path / folder).unlink()
+        if is_behind_link(path, name) or is_tracked(git, name, "HEAD"):
+            continue
+        if os.path.lexists(path / name):
             remove_entry(path / name)
 
 

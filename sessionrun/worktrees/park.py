@@ -28,7 +28,7 @@ from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
-from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular
+from sessionrun.store.files import NotRegular, is_folder, make_directories, open_regular, read_regular
 from sessionrun.worktrees.inside import find_repositories
 from sessionrun.worktrees.registration import find_lost_admins
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
@@ -289,6 +289,8 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
             continue
         elif name.endswith("/"):
             why.append(f"{name} is a repository of its own")
+        elif name not in seen.gitlinks and is_folder(path) and os.path.lexists(path / ".git"):
+            why.append(f"{name}/ is a repository of its own")  # in the place of a file
         elif path.is_file() and not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
             why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
         else:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git, GitError
+from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
 from sessionrun.git.repository import included_files
 from sessionrun.model.errors import SessionrunError
@@ -200,7 +201,9 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
         # the repositories of submodules are of the task before
         for line in git.names("ls-files", "--stage", "-z"):
             about, _, name = line.partition("\t")
-            if about.startswith("160000 ") and os.path.lexists(path / name):  # not so in a sparse checkout
+            # it is not there in a sparse checkout; and a link that the task has left may lead anywhere
+            is_there = os.path.lexists(path / name) and not is_behind_link(path, name)
+            if about.startswith("160000 ") and is_there:
                 remove_entry(path / name)
                 (path / name).mkdir()
     before = git.commit_of("HEAD")
@@ -217,7 +220,12 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     git("clean", "-ffdq")
     # what git ignores in the place of what is brought goes: it is brought again
     for name in (*find_links(request), *included_files(fence.main())):
-        if os.path.lexists(path / name) and not is_tracked(git, name, "HEAD"):
+        for folder in reversed(Path(name).parents):  # a link of the task before may lead anywhere
+            if (path / folder).is_symlink() and not is_tracked(git, str(folder), "HEAD"):
+                (path / folder).unlink()
+        if is_behind_link(path, name) or is_tracked(git, name, "HEAD"):
+            continue
+        if os.path.lexists(path / name):
             remove_entry(path / name)
 
 

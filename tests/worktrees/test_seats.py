@@ -397,3 +397,18 @@ def test_clean_takes_away_what_no_session_needs(cli: Cli) -> None:
     cli("clean", "--worktrees")
     assert not (cli.cwd / "worktrees").exists()
     assert cli.git("worktree", "list").count("\n") == 0
+
+
+def test_what_is_brought_deletes_nothing_behind_a_link_of_the_task_before(own_place: Path) -> None:
+    project = Project(own_place)
+    (project.top / ".gitignore").write_text("conf\n")
+    (project.top / ".worktreeinclude").write_text("conf/local.env\n")
+    project.shell("git add -A; git commit -qm rules; mkdir conf; echo ours > conf/local.env", project.top)
+    victim = project.root / "outside/local.env"
+    victim.parent.mkdir()
+    victim.write_text("theirs\n")
+    seats, script = Seats(str(project.root / "seats")), f"rm -r conf; ln -s {victim.parent} conf"
+    place, _ = project.cycle(lambda path: project.shell(script, path), seats=seats, seat=1)
+    assert place.kept is None
+    _, again = project.begin_work("u", seats=seats, seat=1)
+    assert victim.read_text() == "theirs\n" and (again / "conf/local.env").read_text() == "ours\n"

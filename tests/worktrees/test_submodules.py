@@ -72,6 +72,10 @@ WORK: Mapping[str, tuple[str, str | None]] = {
         "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
         "submodule my lib has commits of its own",
     ),
+    "a repository in the place of a file": (
+        "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
+        "a.txt/ is a repository of its own",
+    ),
     "it goes": ("git rm -qf 'my lib'", None),
 }
 """What a task does, and why its worktree is kept."""
@@ -160,6 +164,23 @@ def test_a_submodule_outside_of_a_sparse_checkout_is_not_made(project: Project) 
         seats = Seats(str(project.root / "seats"))
         place, path = project.cycle(lambda path: None, seats=seats, seat=1)
         assert place.kept is None and not (path / "hidden").exists() and (path / "seen/file").exists()
+
+
+def test_a_seat_deletes_nothing_behind_a_link_that_the_task_before_has_left(project: Project) -> None:
+    """Git overlooks the link, for a rule of the task, and finds a directory in the place of the submodule."""
+    victim = project.root / "outside/victim"
+    victim.mkdir(parents=True)
+    (victim / "file").touch()
+    seats = Seats(str(project.root / "seats"))
+    script = f"""
+    ln -s {victim.parent} a; echo /a >> .gitignore
+    git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),a/victim
+    git add .gitignore; git commit -qm planted
+    """
+    place, _ = project.cycle(lambda path: project.shell(script, path), seats=seats, seat=1)
+    assert place.kept is None
+    _, again = project.begin_work("u", seats=seats, seat=1)
+    assert (victim / "file").exists() and (again / "my lib/library.txt").exists()
 
 
 def test_a_path_into_the_repository_is_none_of_a_submodule(project: Project) -> None:

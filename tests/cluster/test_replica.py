@@ -64,6 +64,7 @@ from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
+from sessionrun.store.trees import IN_USE, hold_entry
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.environments.build import make_environment
 from sessionrun.worktrees.environments.request import EnvironmentRequest
@@ -237,6 +238,19 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
     assert remove_replica(replica, dry_run=True) is None and node.home.exists()
     (record,) = [one for one in clean_cache() if one["what"] == "replica"]
     assert record["removed"] and not node.home.exists()
+
+
+def test_a_replica_is_changed_by_one_process_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
+    (found,) = iterate_replicas(node.nodes)
+    shutil.rmtree(node.jobs / "release")
+    receiving = threading.Thread(target=node.receive, args=("prepare",))
+    with hold_entry(node.home, 0.0):
+        assert remove_replica(found) == IN_USE
+        receiving.start()
+        receiving.join(0.5)
+        assert receiving.is_alive()
+    receiving.join()
 
 
 def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Path) -> None:

@@ -33,6 +33,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.limits import LimitSharing, find_files, write_limit
+from sessionrun.store.requests import parse_request
 from sessionrun.store.session import SessionDir
 
 
@@ -209,6 +210,41 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
 
 ADDED = TaskSpec("b", ("x",), agent="one")
 TAKEN = "counts from a session's launch on"
+
+
+def find_request_fault(**record: Any) -> str | None:
+    """Why a request as a file is not done; None: it is."""
+    state = begin(make_session([TaskSpec("a", ("x",))], resources={"slot": 3}))
+    try:
+        return find_fault(state, parse_request({"request_id": "r", **record}, "r"))
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("width", [-1, "3", True, None])
+def test_a_width_of_any_other_shape_is_refused(width: object) -> None:
+    assert find_request_fault(kind="set", max_parallel=3) is None
+    assert find_request_fault(kind="set", max_parallel=width)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": "../b"},
+        {"prompts": "true"},
+        {"needs": ["b"]},
+        {"workspace": {"kind": "worktree"}},
+        {"mend": {"task": "no", "number": 1, "source": "no", "reason_class": "conflict", "reason": "x"}},
+        {"timeout_s": 1e300},
+        {"uses": {"slot": -1}},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_task_of_any_other_shape_is_refused(wrong: dict[str, Any]) -> None:
+    good = {"id": "b", "prompts": ["true"], "agent": "one"}
+    assert find_request_fault(kind="add", tasks=[good]) is None
+    for tasks in (None, [], [{"id": "b"}], [good, {**good, "id": "B"}], [{**good, **wrong}]):
+        assert find_request_fault(kind="add", tasks=tasks), tasks
 
 
 @pytest.mark.parametrize(

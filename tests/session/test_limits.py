@@ -132,6 +132,18 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     assert [run[2] for run in runs] == [[]] * 6, "a conversation in which nothing was said went on"
 
 
+def test_another_agent_takes_over(quota: Quota) -> None:
+    quota.set(time.time() + 600)
+    tasks = [{"id": "a", "prompt": "one"}, {"id": "b", "prompt": "two"}]
+    session = quota.start(tasks, "--fallback", "shell", "--max-parallel", "1")
+    quota.sessionrun.wait(session)
+    view = quota.sessionrun.status(session)
+    assert [task["agent"] for task in view["tasks"]] == ["shell", "shell"]
+    assert len(quota.runs()) == 1
+    said = quota.sessionrun("explain", session, "a").stdout
+    assert " failed (exit code 1; usage limit: Claude AI usage limit reached|" in said
+
+
 RED = "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"
 SAME = ["--resume=c-1"]
 FAILED = re.escape(f"This command failed with exit code 1: {RED}\n\nThe end of its output:\n\nit is red\n")

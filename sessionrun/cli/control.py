@@ -266,7 +266,7 @@ def follow_up(
     if (text is None) == (file is None):
         raise InputError("give the follow-up once: as TEXT, as - for standard input, or with --file FILE")
     if text is None or text == "-":
-        text = read_text(str(file or "-"))
+        text = read_text(str(file or "-"), typed=True)
     ask = partial(asking.continue_task, text=text, timeout_s=timeout)
     return ask_each(chosen, "continue", lambda session, _: ask(session, task), waits=bool(timeout), **shown)
 

@@ -115,7 +115,7 @@ def _answer(task: QueueTask | None, word: str) -> Answer:
 def _read_body(file: str | None) -> str | None:
     from sessionrun.input.given import read_text  # which knows all settings: dear for verbs that only look
 
-    return None if file is None else read_text(file)
+    return None if file is None else read_text(file, typed=True)
 
 
 @_queue_verb("add")

@@ -167,6 +167,8 @@ def _ask(
         return row.is_moot(target.reload())
 
     fate: Fate = "moot"
+    if row.is_moot(target):
+        target = target.reload()  # status.json may lag: there may be something to do all the same
     try:
         if not (row.is_moot(target) and is_moot()):  # what status.json says alone may be old
             deadline = Deadline(timeout_s)

@@ -122,14 +122,16 @@ def _read(path: str) -> bytes:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def read_text(name: str, what: str = "") -> str:
+def read_text(name: str, what: str = "", *, typed: bool = False) -> str:
     """The text of a file, or of standard input if its name is ``-``; `what` it is begins messages.
+
+    With `typed` a person may write it at the terminal.
 
     Raises:
         InputError: it cannot be read, is too large, or is not UTF-8.
     """
     what = what or (name if name != STDIN else "standard input")
-    if name == STDIN and (sys.stdin is None or sys.stdin.isatty()):
+    if name == STDIN and (sys.stdin is None or (sys.stdin.isatty() and not typed)):
         raise InputError(f"{what}: nothing is piped to it")
     try:
         with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 from conftest import Command, eventually, rests
+from terminal import Terminal
 from test_cli_cancel import assert_nothing_left
 
 from sessionrun.cli.control import tell
@@ -189,6 +190,16 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
 
 def shows(wanted: set[str], view: dict[str, Any]) -> bool:
     return wanted <= {f"{task['id']}={task['word']}/{task['attempt']}" for task in view["tasks"]}
+
+
+def test_a_follow_up_may_be_typed_at_the_terminal(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true"]})
+    sessionrun.wait(session_id)
+    with Terminal([*sessionrun.argv, "continue", session_id, "1", "-"], sessionrun.cwd) as terminal:
+        terminal.type(b"echo typed\n\x04")
+        assert terminal.finish() == 0, terminal.output
+    sessionrun.wait(session_id)
+    assert "typed\n" in sessionrun("results", session_id).stdout
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -113,6 +113,20 @@ def test_a_task_that_failed_just_now_is_tried_again(own_place: Path) -> None:
     assert continue_task(session, "bad", "exit 0").taken
 
 
+def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
+    """A status.json that lags says that there is nothing to stop."""
+    waits = "test -e go || exit 3; sleep 600"
+    session = start({"id": "bad", "prompt": waits}, {"id": "long", "prompt": "sleep 600"})
+    eventually(lambda: api.load_view(session)["failed"] == 1)
+    before = session.read_status()
+    (own_place / "go").touch()
+    api.retry(session, ["bad"])
+    eventually(lambda: api.load_view(session)["running"] == 2)
+    assert before is not None
+    session.status_path.write_bytes(before)
+    assert [task["outcome"] for task in api.cancel(session, ["bad"]).tasks] == ["cancelled"]
+
+
 @pytest.mark.parametrize("record", [b'{"x":1}', b"[1]", b"nonsense"])
 def test_a_record_that_nobody_knows_stops_no_request(record: bytes) -> None:
     session = start({"prompt": "true"})

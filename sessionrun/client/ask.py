@@ -170,7 +170,7 @@ def _ask(
     if row.is_moot(target):
         target = target.reload()  # status.json may lag: there may be something to do all the same
     try:
-        if not (row.is_moot(target) and is_moot()):  # what status.json says alone may be old
+        if not row.is_moot(target):
             deadline = Deadline(timeout_s)
             fate = send(target.session, record, timeout_s=timeout_s, may_resume=row.resumes, is_moot=is_moot)
             if row.waits and fate == "taken":

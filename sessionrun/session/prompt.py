@@ -186,12 +186,11 @@ def find_feedback(session: SessionDir, state: TaskState, key: JobKey) -> tuple[P
 
 
 def read_earlier_answer(session: SessionDir, state: TaskState) -> str:
-    """The end of what the attempt before a follow-up answered; '' for any other task."""
+    """The end of what the last attempt before a follow-up that answered said; '' for any other task."""
     if not state.follow_ups:
         return ""
-    key = JobKey(state.spec.id, state.attempt - 1, 1, "work", 1)
-    for number in range(state.spec.rounds + 1, 0, -1):  # where they were put away
-        for folder in session.find_starts(key._replace(round=number)):
+    for attempt in range(state.attempt - 1, 0, -1):  # one that could not begin has said nothing
+        for folder in session.find_jobs(state.spec.id, attempt, "work"):  # where they were put away
             if answer := read_tail(folder / "stdout")[-_TOLD_BYTES:]:
                 return answer.decode("utf-8", "replace").strip()
     return ""

@@ -29,6 +29,7 @@ from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.session.maker import JobMaker, _render
+from sessionrun.session.prompt import read_earlier_answer
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -168,6 +169,8 @@ def test_what_an_earlier_attempt_printed_is_not_shown_of_one_whose_brief_cannot_
         JobMaker(session, lambda: spec).build(key, state)
     assert not session.output_path("a").exists()
     assert (session.job_path(key._replace(attempt=1)) / "stdout").read_text() == "of the first"
+    asked = TaskState(spec.tasks[0], 1, attempt=3, follow_ups=("more", "more"))
+    assert read_earlier_answer(session, asked) == "of the first", "it is what the next follow-up is told"
 
 
 @pytest.mark.parametrize("where", ["build", "judge"])

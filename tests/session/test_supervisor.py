@@ -10,7 +10,6 @@ from typing import Any
 
 from simulated import Fate, SimulatedExecutor
 
-from sessionrun.client.ask import cancel
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.model.checks import CheckReport
@@ -157,25 +156,6 @@ def test_a_request_that_comes_while_it_leaves_is_taken(own_place: Path) -> None:
     assert state.ended == SessionEnded("completed", "succeeded")
     assert load_requests(session) == []
     assert replay(session) == state
-
-
-def test_a_session_that_goes_on_and_is_shown_as_ended_is_asked_to_stop(own_place: Path) -> None:
-    """What was recorded a moment ago is not in status.json yet."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
-    run(session, spec, lambda job: Fate(wait_status=1 << 8))
-    paths = session.status_path, session.summary_path
-    before = [path.read_bytes() for path in paths]
-    send_request(session, {"kind": "retry"})
-    taken: list[bool] = []
-
-    def look() -> None:
-        for path, content in zip(paths, before, strict=True):
-            path.write_bytes(content)
-        taken.append(cancel(session, timeout_s=0.05).taken)
-
-    assert session.is_alive()
-    run(session, spec, lambda job: Fate(duration_s=1), on_wait=look, state=replay(session))
-    assert taken[0] is False, "it counts as done"
 
 
 def test_an_ended_session_is_re_opened_by_a_request_that_waited(own_place: Path) -> None:

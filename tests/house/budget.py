@@ -32,27 +32,27 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 479, 268),
     "agents": Size(15, 2752, 1677),
     "checks": Size(17, 3662, 2338),
-    "cli": Size(35, 5897, 3540),
-    "client": Size(37, 6512, 3918),
-    "cluster": Size(28, 5292, 3152),
-    "doors": Size(10, 2548, 1678),
+    "cli": Size(35, 5901, 3544),
+    "client": Size(37, 6517, 3920),
+    "cluster": Size(28, 5301, 3153),
+    "doors": Size(10, 2552, 1681),
     "engine": Size(12, 3346, 1979),
-    "git": Size(11, 1854, 1068),
-    "input": Size(19, 4162, 2536),
+    "git": Size(11, 1867, 1074),
+    "input": Size(19, 4189, 2555),
     "keeper": Size(9, 1610, 997),
     "landing": Size(18, 3486, 2108),
-    "model": Size(19, 3447, 1721),
-    "queue": Size(17, 3287, 1956),
-    "session": Size(19, 3750, 2205),
-    "store": Size(17, 3091, 1697),
-    "walls": Size(20, 3295, 1971),
-    "worktrees": Size(26, 5941, 3458),
+    "model": Size(19, 3455, 1726),
+    "queue": Size(17, 3291, 1960),
+    "session": Size(19, 3751, 2206),
+    "store": Size(17, 3100, 1702),
+    "walls": Size(20, 3312, 1986),
+    "worktrees": Size(26, 5959, 3473),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(333, 64411, 38267)
-TESTS_LINES: Final = 53_190
-PAGES_LINES: Final = 9419
+PACKAGE_BUDGET: Final = Size(333, 64530, 38347)
+TESTS_LINES: Final = 53_746
+PAGES_LINES: Final = 9422
 
 
 @cache

@@ -158,7 +158,6 @@ def make_repository(
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(parents=True, exist_ok=True)
     files = {
-        "config": os.fsencode(word_settings((*_SETTINGS, *settings))),
         "packed-refs": refs,
         "shallow": read_regular(shallow) if shallow is not None and shallow.exists() else b"",
         "objects/info/alternates": b"".join(os.fsencode(path) + b"\n" for path in stores),
@@ -167,6 +166,12 @@ def make_repository(
     for name, content in files.items():
         if content:
             (git_dir / name).write_bytes(content)
+    write_settings(git_dir, settings)
+
+
+def write_settings(git_dir: Path, settings: Iterable[tuple[str, str | None]]) -> None:
+    """Let these be the settings of a repository that is not the user's, beside those that each of them has."""
+    (git_dir / "config").write_bytes(os.fsencode(word_settings((*_SETTINGS, *settings))))
 
 
 def list_tags(git: Git, commit: str) -> bytes:

@@ -11,15 +11,16 @@ so.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.clone import list_alternates, make_repository
+from sessionrun.git.clone import list_alternates, make_repository, write_settings
 from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.links import is_behind_link
 from sessionrun.model.places import Repository
+from sessionrun.store.files import is_folder
 from sessionrun.store.trees import remove_entry
 
 _LIST: Final = ".gitmodules"
@@ -31,6 +32,9 @@ FILLED: Final = "refs/remotes/origin/sessionrun"
 
 MARK: Final = "sessionrun-filled"
 """File in the repository of a filled submodule: it is ours, and not a clone that a task has put there."""
+
+_WORK: Final = ("HEAD", "index", "objects", "refs", "packed-refs", "shallow", "logs", MARK)
+"""What of such a repository is work, and no settings."""
 
 
 def find_places(repository: Repository) -> list[Path]:
@@ -106,6 +110,23 @@ def fill_submodules(git: Git, places: Sequence[Path]) -> None:
                 fill_submodules(own, [store])
                 break
             remove_entry(top / ".git")
+
+
+def clear_settings(top: Path, formats: Iterable[tuple[str, str | None]]) -> None:
+    """Take settings, hooks and the like out of the filled submodules in `top`: a person's git would obey them.
+
+    Args:
+        top: a worktree in which no process of a task runs any more.
+        formats: the settings by which git understands the repositories.
+    """
+    for root, folders, _ in os.walk(top):
+        git_dir = Path(root, ".git")
+        if is_folder(git_dir) and os.path.lexists(git_dir / MARK):
+            for entry in git_dir.iterdir():
+                if entry.name not in _WORK:
+                    remove_entry(entry)
+            write_settings(git_dir, formats)
+        folders[:] = [name for name in folders if name != ".git"]
 
 
 def _list_submodules(git: Git, commit: str) -> Iterator[tuple[str, str, str]]:

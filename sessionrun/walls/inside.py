@@ -33,7 +33,7 @@ class Inside:
         self._walls = walls
         self._process: subprocess.Popen[bytes] | None = None
         self._end: socket.socket | None = None
-        self._said = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()
 
     def run(
         self,
@@ -49,7 +49,7 @@ class Inside:
 
         Raises:
             OSError: the walls cannot be built.
-        ValueError: there is a NUL character in a word.
+            ValueError: there is a NUL character in a word.
             subprocess.TimeoutExpired: its time was up; all inside is ended.
         """
         with ExitStack() as files:
@@ -66,12 +66,12 @@ class Inside:
             if any("\0" in word for word in words):
                 raise ValueError("embedded null byte")
             code = self._ask("\0".join(words), fds, environ, limit_s)
-            for stream in (output, errors, self._said):
+            for stream in (output, errors, self._errors):
                 stream.seek(0)
-            said = self._said.read()
-            self._said.seek(0)
-            self._said.truncate()  # it is of this program alone
-            return subprocess.CompletedProcess(argv, code, output.read(), errors.read() or said)
+            why = errors.read() or self._errors.read()
+            self._errors.seek(0)
+            self._errors.truncate()  # it is of this program alone
+            return subprocess.CompletedProcess(argv, code, output.read(), why)
 
     def _ask(self, text: str, fds: list[int], environ: Mapping[str, str], limit_s: float | None) -> int:
         process, end = self._start(environ)
@@ -110,7 +110,7 @@ class Inside:
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._errors,
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
             )

@@ -107,6 +107,10 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         return _remove(request, path, released)
     if not parked.problems and parked.rescue is None:
         site.settle_index(parked.commit)
+    if request.walls is not None and os.path.lexists(path / ".gitmodules"):
+        from sessionrun.git.submodules import clear_settings  # few repositories have them
+
+        clear_settings(path, [pair for pair in fence.settings.config if pair[0] == "extensions.objectformat"])
     return replace(released, kept=kept)
 
 

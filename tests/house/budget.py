@@ -37,7 +37,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "cluster": Size(28, 5301, 3153),
     "doors": Size(10, 2552, 1681),
     "engine": Size(12, 3346, 1979),
-    "git": Size(11, 1867, 1074),
+    "git": Size(11, 1893, 1086),
     "input": Size(19, 4189, 2555),
     "keeper": Size(9, 1610, 997),
     "landing": Size(18, 3486, 2108),
@@ -46,13 +46,13 @@ ROOMS: Final[Mapping[str, Size]] = {
     "session": Size(19, 3751, 2206),
     "store": Size(17, 3100, 1702),
     "walls": Size(20, 3312, 1986),
-    "worktrees": Size(26, 5959, 3473),
+    "worktrees": Size(26, 5963, 3475),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(333, 64530, 38347)
-TESTS_LINES: Final = 53_746
-PAGES_LINES: Final = 9422
+PACKAGE_BUDGET: Final = Size(333, 64560, 38361)
+TESTS_LINES: Final = 53_767
+PAGES_LINES: Final = 9424
 
 
 @cache

@@ -412,7 +412,9 @@ def test_the_whole_tree_is_stopped_and_no_other(bench: Bench, name: str) -> None
 
 
 ORPHAN = "(sleep 600 & echo $! >pid); until grep -q sleep /proc/$(cat pid)/comm; do :; done;"
-WALLS = ORPHAN.replace("sleep 600", "./bwrap 600").replace("grep -q sleep", "grep -q bwrap")
+WALLS = ORPHAN.replace("sleep 600", "./bwrap -ISc 'import time; time.sleep(600)'").replace(
+    "grep -q sleep", "grep -q bwrap"
+)
 LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     # what a job does -> what it left behind
     "nothing": ("sleep 0.01 & wait", []),
@@ -424,7 +426,7 @@ LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "killed": (f"{ORPHAN} kill $(cat pid)", [("sleep", "killed by the agent")]),
     "killed by force": (f"{ORPHAN} kill -9 $(cat pid)", [("sleep", "killed by the agent")]),
     # the inner of two programs of walls is still there when the outer one, the job, has ended
-    "walls": (f"cp $(command -v sleep) bwrap; {WALLS} kill -9 $(cat pid)", []),
+    "walls": (f"ln -s {sys.executable} bwrap; {WALLS} kill -9 $(cat pid)", []),
     "its own child": ("sleep 600 & kill $!; wait", []),
     "what ignores TERM": (
         "sh -c 'trap \"\" TERM; sleep 600; :' &",

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from stages import commit_all
+from stages import commit_all, make_program
 from test_workspaces import Project
+from walled import need_walls
 
 from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
@@ -228,6 +229,24 @@ def test_a_start_that_was_killed_while_it_filled_is_done_again(project: Project)
     place = prepare(request, folder)
     assert project.run("status", "--porcelain", cwd=path) == "" and (path / "my lib/library.txt").is_file()
     assert release(replace(request, place=place), project.folder()).kept is None
+
+
+def test_a_kept_worktree_has_no_settings_of_a_walled_task(project: Project) -> None:
+    """A person's git looks into submodules, and would run what they name."""
+    need_walls()
+    request, path = project.begin_work(walls=str(project.root / "walls"))
+    git_dir, ran = path / "my lib/.git", project.root / "ran"
+    program = make_program(path / "program", f"touch {ran}")
+    for place in (git_dir, path / "my lib/in/deep/.git"):
+        project.run("config", "--file", str(place / "config"), "core.fsmonitor", str(program))
+        make_program(place / "hooks/post-checkout", f"touch {ran}")
+    (git_dir / "elsewhere").mkdir()
+    shutil.copy(git_dir / "config", git_dir / "elsewhere/config")
+    (git_dir / "commondir").write_text("elsewhere\n")
+    (path / "my lib/new").write_text("new\n")
+    assert (release(request, project.folder()).kept or "").startswith("submodule my lib has ")
+    assert project.run("status", "--porcelain", cwd=path) == 'M "my lib"\n?? program'
+    assert not ran.exists()
 
 
 def test_rooms_of_proofs_and_gates_have_them_too(project: Project) -> None:

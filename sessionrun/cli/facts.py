@@ -54,7 +54,8 @@ def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bo
     texts += own
     lines = indented(texts, indent)
     for text in tell_work(task):
-        lines += wrap_line(text, indent)
+        is_sentence = text.startswith("worktree kept") or text == task.get("worktree_remark")
+        lines += wrap_line(text, indent) if is_sentence else indented([text], indent)  # a path stays in one piece
     return lines
 
 

@@ -32,7 +32,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 479, 268),
     "agents": Size(15, 2752, 1677),
     "checks": Size(17, 3662, 2338),
-    "cli": Size(35, 5901, 3544),
+    "cli": Size(35, 5902, 3545),
     "client": Size(37, 6517, 3920),
     "cluster": Size(28, 5301, 3153),
     "doors": Size(10, 2552, 1681),
@@ -50,7 +50,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(333, 64560, 38361)
+PACKAGE_BUDGET: Final = Size(333, 64561, 38362)
 TESTS_LINES: Final = 53_767
 PAGES_LINES: Final = 9424
 

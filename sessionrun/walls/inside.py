@@ -27,13 +27,17 @@ _LEAVE_S: Final = 5.0
 
 
 class Inside:
-    """Walls in which programs run; they are built for the first one, and go with this object."""
+    """Walls in which programs run; they are built for the first one, and go with this object.
 
-    def __init__(self, walls: Walls) -> None:
+    Files without a name lie in `folder`: Python that is killed while it looks for the system's place leaves one there.
+    """
+
+    def __init__(self, walls: Walls, folder: Path) -> None:
         self._walls = walls
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._end: socket.socket | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile(dir=folder)
 
     def run(
         self,
@@ -53,11 +57,11 @@ class Inside:
             subprocess.TimeoutExpired: its time was up; all inside is ended.
         """
         with ExitStack() as files:
-            output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            output, errors = (files.enter_context(tempfile.TemporaryFile(dir=self._folder)) for _ in range(2))
             if isinstance(stdin, int):
                 source = stdin
             else:
-                given = files.enter_context(tempfile.TemporaryFile())
+                given = files.enter_context(tempfile.TemporaryFile(dir=self._folder))
                 given.write(stdin or b"")
                 given.seek(0)
                 source = given.fileno()

@@ -278,7 +278,7 @@ def open_as_is(fence: Fence, request: WorkspaceRequest, path: Path | None, outer
     )
     clear_ways(built)
     limit_s = (request.limit_s or WORKSPACE_LIMIT_S) / 2  # so that what cannot come out can still be parked
-    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=Inside(built).run)
+    git = Git(path or own, common=common, git_dir=own, limit_s=limit_s, walls=Inside(built, common).run)
     return Own(fence, request, git, outer, walls)
 
 

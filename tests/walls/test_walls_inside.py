@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def inside(place: Path) -> Inside:
-    return Inside(replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place), str(place)),)))
+    return Inside(replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place), str(place)),)), place)
 
 
 @pytest.fixture
@@ -123,12 +123,12 @@ def test_a_word_with_a_nul_is_refused(run: Run) -> None:
 
 def test_walls_that_cannot_be_built_say_why(place: Path) -> None:
     broken = replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place / "none"), str(place)),))
-    done = Inside(broken).run(["true"], environ={}, limit_s=LIMIT_S, cwd=place)
+    done = Inside(broken, place).run(["true"], environ={}, limit_s=LIMIT_S, cwd=place)
     assert done.returncode == 1 and b"none: No such file or directory" in done.stderr
 
 
 def test_they_go_with_what_had_them(place: Path) -> None:
-    inside = Inside(make_walls(Sandbox("strict", "none"), ""))
+    inside = Inside(make_walls(Sandbox("strict", "none"), ""), place)
     before = find_children()
     inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
     assert len(find_children() - before) == 1

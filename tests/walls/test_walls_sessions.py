@@ -387,7 +387,9 @@ def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
     policies = ("none", *POLICIES)
     boxes = {policy: closed(policy) if policy in POLICIES else "none" for policy in policies}
     plan = [
-        {"id": one, "prompt": f"{script}; git fsck; echo > more", "sandbox": box} for one, box in boxes.items()
+        # beside other tasks git finds worktrees that are half made; those in walls see their own alone
+        {"id": one, "prompt": f"{script}; {'' if box == 'none' else 'git fsck; '}echo > more", "sandbox": box}
+        for one, box in boxes.items()
     ]
     tasks = own.run(plan)
     assert reasons(tasks) == {}, [own.printed(task) for task in tasks.values()]

@@ -29,7 +29,8 @@ _LEAVE_S: Final = 5.0
 class Inside:
     """Walls in which programs run; they are built for the first one, and go with this object.
 
-    Files without a name lie in `folder`: Python that is killed while it looks for the system's place leaves one there.
+    Files without a name lie in `folder`: Python that is killed while it looks for the system's place leaves a
+    file there.
     """
 
     def __init__(self, walls: Walls, folder: Path) -> None:

@@ -45,12 +45,12 @@ ROOMS: Final[Mapping[str, Size]] = {
     "queue": Size(17, 3291, 1960),
     "session": Size(19, 3751, 2206),
     "store": Size(17, 3100, 1702),
-    "walls": Size(20, 3316, 1987),
+    "walls": Size(20, 3317, 1987),
     "worktrees": Size(26, 5963, 3475),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(333, 64565, 38363)
+PACKAGE_BUDGET: Final = Size(333, 64566, 38363)
 TESTS_LINES: Final = 53_772
 PAGES_LINES: Final = 9424
 

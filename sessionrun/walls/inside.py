@@ -29,8 +29,8 @@ _LEAVE_S: Final = 5.0
 class Inside:
     """Walls in which programs run; they are built for the first one, and go with this object.
 
-    What programs read and print lies in `folder`, in files without a name.  In the system's directory for temporary
-    files Python first tries whether it can write; if it is killed then, that file stays.
+    What programs read and print lies in `folder`, in files without a name.  In the system's directory Python first
+    tries whether it can write; if it is killed then, that file stays.
     """
 
     def __init__(self, walls: Walls, folder: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
+from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import furnish
 from sessionrun.git.submodules import MARK, list_modules
 from sessionrun.store.files import is_folder
@@ -38,6 +39,8 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
             yield from _find_changes(site, site.git, name, modules)
+        elif _has_files(site, name):
+            yield f"{name}/ is the place of a submodule, and no commit can hold the files in it"
     for module in list_modules(site.git.git_dir) if modules.is_dir() else ():
         if _has_own_commits(site, module):
             yield f"submodule {module.relative_to(modules)} has commits of its own"
@@ -67,10 +70,26 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
                 return
             for tag, _, path in inner:
                 about = tag[2:]
-                if about.startswith("160000") and os.path.lexists(git.directory / path / ".git"):
+                if not about.startswith("160000"):
+                    continue
+                if os.path.lexists(git.directory / path / ".git"):
                     yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
+                elif os.path.isdir(git.directory / path) and os.listdir(git.directory / path):
+                    yield changed
     except (GitError, OSError):
         yield changed  # it cannot be read, so nothing shows that it is empty
+
+
+def _has_files(site: Site, name: str) -> bool:
+    """Whether files of the task lie in a submodule that stayed empty: git overlooks them."""
+    top = site.git.directory
+    if is_behind_link(top, name):  # what lies there is not in the worktree
+        return False
+    for folder, folders, files in os.walk(top / name):
+        paths = [Path(folder, entry) for entry in (*folders, *files)]
+        if any(not is_folder(path) and not site.brought.has(str(path.relative_to(top)), path) for path in paths):
+            return True
+    return False
 
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:

@@ -77,6 +77,15 @@ WORK: Mapping[str, tuple[str, str | None]] = {
         "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
         "a.txt/ is a repository of its own",
     ),
+    "files where it was": (
+        "rm -rf 'my lib'; mkdir -p 'my lib/a'; echo new > 'my lib/a/new'",
+        "my lib/ is the place of a submodule, and no commit can hold the files in it",
+    ),
+    "files where one inside of it was": (
+        "rm -rf 'my lib'/in/deep/.git",
+        "submodule my lib has changes of its own",
+    ),
+    "it is empty": ("rm -rf 'my lib'; mkdir -p 'my lib/a/b'", None),
     "it goes": ("git rm -qf 'my lib'", None),
 }
 """What a task does, and why its worktree is kept."""

@@ -27,6 +27,7 @@ from sessionrun.landing.turn import land
 from sessionrun.model.places import Repository, Seats
 from sessionrun.walls.trial import find_problem
 from sessionrun.worktrees.environments.build import make_environment
+from sessionrun.worktrees.environments.inputs import PROJECT_FILES, find_requirements, order_ways, read_texts
 from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -227,6 +228,78 @@ def measure_environments(rounds: int = 2) -> list[Row]:
     pairs = ((warm, cold, 0.05), (stays, cold, 0.05), (warm, floor, 2.0), (warm, least, 1.5))
     rows = [compare(samples, case, against, goal) for case, against, goal in pairs]
     return [*rows, compare_figure(f"{warm} (ms)", 1000 * rows[0].case_s, 1000.0)]
+
+
+PROJECTS: Final = {"pluggy": "1.5.0", "httpx": "0.27.2", "markupsafe": "2.1.5"}
+"""Built by setuptools-scm, by hatchling, and by setuptools with an extension in C."""
+
+
+def measure_copies(rounds: int = 3) -> list[Row]:
+    """How long the copy of a cached environment takes, against uv with all that it needs in its own cache.
+
+    The projects are fetched from the package index.  uv copies files, too: environments of tasks share none.
+    """
+    rows = []
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+    os.environ["UV_LINK_MODE"] = "copy"
+    for name, version in PROJECTS.items():
+        ours, theirs = f"copy of the environment of {name}", "uv venv and install, warm"
+        with make_bench() as bench:
+            top = _fetch_project(bench, f"{name}=={version}")
+            git(top, "tag", f"v{version}")
+            _make_environment(bench, top)
+            _install_by_uv(bench, top)
+            cases: dict[str, Case] = {
+                theirs: partial(_install_by_uv, bench, top),
+                ours: partial(_make_environment, bench, top),
+            }
+            rows.append(compare(interleave(cases, rounds), ours, theirs, 0.1))
+    return rows
+
+
+def _fetch_project(bench: Bench, wanted: str) -> Path:
+    """The sources of a project in a repository with one commit."""
+    folder, words = bench.path / "sources", ("--no-deps", "--no-binary", ":all:", wanted)
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", folder, *words], check=True)
+    (archive,) = folder.iterdir()
+    subprocess.run(["tar", "-xzf", archive, "--no-same-owner"], cwd=folder, check=True)
+    (top,) = (path for path in folder.iterdir() if path.is_dir())
+    git(top, "init", "-q", "-b", "main")
+    git(top, "add", "-Af")
+    git(top, "commit", "-q", "-m", "one")
+    return top
+
+
+def _make_environment(bench: Bench, top: Path) -> Spent:
+    """What the environment of a new worktree takes; the first one is built."""
+    request, folder = _prepare(bench, top)
+    begun = _now()
+    report = make_environment(request, folder)
+    spent = _since(begun)
+    assert report.problem is None, report.problem
+    return spent
+
+
+def _prepare(bench: Bench, top: Path) -> tuple[EnvironmentRequest, Path]:
+    """The request for the environment of a new worktree, and the folder of its job."""
+    name = f"copy{next(_NUMBERS)}"
+    folders = [bench.path / "jobs" / name / f"a1-r1-{phase}" for phase in ("prepare", "setup")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
+    tree = prepare(WorkspaceRequest(found, "s", name, "do it"), folders[0]).worktree or ""
+    cache = str(bench.path / "cache")
+    return EnvironmentRequest(tree, tree, cache, repository=found, commit=found.base_commit), folders[1]
+
+
+def _install_by_uv(bench: Bench, top: Path) -> Spent:
+    """What the same takes without the copy, in a worktree of its own."""
+    tree = _prepare(bench, top)[0].worktree
+    way = next(order_ways(read_texts(Path(tree), PROJECT_FILES), find_requirements(Path(tree))))
+    begun = _now()
+    subprocess.run(["uv", "venv", "-q", "--python", sys.executable, ".venv"], cwd=tree, check=True)
+    subprocess.run(["uv", "pip", "install", "-q", *way.words, "pytest"], cwd=tree, check=True)
+    return _since(begun)
 
 
 def _install(bench: Bench, top: Path) -> Spent:
@@ -453,5 +526,6 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "task": measure_task,
     "walls": measure_walls,
     "environments": measure_environments,
+    "copies": measure_copies,
     "landing": measure_landing,
 }

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -248,9 +248,8 @@ def measure_copies(rounds: int = 3) -> list[Row]:
             top = _fetch_project(bench, f"{name}=={version}")
             git(top, "tag", f"v{version}")
             _make_environment(bench, top)
-            _install_by_uv(bench, top)
             cases: dict[str, Case] = {
-                theirs: partial(_install_by_uv, bench, top),
+                theirs: partial(_install_by_uv, bench, top, _find_words_of_uv(bench, top)),
                 ours: partial(_make_environment, bench, top),
             }
             rows.append(compare(interleave(cases, rounds), ours, theirs, 0.1))
@@ -292,13 +291,21 @@ def _prepare(bench: Bench, top: Path) -> tuple[EnvironmentRequest, Path]:
     return EnvironmentRequest(tree, tree, cache, repository=found, commit=found.base_commit), folders[1]
 
 
-def _install_by_uv(bench: Bench, top: Path) -> Spent:
+def _find_words_of_uv(bench: Bench, top: Path) -> Sequence[str]:
+    """How the project is installed, as for an environment: the first way that works."""
+    for way in order_ways(read_texts(top, PROJECT_FILES), find_requirements(top)):
+        with suppress(subprocess.CalledProcessError):
+            _install_by_uv(bench, top, way.words)
+            return way.words
+    raise AssertionError(f"{top} cannot be installed")
+
+
+def _install_by_uv(bench: Bench, top: Path, words: Sequence[str]) -> Spent:
     """What the same takes without the copy, in a worktree of its own."""
-    tree = _prepare(bench, top)[0].worktree
-    way = next(order_ways(read_texts(Path(tree), PROJECT_FILES), find_requirements(Path(tree))))
+    tree = _prepare(bench, top)[0].top
     begun = _now()
-    subprocess.run(["uv", "venv", "-q", "--python", sys.executable, ".venv"], cwd=tree, check=True)
-    subprocess.run(["uv", "pip", "install", "-q", *way.words, "pytest"], cwd=tree, check=True)
+    for argv in (("venv", "-q", "--python", sys.executable, ".venv"), ("pip", "install", "-q", *words, "pytest")):
+        subprocess.run(["uv", *argv], cwd=tree, check=True, capture_output=True)
     return _since(begun)
 
 

@@ -27,7 +27,7 @@ import psutil
 import pytest
 from browser import Browser, find_browser
 from recorded import Recorded
-from warm import STREAMS, Warm
+from warm import Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
@@ -334,12 +334,8 @@ class Command:
         output_schemas.check_output(words, out)
         return subprocess.CompletedProcess(argv, code, out, error)
 
-    def popen(self, *words: str, real: bool = False, **options: Any) -> Any:
-        """Run it beside the test; what is returned is `Popen`, or as much of it as is needed."""
-        environ = options.get("env") or os.environ
-        if not real and set(options) <= {"env", *STREAMS} and self.warm.serves(environ):
-            streams = {name: value for name, value in options.items() if name != "env"}
-            return self.warm.popen_streams(words, cwd=self.cwd, environ=environ, **streams)
+    def popen(self, *words: str, **options: Any) -> Any:
+        """Run it beside the test, with an interpreter of its own."""
         return subprocess.Popen([*self.argv, *words], cwd=self.cwd, **options)
 
     def load(self, *words: str) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import cluster, repositories, scheduler, serve, sessions
+from . import repositories, scheduler, serve, sessions
 from .measure import print_table
 
 BENCHMARKS = {
     name: measure
-    for module in (sessions, scheduler, serve, repositories, cluster)
+    for module in (sessions, scheduler, serve, repositories)
     for name, measure in module.BENCHMARKS.items()
 }
 

@@ -1,18 +1,16 @@
-"""What launches, polls, jobs and graphs take, and what a supervisor holds for each task."""
+"""What launches, polls and jobs take, and what a supervisor holds for each task."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from faults.place import wait_until
@@ -20,7 +18,6 @@ from recorded import Recorded
 
 from .measure import (
     END_S,
-    FULL,
     Bench,
     Case,
     Row,
@@ -36,6 +33,7 @@ from .measure import (
 
 FLOOR_ARGV: Final = (sys.executable, "-I", "-c", "import click")
 FLOOR: Final = "import click"
+WAITING: Final = 20_000
 SIZES: Final = (1, 100, 10_000)
 _NUMBERS: Final = count()
 
@@ -129,10 +127,10 @@ def measure_list(rounds: int = 9) -> list[Row]:
 
 def measure_memory() -> list[Row]:
     """How much memory a supervisor needs for each task that waits; it does not depend on what else runs."""
-    tasks = 100_000 if FULL else 20_000
     with make_bench() as bench:
-        one, many = _resident_kb(bench, 1), _resident_kb(bench, tasks)
-    return [compare_figure(f"KB of the supervisor for each of {tasks:,} tasks", (many - one) / (tasks - 1), 1.5)]
+        one, many = _resident_kb(bench, 1), _resident_kb(bench, WAITING)
+    each = (many - one) / (WAITING - 1)
+    return [compare_figure(f"KB of the supervisor for each of {WAITING:,} tasks", each, 1.5)]
 
 
 def _resident_kb(bench: Bench, size: int) -> int:
@@ -144,8 +142,8 @@ def _resident_kb(bench: Bench, size: int) -> int:
 
 # --- jobs that do nothing, with their files and both logs, against bare loops ---
 
-TASKS: Final = 1000 if FULL else 400
-MANY: Final = 10_000 if FULL else 3000
+TASKS: Final = 400
+MANY: Final = 3000
 FEW: Final = 100
 DISPATCHED: Final = 1000
 PARALLEL: Final = (1, 2, 16, 256)
@@ -272,72 +270,11 @@ def _measure_processor(bench: Bench) -> Row:
     return compare_figure("processor time of the chain, a task", 1000 * spent / TASKS, 1000 * CPU_GOAL_S)
 
 
-# --- graphs ---
-
-SLOW_S: Final = 1.0
-FAST_S: Final = 0.2
-Graph = Sequence[Mapping[str, Any]]
-
-
-def measure_graph(rounds: int = 3) -> list[Row]:
-    """A graph against its critical path: what waits, waits for its own needs alone and not for a wave of others.
-
-    Jobs sleep, so the critical path is known; it stands as the floor.  With waves, two interleaved chains of slow
-    and fast jobs would take a slow job's time for each step.
-    """
-    graphs = {"two chains of 3, 1 s and 0.2 s in turn": make_two_chains(3), "50 jobs": make_some_graph(50)}
-    rows = []
-    with make_bench() as bench:
-        for name, graph in graphs.items():
-            prompts = [{key: value for key, value in job.items() if key != "seconds"} for job in graph]
-            words = ("--sync", bench.write("graph.json", prompts))
-            critical, ours = find_critical_s(graph), f"{name} at once"
-            floor = f"critical path, {critical:.1f} s"
-            cases: dict[str, Case] = {ours: partial(_take, bench, *words), floor: partial(float, critical)}
-            rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
-    return rows
-
-
-def _take(bench: Bench, *words: str | Path) -> float:
-    return journal_seconds(bench.run(*words)[1])
-
-
-def make_two_chains(steps: int) -> Graph:
-    """Two chains that need nothing of each other, slow where the other is fast."""
-    jobs = []
-    for step in range(steps):
-        for chain in "ab":
-            seconds = SLOW_S if (step % 2 == 0) == (chain == "a") else FAST_S
-            needs = [f"{chain}{step - 1}"] if step else []
-            jobs.append({"id": f"{chain}{step}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
-    return jobs
-
-
-def make_some_graph(size: int) -> Graph:
-    """A graph in which each job needs up to two of those before it."""
-    dice = random.Random(6)
-    jobs = []
-    for number in range(size):
-        seconds = dice.choice((FAST_S, FAST_S, FAST_S, SLOW_S))
-        needs = [f"j{one}" for one in dice.sample(range(number), min(number, dice.randint(0, 2)))]
-        jobs.append({"id": f"j{number}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
-    return jobs
-
-
-def find_critical_s(graph: Graph) -> float:
-    """Seconds of the longest chain of needs; needs come before what needs them."""
-    ends: dict[str, float] = {}
-    for job in graph:
-        ends[job["id"]] = job["seconds"] + max((ends[need] for need in job["needs"]), default=0.0)
-    return max(ends.values())
-
-
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "launch": measure_launch,
     "status": measure_status,
     "dispatch": measure_dispatch,
     "jobs": measure_jobs,
-    "graph": measure_graph,
     "list": measure_list,
     "memory": measure_memory,
 }

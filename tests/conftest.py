@@ -27,6 +27,7 @@ import psutil
 import pytest
 from browser import Browser, find_browser
 from recorded import Recorded
+from stages import live_in
 from warm import Warm
 
 EVENTUALLY_S = 60.0
@@ -190,22 +191,12 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     Whatever is started with a `Command` that is made from now on is ended with the test.
     """
     before = len(Command.made)
-    home, work = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
-    work.mkdir()
     for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
         monkeypatch.delenv(name)
-    for name, value in {
-        "HOME": str(home),
-        "XDG_STATE_HOME": str(home / "state"),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "NO_COLOR": "1",
-    }.items():
+    for name, value in {"LC_ALL": "C.UTF-8", "TZ": "UTC", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(work)
-    yield work
+    live_in(tmp_path, monkeypatch)
+    yield tmp_path / "work"
     for results in dict.fromkeys(Command.made[before:]):
         kill_sessions(results)
     del Command.made[before:]

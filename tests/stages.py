@@ -108,7 +108,9 @@ def refresh(top: Path) -> None:
 
 
 def live_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Home, state and directory of this process are below a place, as those of each test are below its own."""
+    """Make home, state and directory of this process below a place, as those of each test are below its own."""
+    for folder in ("home", "work"):
+        (place / folder).mkdir(parents=True)
     for name, folder in {"HOME": "", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}.items():
         monkeypatch.setenv(name, str(place / "home" / folder))
     monkeypatch.chdir(place / "work")
@@ -129,8 +131,6 @@ class Stage:
         """
         place = self._paths.setdefault(key, self._root / str(len(self._paths)))
         shutil.rmtree(place, ignore_errors=True)
-        (place / "home").mkdir(parents=True)
-        (place / "work").mkdir()
         live_in(place, monkeypatch)
         if key in self._trees:
             self._trees[key].lay_out(place)

@@ -113,27 +113,27 @@ ALL_MODES: Final[Mapping[str, Mode]] = {**MODES, **WALLED_MODES, **NEIGHBOURS}
 
 def run_campaign(modes: Sequence[str], kills: int, seconds: float, seed: int) -> dict[str, Figures]:
     """Run sessions of the modes in turn until there were so many kills, or the time is over."""
+
+    def run_one(mode: str, number: int, seed: int) -> Figures:
+        with outer.nest(number) as place:
+            return ALL_MODES[mode](place, random.Random(seed))
+
     found = {mode: Figures() for mode in modes}
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
-    with make_place() as place, ThreadPoolExecutor(AT_ONCE) as pool:
+    with make_place() as outer, ThreadPoolExecutor(AT_ONCE) as pool:
         running: dict[Future[Figures], str] = {}
         number = 0
         while running or number == 0:
             killed = sum(figures.kills.total() for figures in found.values())
             while len(running) < AT_ONCE and killed < kills and time.monotonic() < deadline:
                 mode = modes[number % len(modes)]
-                running[pool.submit(_run_one, mode, place, number, rng.getrandbits(64))] = mode
+                running[pool.submit(run_one, mode, number, rng.getrandbits(64))] = mode
                 number += 1
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 found[running.pop(future)].add(future.result())
     return found
-
-
-def _run_one(mode: str, outer: Place, number: int, seed: int) -> Figures:
-    with outer.nest(number) as place:
-        return ALL_MODES[mode](place, random.Random(seed))
 
 
 def print_table(found: Mapping[str, Figures]) -> None:

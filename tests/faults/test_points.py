@@ -35,108 +35,98 @@ LAST: Final = 400
 """More calls than any of the roles makes in such a session."""
 
 
-def crash_at_start(place: Place, points: str) -> Figures | None:
-    """A session that is started with the points; None when none of them was reached."""
-    calls = _watch(place, points)
-    env = calls.environ()
-    process = place.popen(place.run_argv(_plan(place), *_PARALLEL_WORDS), env=env)
+def crash_at_start(place: Place, calls: Calls, figures: Figures) -> None:
+    """A session that is started with the points."""
+    several = len(calls.rules) > 1
+    plan = make_plan(place.executed, TASKS, random.Random(0))
+    process = place.popen(place.run_argv(plan, *_PARALLEL_WORDS), env=calls.environ())
     out, said = process.communicate(timeout=120)
-    figures = Figures()
     if "Traceback" in said:
-        figures.wrong.append(f"{points}: run said {said}")
+        figures.wrong.append(f"run said {said}")
     for session in iterate_sessions(place.results):
         if is_gone(session) and not has_begun(session):
-            figures.wrong += _sweep(place, session, points)
+            figures.wrong += _sweep(place, session)
             continue
-        helped = _finish(place, session, env, figures)
+        helped = _finish(place, session, calls, figures)
         # a root that dies takes nobody with it; more than one death may leave nobody
-        if helped and out.strip() and "," not in points:
-            figures.wrong.append(f"{points}: did not end by itself")
-        figures.add(examine(session, place.executed, may_lose="root" in points and "," in points))
+        if helped and out.strip() and not several:
+            figures.wrong.append("did not end by itself")
+        may_lose = several and any(rule.startswith("root") for rule in calls.rules)
+        figures.add(examine(session, place.executed, may_lose=may_lose))
     if out.strip() and not list(iterate_sessions(place.results)):
-        figures.wrong.append(f"{points}: {out.strip()} was promised and is not there")
-    return _mark(calls, points, figures)
+        figures.wrong.append(f"{out.strip()} was promised and is not there")
 
 
-def _sweep(place: Place, session: SessionDir, points: str) -> list[str]:
+def _sweep(place: Place, session: SessionDir) -> Iterator[str]:
     """A launcher died before its session began: no reader shows what it left, and `doctor` removes it."""
-    _, out, _ = place.run_verb("list", "--json")
-    wrong = [f"{points}: list shows what never began"] if json.loads(out)["sessions"] else []
+    if json.loads(place.run_verb("list", "--json")[1])["sessions"]:
+        yield "list shows what never began"
     place.run_verb("doctor", "--fix")
-    return wrong + ([f"{points}: what never began stays"] if session.path.exists() else [])
+    if session.path.exists():
+        yield "what never began stays"
 
 
-def crash_at_resume(place: Place, points: str) -> Figures | None:
+def crash_at_resume(place: Place, calls: Calls, figures: Figures) -> None:
     """A session that lost all of its chain before any task could end, and is resumed with the points."""
-    gate = place.path / "gate"
-    session = place.start(_plan(place, f"while ! [ -e '{gate}' ]; do sleep 0.05; done;"), *_PARALLEL_WORDS)
-    wait_until(lambda: place.executed.exists(), HUNG_S)
+    session, gate = _start_gated(place)
     kill_all(session)
     gate.touch()
-    figures, calls = Figures(), _watch(place, points)
-    _finish(place, session, calls.environ(), figures)
+    _finish(place, session, calls, figures)
     figures.add(examine(session, place.executed, may_lose=True))
-    return _mark(calls, points, figures)
 
 
-def crash_at_ask(place: Place, points: str) -> Figures | None:
+def crash_at_ask(place: Place, calls: Calls, figures: Figures) -> None:
     """A session that is asked to hold its tasks, and to release them; who asks and is killed asks again."""
-    gate, calls = place.path / "gate", _watch(place, points)
-    session = place.start(
-        _plan(place, f"while ! [ -e '{gate}' ]; do sleep 0.05; done;"), *_PARALLEL_WORDS, env=calls.environ()
-    )
-    wait_until(place.executed.exists, HUNG_S)
-    figures = Figures()
+    session, gate = _start_gated(place, calls.environ())
     for verb in ("hold", "release"):
         for _ in range(MOST_RESUMES):
             code, _, said = place.run_verb(verb, session.session_id, env=calls.environ())
             if code == 0:
                 break
             if code > 0:
-                figures.wrong.append(f"{points}: {verb} said {said}")
+                figures.wrong.append(f"{verb} said {said}")
     gate.touch()
-    if _finish(place, session, calls.environ(), figures):
-        figures.wrong.append(f"{points}: did not end by itself")
+    if _finish(place, session, calls, figures):
+        figures.wrong.append("did not end by itself")
     figures.add(examine(session, place.executed))
-    return _mark(calls, points, figures)
 
 
-def _plan(place: Place, more: str = "") -> object:
-    return make_plan(place.executed, TASKS, random.Random(0), more=more)
+def _start_gated(place: Place, env: Mapping[str, str] | None = None) -> tuple[SessionDir, Path]:
+    """A session of which no task ends before there is a file, and that file."""
+    gate = place.path / "gate"
+    waits = f"while ! [ -e '{gate}' ]; do sleep 0.05; done;"
+    plan = make_plan(place.executed, TASKS, random.Random(0), more=waits)
+    session = place.start(plan, *_PARALLEL_WORDS, env=env)
+    wait_until(place.executed.exists, HUNG_S)
+    return session, gate
 
 
-def _watch(place: Place, points: str) -> Calls:
-    return Calls(place.path / "calls", *points.split(","))
-
-
-def _finish(place: Place, session: SessionDir, env: Mapping[str, str], figures: Figures) -> bool:
+def _finish(place: Place, session: SessionDir, calls: Calls, figures: Figures) -> bool:
     """Wait for the end, resuming whenever nobody is left; whether that was so."""
     for number in range(MOST_RESUMES):
         wait_until(lambda: has_ended(session) or is_gone(session), HUNG_S)
         if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
             return number > 0
         figures.resumed += 1
-        place.run_verb("resume", session.session_id, env=env)
+        place.run_verb("resume", session.session_id, env=calls.environ())
     return True
-
-
-def _mark(calls: Calls, points: str, figures: Figures) -> Figures | None:
-    """Count the deaths; a session that none of its points hit says only that the sweep is over."""
-    reached = [rule.split(":")[0] for rule, hit in zip(calls.rules, calls.has_hit(), strict=True) if hit]
-    figures.kills.update(reached)
-    figures.wrong = [one if points in one else f"{points}: {one}" for one in figures.wrong]
-    return figures if reached or figures.wrong else None
 
 
 CASES: Final = {"start": crash_at_start, "resume": crash_at_resume, "ask": crash_at_ask}
 
 
-def run_points(case: str, points: Sequence[str]) -> Iterator[Figures | None]:
+def run_points(case: str, points: Sequence[str]) -> Iterator[Figures]:
     """Run a session for each of the points, some at once, and give what was seen in their order."""
 
-    def run_one(number: int, points: str) -> Figures | None:
+    def run_one(number: int, points: str) -> Figures:
+        figures = Figures()
         with outer.nest(number) as place:
-            return CASES[case](place, points)
+            calls = Calls(place.path / "calls", *points.split(","))
+            CASES[case](place, calls, figures)
+        hits = zip(calls.rules, calls.has_hit(), strict=True)
+        figures.kills.update(rule.split(":")[0] for rule, hit in hits if hit)
+        figures.wrong = [f"{points}: {one}" for one in figures.wrong]
+        return figures
 
     with make_place() as outer, ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [pool.submit(run_one, number, one) for number, one in enumerate(points)]
@@ -152,7 +142,7 @@ def add_up(case: str, points: Sequence[str]) -> Figures:
     """What was seen in the sessions of these points."""
     total = Figures()
     for figures in run_points(case, points):
-        total.add(figures or Figures())
+        total.add(figures)
     return total
 
 
@@ -160,8 +150,8 @@ def sweep(case: str, role: str, *, kind: str = "any", do: str = "kill") -> Figur
     """All calls of a role, of a kind, and what is done there; it ends at the first that goes wrong."""
     total, missed = Figures(), 0
     for figures in run_points(case, [f"{role}:{kind}:{number}:{do}" for number in range(1, LAST + 1)]):
-        missed = missed + 1 if figures is None else 0  # on a busy machine a session makes fewer calls
-        total.add(figures or Figures())
+        missed = 0 if figures.kills else missed + 1  # on a busy machine a session makes fewer calls
+        total.add(figures)
         if missed == AT_ONCE or not total.is_good:
             break
     return total

@@ -86,22 +86,16 @@ class Warm:
         files = [tempfile.TemporaryFile() for _ in range(_STREAMS)]
         files[0].write(stdin)
         files[0].seek(0)
-        connection = self._call(words, cwd, environ, [file.fileno() for file in files])
-        files[0].close()
-        return Called(words, connection, files[1:])
-
-    def _call(
-        self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: Sequence[int]
-    ) -> socket.socket:
         connection, theirs = socket.socketpair()
-        with self._lock, theirs, tempfile.TemporaryFile("w+") as call:
+        with self._lock, files[0], theirs, tempfile.TemporaryFile("w+") as call:
             umask = os.umask(0o077)
             os.umask(umask)
             json.dump({"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": umask}, call)
             call.seek(0)
             self._control = self._control or self._start()
-            socket.send_fds(self._control, [b"."], [theirs.fileno(), call.fileno(), *fds])
-        return connection
+            fds = [theirs.fileno(), call.fileno(), *(file.fileno() for file in files)]
+            socket.send_fds(self._control, [b"."], fds)
+        return Called(words, connection, files[1:])
 
 
 class Called:
@@ -140,14 +134,10 @@ class Called:
         except subprocess.TimeoutExpired:
             return None
 
-    def send_signal(self, number: int) -> None:
-        """Signal it, if it has not ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
     def kill(self) -> None:
         """Kill it, if it has not ended."""
-        self.send_signal(signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it said on both streams."""

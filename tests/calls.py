@@ -55,17 +55,13 @@ def build_library() -> str:
     """The library, made once for each of its sources; raises where it cannot be made."""
     library = SOURCE.parent / "__pycache__" / f"calls-{zlib.crc32(SOURCE.read_bytes()):08x}.so"
     if not library.exists():
-        compile_library(library)
+        library.parent.mkdir(exist_ok=True)
+        # whole, or not at all: other threads and processes may do so at once
+        with tempfile.TemporaryDirectory(dir=library.parent) as place:
+            made = Path(place, library.name)
+            subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)
+            made.replace(library)
     return str(library)
-
-
-def compile_library(library: Path) -> None:
-    """Make it whole, or not at all; other threads and processes may do so at once."""
-    library.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as place:
-        made = Path(place, library.name)
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)
-        made.replace(library)
 
 
 class Calls:

@@ -27,7 +27,8 @@ import psutil
 import pytest
 from browser import Browser, find_browser
 from recorded import Recorded
-from warm import STREAMS, Warm
+from stages import live_in
+from warm import Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
@@ -190,22 +191,12 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     Whatever is started with a `Command` that is made from now on is ended with the test.
     """
     before = len(Command.made)
-    home, work = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
-    work.mkdir()
     for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
         monkeypatch.delenv(name)
-    for name, value in {
-        "HOME": str(home),
-        "XDG_STATE_HOME": str(home / "state"),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "NO_COLOR": "1",
-    }.items():
+    for name, value in {"LC_ALL": "C.UTF-8", "TZ": "UTC", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(work)
-    yield work
+    live_in(tmp_path, monkeypatch)
+    yield tmp_path / "work"
     for results in dict.fromkeys(Command.made[before:]):
         kill_sessions(results)
     del Command.made[before:]
@@ -334,12 +325,8 @@ class Command:
         output_schemas.check_output(words, out)
         return subprocess.CompletedProcess(argv, code, out, error)
 
-    def popen(self, *words: str, real: bool = False, **options: Any) -> Any:
-        """Run it beside the test; what is returned is `Popen`, or as much of it as is needed."""
-        environ = options.get("env") or os.environ
-        if not real and set(options) <= {"env", *STREAMS} and self.warm.serves(environ):
-            streams = {name: value for name, value in options.items() if name != "env"}
-            return self.warm.popen_streams(words, cwd=self.cwd, environ=environ, **streams)
+    def popen(self, *words: str, **options: Any) -> Any:
+        """Run it beside the test, with an interpreter of its own."""
         return subprocess.Popen([*self.argv, *words], cwd=self.cwd, **options)
 
     def load(self, *words: str) -> Any:

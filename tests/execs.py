@@ -37,6 +37,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -71,7 +72,10 @@ def choose(environ: Mapping[str, str]) -> dict[str, str]:
 
 def install() -> None:
     """From now on programs of ours begin without an interpreter, here and in all descendants by fork."""
-    if not sys.platform.startswith("linux") or not show_as(_get_words(), os.environb):
+    if not sys.platform.startswith("linux"):
+        return
+    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]
+    if not show_as(words, os.environb):
         return
     _Origin.keep()
     module: Any = os
@@ -264,21 +268,9 @@ def _be_supervisor() -> None:
     main()
 
 
-def _be_root() -> None:
-    from sessionrun.keeper.root import main
-
-    main()
-
-
-def _be_own_job() -> int:
-    from sessionrun.session.job import run
-
-    return run(*sys.argv[1:])
-
-
 _SCRIPTS: Final[Mapping[str, Callable[[], object]]] = {
-    "sessionrun/keeper/__main__.py": _be_root,
-    "sessionrun/session/job.py": _be_own_job,
+    "sessionrun/keeper/__main__.py": lambda: import_module("sessionrun.keeper.root").main(),
+    "sessionrun/session/job.py": lambda: import_module("sessionrun.session.job").run(*sys.argv[1:]),
 }
 
 
@@ -368,7 +360,3 @@ def show_as(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> bool:
 def _get(stat: Sequence[bytes], *fields: int) -> list[int]:
     """Fields of /proc/PID/stat, numbered as in proc(5); the first one here is the third."""
     return [int(stat[field - 3]) for field in fields]
-
-
-def _get_words() -> list[bytes]:
-    return Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]

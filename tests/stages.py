@@ -6,70 +6,33 @@ same path: the place is emptied, and filled with what was there when it had been
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
-import stat
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One directory, file, symbolic link or FIFO; `content` is what the link leads to."""
-
-    path: str
-    mode: int
-    times_ns: tuple[int, int]
-    content: bytes
-
-    def make(self, root: Path) -> None:
-        path = root / self.path
-        if stat.S_ISLNK(self.mode):
-            path.symlink_to(os.fsdecode(self.content))
-            return
-        if stat.S_ISDIR(self.mode):
-            path.mkdir(exist_ok=True)
-        elif stat.S_ISFIFO(self.mode):
-            os.mkfifo(path)
-        else:
-            path.write_bytes(self.content)
-        path.chmod(stat.S_IMODE(self.mode))
-
-
-@dataclass(frozen=True)
 class Tree:
-    """A directory as it was, with all that it held."""
+    """A directory as it was, with all that it held: an archive, because that knows links, FIFOs and times."""
 
-    entries: tuple[_Entry, ...]
-
-    @classmethod
-    def of(cls, root: Path) -> Tree:
-        return cls(tuple(_read(root, path) for path in (root, *sorted(root.rglob("*")))))
+    def __init__(self, root: Path) -> None:
+        self._content = io.BytesIO()
+        with tarfile.open(fileobj=self._content, mode="w") as archive:
+            archive.add(root, ".")
 
     def lay_out(self, root: Path) -> None:
         """Make the directory again; there may be an empty one."""
-        for entry in self.entries:
-            entry.make(root)
-        for entry in reversed(self.entries):  # a directory after what is in it
-            os.utime(root / entry.path, ns=entry.times_ns, follow_symlinks=False)
-
-
-def _read(root: Path, path: Path) -> _Entry:
-    found = path.lstat()
-    content = b""
-    if stat.S_ISLNK(found.st_mode):
-        content = os.fsencode(os.readlink(path))
-    elif stat.S_ISREG(found.st_mode):
-        content = path.read_bytes()
-    else:
-        assert stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode), path
-    return _Entry(str(path.relative_to(root)), found.st_mode, (found.st_atime_ns, found.st_mtime_ns), content)
+        self._content.seek(0)
+        with tarfile.open(fileobj=self._content) as archive:
+            archive.extraction_filter = lambda member, _: member
+            archive.extractall(root)
 
 
 @cache
@@ -77,7 +40,7 @@ def template(make: Callable[[Path], object]) -> Tree:
     """Return what `make` fills an empty directory with; it is called once, and must not name where it works."""
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
-        return Tree.of(Path(folder))
+        return Tree(Path(folder))
 
 
 def git(top: Path, *words: str) -> str:
@@ -115,10 +78,7 @@ def make_program(path: Path, script: str) -> Path:
 
 def put_first(root: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """A `git` below this directory, first on the PATH, which does something before it is git."""
-    program, real = root / "bin" / "git", shutil.which("git")
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\n{script}\nexec {real} "$@"\n')
-    program.chmod(0o755)
+    program = make_program(root / "bin" / "git", f'{script}\nexec {shutil.which("git")} "$@"')
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
 
 
@@ -148,7 +108,9 @@ def refresh(top: Path) -> None:
 
 
 def live_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Home, state and directory of this process are below a place, as those of each test are below its own."""
+    """Make home, state and directory of this process below a place, as those of each test are below its own."""
+    for folder in ("home", "work"):
+        (place / folder).mkdir(parents=True)
     for name, folder in {"HOME": "", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}.items():
         monkeypatch.setenv(name, str(place / "home" / folder))
     monkeypatch.chdir(place / "work")
@@ -169,14 +131,12 @@ class Stage:
         """
         place = self._paths.setdefault(key, self._root / str(len(self._paths)))
         shutil.rmtree(place, ignore_errors=True)
-        (place / "home").mkdir(parents=True)
-        (place / "work").mkdir()
         live_in(place, monkeypatch)
         if key in self._trees:
             self._trees[key].lay_out(place)
         else:
             make(place)
-            self._trees[key] = Tree.of(place)
+            self._trees[key] = Tree(place)
         return place
 
 

@@ -18,7 +18,6 @@ import json
 import os
 import pkgutil
 import select
-import selectors
 import signal
 import socket
 import struct
@@ -26,13 +25,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, cast
+from typing import Any, BinaryIO, Final, NoReturn
 
 from execs import CODE, choose, install, run, show_as, take_environ
 
@@ -42,8 +40,7 @@ from sessionrun.model.events import EVENTS
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store import codec
 
-STREAMS: Final = ("stdin", "stdout", "stderr")
-
+_STREAMS: Final = 3
 _NUMBER: Final = struct.Struct("!i")
 
 
@@ -86,50 +83,19 @@ class Warm:
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
-        files = [tempfile.TemporaryFile() for _ in STREAMS]
+        files = [tempfile.TemporaryFile() for _ in range(_STREAMS)]
         files[0].write(stdin)
         files[0].seek(0)
-        connection = self._call(words, cwd, environ, [file.fileno() for file in files])
-        files[0].close()
-        return Called(words, connection, files[1:])
-
-    def popen_streams(
-        self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], **streams: Any
-    ) -> Streamed:
-        """Call it with the streams that `Popen` would give it: PIPE, DEVNULL, a descriptor, a file, or our own."""
-        ours: dict[str, BinaryIO] = {}
-        theirs = []
-        opened = []
-        for number, name in enumerate(STREAMS):
-            given = streams.get(name)
-            if given == subprocess.PIPE:
-                read_fd, write_fd = os.pipe()
-                ours[name] = open(read_fd, "rb") if number else open(write_fd, "wb")
-                opened.append(write_fd if number else read_fd)
-            elif given == subprocess.DEVNULL:
-                opened.append(os.open(os.devnull, os.O_RDWR))
-            else:
-                own = number if given is None else given if isinstance(given, int) else given.fileno()
-                theirs.append(own)
-                continue
-            theirs.append(opened[-1])
-        connection = self._call(words, cwd, environ, theirs)
-        for fd in opened:
-            os.close(fd)
-        return Streamed(words, connection, ours)
-
-    def _call(
-        self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: Sequence[int]
-    ) -> socket.socket:
         connection, theirs = socket.socketpair()
-        with self._lock, theirs, tempfile.TemporaryFile("w+") as call:
+        with self._lock, files[0], theirs, tempfile.TemporaryFile("w+") as call:
             umask = os.umask(0o077)
             os.umask(umask)
             json.dump({"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": umask}, call)
             call.seek(0)
             self._control = self._control or self._start()
-            socket.send_fds(self._control, [b"."], [theirs.fileno(), call.fileno(), *fds])
-        return connection
+            fds = [theirs.fileno(), call.fileno(), *(file.fileno() for file in files)]
+            socket.send_fds(self._control, [b"."], fds)
+        return Called(words, connection, files[1:])
 
 
 class Called:
@@ -168,69 +134,18 @@ class Called:
         except subprocess.TimeoutExpired:
             return None
 
-    def send_signal(self, number: int) -> None:
-        """Signal it, if it has not ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
     def kill(self) -> None:
         """Kill it, if it has not ended."""
-        self.send_signal(signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it said on both streams."""
         self.wait(timeout)
         for stream in self._said:
             stream.seek(0)
-        out, error = (decode(stream.read()) for stream in self._said)
+        out, error = (stream.read().decode("utf-8", "surrogateescape") for stream in self._said)
         return out, error
-
-
-class Streamed(Called):
-    """A running call whose streams the test reads and writes itself."""
-
-    def __init__(self, words: Sequence[str], connection: socket.socket, ours: Mapping[str, BinaryIO]) -> None:
-        """It has been asked for, and begins; `ours` are our ends of its pipes."""
-        super().__init__(words, connection, ())
-        self.stdin, self.stdout, self.stderr = (ours.get(name) for name in STREAMS)
-
-    def __enter__(self) -> Streamed:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close()
-        self.wait()
-
-    def _close(self) -> None:
-        for stream in (self.stdin, self.stdout, self.stderr):
-            if stream is not None:
-                stream.close()
-
-    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
-        """Read its pipes to their ends, and wait for its own; None for a stream that is no pipe."""
-        until = None if timeout is None else time.monotonic() + timeout
-        said = {stream: b"" for stream in (self.stdout, self.stderr) if stream is not None}
-        with selectors.DefaultSelector() as selector:
-            for stream in said:
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                left = None if until is None else until - time.monotonic()
-                ready = selector.select(left)
-                if not ready:
-                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
-                for key, _ in ready:
-                    content = os.read(key.fd, 65536)
-                    said[cast("BinaryIO", key.fileobj)] += content
-                    if not content:
-                        selector.unregister(key.fileobj)
-        self.wait(None if until is None else max(0.1, until - time.monotonic()))
-        self._close()
-        return tuple(None if stream is None else said[stream] for stream in (self.stdout, self.stderr))  # type: ignore[return-value]
-
-
-def decode(content: bytes) -> str:
-    """What a process said, whatever it is."""
-    return content.decode("utf-8", "surrogateescape")
 
 
 # --- the side of the command ---
@@ -251,7 +166,7 @@ def _serve(control: socket.socket) -> None:
             _reap(running)
         if control not in ready:
             continue
-        asked, fds, _, _ = socket.recv_fds(control, 1, 2 + len(STREAMS))
+        asked, fds, _, _ = socket.recv_fds(control, 1, 2 + _STREAMS)
         if not asked:
             return
         with open(fds[1]) as stream:

@@ -24,9 +24,6 @@ from stages import make_repository_of
 
 from sessionrun.store.session import SessionDir
 
-FULL: Final = bool(os.environ.get("SESSIONRUN_BENCH_FULL"))
-"""Whether more tasks are wanted, for some minutes more."""
-
 END_S: Final = 120.0
 
 

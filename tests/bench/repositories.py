@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from faults.place import wait_until
 from stages import git
 from uv import find_uv_bin
 
@@ -33,42 +32,39 @@ from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare
 
-from .measure import END_S, FULL, Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
+from .measure import Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
 
 _NUMBERS: Final = count()
 
 # --- worktrees ---
 
-FILES: Final = 5000 if FULL else 500
+FILES: Final = 500
 WORKTREES: Final = 32
-CREATIONS: Final = 1000
 
 
 def measure_worktrees(rounds: int = 3) -> list[Row]:
     """How long worktrees take: 32 through a session against serial `git worktree add`, and the first task's start.
 
-    A round takes some ten seconds.  With ``SESSIONRUN_BENCH_FULL`` in the environment the repository has 5,000
-    files instead of 500 (some minutes), and 1,000 worktrees are made by two sessions, 32 at once: none may fail.
+    A round takes some ten seconds.
     """
     serial, case = f"git worktree add, {WORKTREES} one by one", f"run --worktree, {WORKTREES} of {FILES:,} files"
     one, first = "run --worktree, 1 task runs", f"the first of {WORKTREES} tasks runs"
     with make_bench() as bench:
         top = bench.make_repository({f"d{n // 100}/f{n}": f"{n}\n" * 100 for n in range(FILES)})
         cases: dict[str, Case] = {
-            serial: lambda: _add_one_by_one(bench, top, WORKTREES),
+            serial: lambda: _add_one_by_one(bench, top),
             case: lambda: _await_tasks(bench, top, tasks=WORKTREES, wanted=WORKTREES),
             one: lambda: _await_tasks(bench, top, tasks=1, wanted=1),
             first: lambda: _await_tasks(bench, top, tasks=WORKTREES, wanted=1),
         }
         samples = interleave(cases, rounds)
-        rows = [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
-        return [*rows, _measure_many(bench)] if FULL else rows
+        return [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
 
 
-def _add_one_by_one(bench: Bench, top: Path, number: int) -> float:
+def _add_one_by_one(bench: Bench, top: Path) -> float:
     folder = bench.path / "serial"
     begun = time.perf_counter()
-    for name in map(str, range(number)):
+    for name in map(str, range(WORKTREES)):
         git(top, "worktree", "add", "-q", "-b", f"serial-{name}", str(folder / name), "main")
     seconds = time.perf_counter() - begun
     _forget(top, folder)
@@ -89,22 +85,6 @@ def _await_tasks(bench: Bench, top: Path, *, tasks: int, wanted: int) -> float:
     _forget(top, folder)
     shutil.rmtree(session.path)
     return seconds
-
-
-def _measure_many(bench: Bench) -> Row:
-    """Two sessions at once, 500 worktrees each at 16 at once: all must succeed; against as many one by one."""
-    top = bench.make_repository({f"f{n}": f"{n}\n" * 100 for n in range(20)})
-    serial = _add_one_by_one(bench, top, CREATIONS)
-    file = bench.write("many.json", ["true"] * (CREATIONS // 2))
-    words = ("--worktree", "--max-parallel", WORKTREES // 2, file)
-    begun = time.perf_counter()
-    sessions = [bench.run(*words, cwd=top)[1] for _ in range(2)]
-    assert wait_until(lambda: not any(session.is_alive() for session in sessions), 10 * END_S)
-    seconds = time.perf_counter() - begun
-    failed = sum(int((session.load_summary() or {})["failed"]) for session in sessions)
-    case = f"{CREATIONS:,} worktrees, 2 sessions: {failed} failed"
-    samples = {case: [Spent(seconds)], "one by one": [Spent(serial)]}
-    return compare(samples, case, "one by one", 0.0 if failed else 1.0)
 
 
 def measure_task(rounds: int = 3) -> list[Row]:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import cluster, repositories, scheduler, serve, sessions
+from . import repositories, sessions
 from .measure import print_table
 
-BENCHMARKS = {
-    name: measure
-    for module in (sessions, scheduler, serve, repositories, cluster)
-    for name, measure in module.BENCHMARKS.items()
-}
+BENCHMARKS = {**sessions.BENCHMARKS, **repositories.BENCHMARKS}
 
 
 def main(names: Sequence[str]) -> None:

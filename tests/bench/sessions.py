@@ -1,4 +1,4 @@
-"""What launches, polls, jobs and graphs take, and what a supervisor holds for each task."""
+"""What sessions cost: launches, polls, jobs, what a supervisor holds, its scheduler, and browsers that watch."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from http.client import HTTPConnection, HTTPException
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import psutil
+from browser import Browser, find_browser
 from faults.place import wait_until
 from recorded import Recorded
+from simulated import Fate, SimulatedExecutor
+from simulation import Drive, make_session
+
+from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
 
 from .measure import (
     END_S,
-    FULL,
     Bench,
     Case,
     Row,
@@ -36,6 +43,7 @@ from .measure import (
 
 FLOOR_ARGV: Final = (sys.executable, "-I", "-c", "import click")
 FLOOR: Final = "import click"
+WAITING: Final = 20_000
 SIZES: Final = (1, 100, 10_000)
 _NUMBERS: Final = count()
 
@@ -129,10 +137,10 @@ def measure_list(rounds: int = 9) -> list[Row]:
 
 def measure_memory() -> list[Row]:
     """How much memory a supervisor needs for each task that waits; it does not depend on what else runs."""
-    tasks = 100_000 if FULL else 20_000
     with make_bench() as bench:
-        one, many = _resident_kb(bench, 1), _resident_kb(bench, tasks)
-    return [compare_figure(f"KB of the supervisor for each of {tasks:,} tasks", (many - one) / (tasks - 1), 1.5)]
+        one, many = _resident_kb(bench, 1), _resident_kb(bench, WAITING)
+    each = (many - one) / (WAITING - 1)
+    return [compare_figure(f"KB of the supervisor for each of {WAITING:,} tasks", each, 1.5)]
 
 
 def _resident_kb(bench: Bench, size: int) -> int:
@@ -144,8 +152,8 @@ def _resident_kb(bench: Bench, size: int) -> int:
 
 # --- jobs that do nothing, with their files and both logs, against bare loops ---
 
-TASKS: Final = 1000 if FULL else 400
-MANY: Final = 10_000 if FULL else 3000
+TASKS: Final = 400
+MANY: Final = 3000
 FEW: Final = 100
 DISPATCHED: Final = 1000
 PARALLEL: Final = (1, 2, 16, 256)
@@ -272,64 +280,157 @@ def _measure_processor(bench: Bench) -> Row:
     return compare_figure("processor time of the chain, a task", 1000 * spent / TASKS, 1000 * CPU_GOAL_S)
 
 
-# --- graphs ---
+# --- the scheduler alone ---
 
-SLOW_S: Final = 1.0
-FAST_S: Final = 0.2
-Graph = Sequence[Mapping[str, Any]]
+SMALL: Final = 100
+LARGE: Final = 10_000
+GRAPH_GOAL: Final = 1.2
+FATES: Final = [Fate(duration_s=tenths / 10) for tenths in range(1, 20)]
 
 
-def measure_graph(rounds: int = 3) -> list[Row]:
-    """A graph against its critical path: what waits, waits for its own needs alone and not for a wave of others.
+Needs = Callable[[int, int, random.Random], Iterable[int]]
+"""The numbers of the tasks that one of so many needs."""
 
-    Jobs sleep, so the critical path is known; it stands as the floor.  With waves, two interleaved chains of slow
-    and fast jobs would take a slow job's time for each step.
+GRAPHS: Final[dict[str, Needs]] = {
+    "independent": lambda number, size, chance: (),
+    "chains of ten": lambda number, size, chance: [number - 1] if number % 10 else (),
+    # all need the first, the last needs all
+    "fan-out": lambda number, size, chance: range(min(number, 1) if number < size - 1 else number),
+    # each needs up to three of the hundred before it
+    "random": lambda number, size, chance: {
+        chance.randrange(max(0, number - 100), number) for _ in range(chance.randrange(4)) if number
+    },
+    "4 jobs a task": lambda number, size, chance: (),
+}
+
+
+def make_tasks(name: str, size: int) -> list[TaskSpec]:
+    """A graph of its kind; where a task has four jobs, it takes two tokens, too."""
+    chance = random.Random(1)
+    more: dict[str, Any] = {}
+    if name == "4 jobs a task":
+        more = {"workspace": Workspace("worktree"), "uses": {"provider": 1}, "check": Check(("true",))}
+    needs = (tuple(f"t{need}" for need in GRAPHS[name](number, size, chance)) for number in range(size))
+    return [TaskSpec(f"t{number}", ("x",), needs=each, **more) for number, each in enumerate(needs)]
+
+
+def measure_scheduler(rounds: int = 5) -> list[Row]:
+    """What one task costs the scheduler in graphs of 10,000 tasks, against graphs of 100.
+
+    Everything but the disk is in: orders, entries and their folding, the simulated executor.  A round takes about
+    five seconds.  All times are those of 10,000 tasks.
     """
-    graphs = {"two chains of 3, 1 s and 0.2 s in turn": make_two_chains(3), "50 jobs": make_some_graph(50)}
-    rows = []
+    return [compare_sizes(name, slots, rounds) for name in GRAPHS for slots in (16, None)]
+
+
+def compare_sizes(name: str, slots: int | None, rounds: int) -> Row:
+    """One kind of graph.  Only its own specs are in memory: the garbage collector looks at all there is."""
+    kind = f"{name}, {slots or 'no'} slots"
+    resources = {"provider": 8} | ({SLOT: slots} if slots else {})
+    cases = {
+        label: drive_case(make_session(make_tasks(name, size), resources=resources))
+        for label, size in ((f"{LARGE:,}: {kind}", LARGE), (f"{LARGE // SMALL} x {SMALL}", SMALL))
+    }
+    large, small = cases
+    return compare(interleave(cases, rounds), large, small, GRAPH_GOAL)
+
+
+def drive_case(spec: SessionSpec) -> Callable[[], float]:
+    """A case: the seconds that 10,000 tasks take in sessions of this kind."""
+
+    def drive() -> float:
+        begun = time.perf_counter()
+        for _ in range(LARGE // len(spec.tasks)):
+            done = Drive(spec, SimulatedExecutor(fate_of), keep=False).run()
+            assert done.state.completed == len(spec.tasks)
+        return time.perf_counter() - begun
+
+    return drive
+
+
+def fate_of(job: Job) -> Fate:
+    """Durations that differ, and are the same in each run."""
+    return FATES[crc32(job.key.task.encode()) % len(FATES)]
+
+
+# --- browsers that watch, and a big report ---
+
+WATCHED: Final = 1000
+CLIENTS: Final = 20
+WATCH_GOAL: Final = 1.1
+REPORT_TASKS: Final = 500
+OPEN_GOAL_S: Final = 2.0
+
+
+def measure_serve(rounds: int = 3) -> list[Row]:
+    """What browsers that watch a session cost its supervisor, and how long a big report takes to open.
+
+    A round takes about ten seconds.
+    """
+    watched, alone = f"supervisor of {WATCHED:,} tasks, {CLIENTS} browsers", "nobody watches"
     with make_bench() as bench:
-        for name, graph in graphs.items():
-            prompts = [{key: value for key, value in job.items() if key != "seconds"} for job in graph]
-            words = ("--sync", bench.write("graph.json", prompts))
-            critical, ours = find_critical_s(graph), f"{name} at once"
-            floor = f"critical path, {critical:.1f} s"
-            cases: dict[str, Case] = {ours: partial(_take, bench, *words), floor: partial(float, critical)}
-            rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
-    return rows
+        cases = {watched: lambda: _spend(bench, CLIENTS), alone: lambda: _spend(bench, 0)}
+        samples = interleave(cases, rounds)
+        return [compare(samples, watched, alone, WATCH_GOAL), *_measure_report(bench)]
 
 
-def _take(bench: Bench, *words: str | Path) -> float:
-    return journal_seconds(bench.run(*words)[1])
+def _spend(bench: Bench, clients: int) -> Spent:
+    """The processor time of a session's supervisor; the seconds are the same."""
+    file = bench.write("serve.json", ["true"] * WATCHED)
+    server = subprocess.Popen([*command(), "serve"], cwd=bench.path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port, token = server.stdout.readline().strip().removeprefix("http://127.0.0.1:").split("/?token=")
+        _, session = bench.run("--max-parallel", 4, file)
+        for _ in range(clients):
+            threading.Thread(target=_watch, args=(int(port), token, session.session_id), daemon=True).start()
+        used = 0.0
+        while session.is_alive():
+            with suppress(psutil.Error, TypeError):
+                times = psutil.Process(supervisor_of(session)).cpu_times()
+                used = max(used, times.user + times.system)
+            time.sleep(0.02)
+    finally:
+        server.kill()
+        server.wait()
+    return Spent(used, used)
 
 
-def make_two_chains(steps: int) -> Graph:
-    """Two chains that need nothing of each other, slow where the other is fast."""
-    jobs = []
-    for step in range(steps):
-        for chain in "ab":
-            seconds = SLOW_S if (step % 2 == 0) == (chain == "a") else FAST_S
-            needs = [f"{chain}{step - 1}"] if step else []
-            jobs.append({"id": f"{chain}{step}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
-    return jobs
+def _watch(port: int, token: str, session_id: str) -> None:
+    """Do what the script of a page does, until the server ends."""
+    headers = {"Authorization": f"Bearer {token}"}
+    try:
+        stream = HTTPConnection("127.0.0.1", port)
+        stream.request("GET", f"/sessions/{session_id}/events", headers=headers)
+        news = stream.getresponse()
+        while line := news.readline():
+            if line.startswith(b"data"):
+                page = HTTPConnection("127.0.0.1", port)
+                page.request("GET", f"/sessions/{session_id}/part", headers=headers)
+                page.getresponse().read()
+                page.close()
+    except (OSError, HTTPException):
+        pass
 
 
-def make_some_graph(size: int) -> Graph:
-    """A graph in which each job needs up to two of those before it."""
-    dice = random.Random(6)
-    jobs = []
-    for number in range(size):
-        seconds = dice.choice((FAST_S, FAST_S, FAST_S, SLOW_S))
-        needs = [f"j{one}" for one in dice.sample(range(number), min(number, dice.randint(0, 2)))]
-        jobs.append({"id": f"j{number}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
-    return jobs
-
-
-def find_critical_s(graph: Graph) -> float:
-    """Seconds of the longest chain of needs; needs come before what needs them."""
-    ends: dict[str, float] = {}
-    for job in graph:
-        ends[job["id"]] = job["seconds"] + max((ends[need] for need in job["needs"]), default=0.0)
-    return max(ends.values())
+def _measure_report(bench: Bench) -> list[Row]:
+    program = find_browser()
+    if program is None:
+        return []
+    _, session = bench.run("--sync", bench.write("report.json", ["seq 2000"] * REPORT_TASKS))
+    page = bench.path / "report.html"
+    bench.call([*command(), "report", session.session_id, "-o", page])
+    browser = Browser(program)
+    try:
+        begun = time.perf_counter()
+        browser.open(page.as_uri())
+        seen = "document.readyState === 'complete' && document.querySelectorAll('.tasks tbody tr').length"
+        while browser.evaluate(seen) != REPORT_TASKS:
+            time.sleep(0.01)
+        took = time.perf_counter() - begun
+    finally:
+        browser.close()
+    return [compare_figure(f"seconds to open a report of {REPORT_TASKS} tasks", took, OPEN_GOAL_S)]
 
 
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
@@ -337,7 +438,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "status": measure_status,
     "dispatch": measure_dispatch,
     "jobs": measure_jobs,
-    "graph": measure_graph,
     "list": measure_list,
     "memory": measure_memory,
+    "scheduler": measure_scheduler,
+    "serve": measure_serve,
 }

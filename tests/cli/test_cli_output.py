@@ -208,7 +208,7 @@ def test_a_reader_that_leaves_is_no_error(sessionrun: Command, words: str) -> No
     run_outputs(sessionrun, a=b"line\n" * 200_000)
     read_fd, write_fd = os.pipe()
     os.close(read_fd)
-    process = sessionrun.popen(*words.split(), real=True, stdout=write_fd, stderr=subprocess.PIPE)
+    process = sessionrun.popen(*words.split(), stdout=write_fd, stderr=subprocess.PIPE)
     os.close(write_fd)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
@@ -220,7 +220,7 @@ def test_a_reader_that_leaves_is_no_error(sessionrun: Command, words: str) -> No
 def test_full_standard_output_is_one_line(sessionrun: Command, words: str) -> None:
     run_outputs(sessionrun, a=b"line\n" * 1000)
     with open("/dev/full", "wb") as full:
-        process = sessionrun.popen(*words.split(), real=True, stdout=full, stderr=subprocess.PIPE)
+        process = sessionrun.popen(*words.split(), stdout=full, stderr=subprocess.PIPE)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 3
     assert errors.count(b"\n") == 1

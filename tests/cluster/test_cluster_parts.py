@@ -22,9 +22,9 @@ from test_dispatch import WORKER, Dispatcher, write
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
-from test_silence import AGENT as LINGERING
 from test_slurm import own_slurm, shared_slurm, slurm
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
+from test_times import AGENT as LINGERING
 from test_walls_agents import OLD, PROGRAM
 from test_walls_landing import need_groups
 from test_walls_proxy import Server, server

@@ -303,7 +303,7 @@ def test_many_who_look_cost_as_much_as_one() -> None:
 @pytest.fixture
 def served(sessionrun: Command) -> Iterator[tuple[str, int, str]]:
     """A server that may change sessions: the address that it printed, its port, and its token."""
-    process = sessionrun.popen("serve", "--control", real=True, stdout=subprocess.PIPE, text=True)
+    process = sessionrun.popen("serve", "--control", stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().strip()
         port, token = address.removeprefix("http://127.0.0.1:").split("/?token=")

@@ -114,21 +114,9 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
 
 # --- tasks that are added later ---
 
-WAITS = "while ! [ -e go ]; do sleep 0.05; done"
-
 
 def add(sessionrun: Command, session_id: str, given: object, *words: str) -> subprocess.CompletedProcess[str]:
     return sessionrun("run", "--into", session_id, *words, stdin=json.dumps(given))
-
-
-def start_waiting(sessionrun: Command, *words: str) -> str:
-    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": WAITS}]}, *words)
-    sessionrun.until(session_id, lambda view: view["running"] == 1)
-    return session_id
-
-
-def let_go(sessionrun: Command) -> None:
-    (sessionrun.cwd / "go").touch()
 
 
 def outcomes(view: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +124,8 @@ def outcomes(view: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
+    session_id = sessionrun.start(sessionrun.waiting("a"))
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
     elsewhere = sessionrun.cwd / "elsewhere"
     elsewhere.mkdir()
     plan = {"prompts": [{"id": "b", "prompt": "echo b >>ran", "needs": ["a"]}, {"id": "c", "prompt": "pwd"}]}
@@ -159,7 +148,7 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert add(sessionrun, session_id, ["true"], "--dry-run").returncode == 0
     refused = add(sessionrun, session_id, [{"id": "B", "prompt": "true"}])
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused
-    let_go(sessionrun)
+    sessionrun.let_go("a")
     view = sessionrun.wait(session_id)
     assert (view["total"], view["successful"], view["outcome"]) == (6, 6, "succeeded")
     assert (sessionrun.cwd / "ran").read_text() == "b\n"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -626,36 +625,20 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
 # --- changes by other programs ---
 
 
-@pytest.fixture
-def feed_from(tmp_path: Path) -> Iterator[Callable[..., FileFeed]]:
-    """Starts a feeder that has free slots, and ends it; nothing asks it to look at the queue."""
-    started = []
-
-    def start(**asked: Any) -> FileFeed:
-        started.append(fed := Fed(tmp_path, **asked))
-        list(fed.feeder.hear(fed.state, 0.0, 0.0))
-        return fed.queue
-
-    yield start
-    for fed in started:
-        fed.feeder.finish(fed.state)
-    assert not [thread for thread in threading.enumerate() if thread.name in ("feeder", "watch")]
-
-
-def is_claimed(queue: FileFeed, name: str) -> bool:
-    return queue.show(name).worker is not None
-
-
-def test_what_another_program_writes_is_seen_at_the_next_look(feed_from: Callable[..., FileFeed]) -> None:
-    """In place, or beside and renamed."""
-    queue = feed_from(poll_s=0.05, take_back_s=0.0)
+def test_what_another_program_writes_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    """In place, or beside and renamed; nothing asks the feeder, which has free slots, to look at the queue."""
+    fed = Fed(tmp_path, poll_s=0.05, take_back_s=0.0)
+    list(fed.feeder.hear(fed.state, 0.0, 0.0))
+    queue = fed.queue
     beside = queue.place.with_name(".other")
     for name, path in (("one", queue.place), ("two", queue.place), ("three", beside), ("four", beside)):
         known = orjson.loads(queue.place.read_bytes())["tasks"] if queue.place.exists() else []
         tasks = [*known, {"id": name, "title": name, "status": "open"}]
         path.write_bytes(orjson.dumps({"tasks": tasks, "next_id": 1}))
         path.rename(queue.place)
-        eventually(partial(is_claimed, queue, name))
+        eventually(lambda name=name: queue.show(name).worker is not None)  # type: ignore[misc]
+    fed.feeder.finish(fed.state)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("feeder", "watch")]
 
 
 def test_when_a_visit_is_due(tmp_path: Path) -> None:

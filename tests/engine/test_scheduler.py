@@ -111,18 +111,6 @@ HISTORIES: dict[str, History] = {
         failed a/1/2/work/1 -> end a failed exit: 1; session completed failed
         """,
     ),
-    "release is owed whichever phase fails, and its own failure changes nothing": History(
-        tuple(task(name, workspace=TREE, setup=("s",), check=CHECK) for name in "abcd"),
-        """
-        to a/1/1/prepare/1 & to b/1/1/setup/1 & to c/1/1/work/1 & to d/1/1/check/1
-        failed a/1/1/prepare/1 -> start a/1/1/release/1
-        failed b/1/1/setup/1 -> start b/1/1/release/1
-        lost c/1/1/work/1 -> start c/1/1/release/1
-        failed d/1/1/check/1 -> start d/1/1/release/1
-        failed c/1/1/release/1 -> end c lost lost: gone
-        rest -> end a failed exit: 1; end b failed exit: 1; end d failed exit: 1; session completed failed
-        """,
-    ),
     "void work starts anew, three voids fail; a start that was refused counts for nothing": History(
         (task("a"),),
         """

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sessionrun.store.session import iterate_sessions
@@ -112,37 +111,29 @@ NEIGHBOURS: Final[Mapping[str, Mode]] = {
 ALL_MODES: Final[Mapping[str, Mode]] = {**MODES, **WALLED_MODES, **NEIGHBOURS}
 
 
-def run_campaign(
-    modes: Sequence[str],
-    kills: int,
-    seconds: float,
-    seed: int,
-    code: Path | None = None,
-    *,
-    at_once: int = AT_ONCE,
-) -> dict[str, Figures]:
+def run_campaign(modes: Sequence[str], kills: int, seconds: float, seed: int) -> dict[str, Figures]:
     """Run sessions of the modes in turn until there were so many kills, or the time is over."""
+
+    def run_one(mode: str, number: int, seed: int) -> Figures:
+        with outer.nest(number) as place:
+            return ALL_MODES[mode](place, random.Random(seed))
+
     found = {mode: Figures() for mode in modes}
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
-    with make_place(code=code) as place, ThreadPoolExecutor(at_once) as pool:
+    with make_place() as outer, ThreadPoolExecutor(AT_ONCE) as pool:
         running: dict[Future[Figures], str] = {}
         number = 0
         while running or number == 0:
             killed = sum(figures.kills.total() for figures in found.values())
-            while len(running) < at_once and killed < kills and time.monotonic() < deadline:
+            while len(running) < AT_ONCE and killed < kills and time.monotonic() < deadline:
                 mode = modes[number % len(modes)]
-                running[pool.submit(_run_one, mode, place, number, rng.getrandbits(64))] = mode
+                running[pool.submit(run_one, mode, number, rng.getrandbits(64))] = mode
                 number += 1
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 found[running.pop(future)].add(future.result())
     return found
-
-
-def _run_one(mode: str, outer: Place, number: int, seed: int) -> Figures:
-    with outer.nest(number) as place:
-        return ALL_MODES[mode](place, random.Random(seed))
 
 
 def print_table(found: Mapping[str, Figures]) -> None:

@@ -31,26 +31,18 @@ class Process:
     parent: int
     words: tuple[bytes, ...]
 
-    def is_keeper_program(self, session: bytes) -> bool:
-        """Whether it is the root or the keeper of a session, or a child of theirs before its exec."""
-        return len(self.words) > 4 and self.words[3].endswith(_KEEPER_FILE) and self.words[4] == session
-
-    def is_supervisor(self, session: bytes) -> bool:
-        """Whether it is a supervisor of a session, or a child of it before its exec."""
-        return (
-            len(self.words) > 4
-            and self.words[1] == b"-c"
-            and _SUPERVISOR_CODE in self.words[2]
-            and session in self.words
-        )
-
 
 def find_chain(session: Path) -> dict[Role, list[Identity]]:
     """The processes of a session's chain; of each role there may be none, or several for a moment."""
     name = os.fsencode(session)
     ours = {one.identity.pid: one for one in _iterate() if name in one.words}
-    programs = {pid: one for pid, one in ours.items() if one.is_keeper_program(name)}
-    supervisors = {pid: one for pid, one in ours.items() if one.is_supervisor(name)}
+    programs, supervisors = dict[int, Process](), dict[int, Process]()
+    for pid, one in ours.items():  # or a child of theirs before its exec
+        words = one.words
+        if len(words) > 4 and words[3].endswith(_KEEPER_FILE) and words[4] == name:
+            programs[pid] = one
+        elif len(words) > 4 and words[1] == b"-c" and _SUPERVISOR_CODE in words[2]:
+            supervisors[pid] = one
     roots = [one for one in programs.values() if one.parent not in programs]
     keepers = [one for one in programs.values() if one.parent in {root.identity.pid for root in roots}]
     # a keeper whose root is dead looks like a root: its supervisor is its child, or the ledger is open in it

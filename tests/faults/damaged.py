@@ -26,6 +26,7 @@ from unittest.mock import patch
 from zlib import crc32
 
 import orjson
+from hostile import NUMBERS, OTHERS, TEXTS, WHOLE
 
 from sessionrun.cli import main as run_command
 from sessionrun.client.reading import waiting
@@ -108,36 +109,14 @@ DEAR_SWEEPS: Final = (
 DEAR_EVERY: Final = 8
 
 ODD: Final[tuple[Any, ...]] = (
-    None,
-    True,
-    0,
-    -1,
-    7,
-    2**31,
-    2**63,
-    1e308,
-    9e15,
-    0.5,
-    "",
-    "x",
-    "1",
-    "\0",
-    "/",
-    "..",
+    *(*TEXTS, *WHOLE, *NUMBERS, *OTHERS),
     "../../../etc/hostname",
-    "a/b",
     "\u202e\x1b[31m",
     "x" * 5000,
     "2026-13-45T99:99:99.000Z",
     "0001-01-01T00:00:00.000Z",
     "9999-12-31T23:59:59.999Z",
     "succeeded",
-    "running",
-    [],
-    [None],
-    ["x"],
-    {},
-    {"x": None},
     {"pid": 1},
 )
 

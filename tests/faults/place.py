@@ -127,11 +127,11 @@ class Place:
 
 
 @contextmanager
-def make_place(parent: Path | None = None, code: Path | None = None) -> Iterator[Place]:
-    """A place that vanishes afterwards, with all processes of the sessions in it; `code` holds the package."""
+def make_place(parent: Path | None = None) -> Iterator[Place]:
+    """A place that vanishes afterwards, with all processes of the sessions in it."""
     path = Path(tempfile.mkdtemp(prefix="faults-", dir=parent)).resolve()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SESSIONRUN_")}
-    environ["PYTHONPATH"] = str(code or os.environ.get("PYTHONPATH") or Path(__file__).parents[2])
+    environ["PYTHONPATH"] = str(os.environ.get("PYTHONPATH") or Path(__file__).parents[2])
     environ.update(HOME=str(path), XDG_STATE_HOME=str(path / "state"), XDG_CONFIG_HOME=str(path / "config"))
     place = Place(path, environ)
     try:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,67 +18,29 @@ from typing import Final
 
 import pytest
 
-from .campaign import run_campaign
-from .points import sweep
-
 TOP: Final = Path(__file__).parents[2]
-SEED: Final = 5
-LONGEST_S: Final = 1800.0
-"""A campaign ends by its number of kills, on a slow machine too."""
-
-
-Catcher = Callable[[Path], str]
-"""Looks at the copy in a directory; says what it saw wrong, '' when it noticed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A change of the package, as texts of a file and what they become, and what has to notice it."""
+    """A change of the package, as texts of a file and what they become, and the tests that have to notice it."""
 
     name: str
     file: str
     changes: tuple[tuple[str, str], ...]
-    catcher: Catcher
+    tests: str
 
 
-def by_points(case: str, role: str) -> Catcher:
-    """The sweep of a role's deaths."""
-
-    def look(code: Path) -> str:
-        figures = sweep(case, role, code=code, first_wrong=True)
-        return "" if figures.is_good else (figures.wrong or ["run twice"])[0]
-
-    return look
-
-
-def by_kills(mode: str, kills: int = 60) -> Catcher:
-    """Random deaths."""
-
-    def look(code: Path) -> str:
-        figures = run_campaign([mode], kills, LONGEST_S, SEED, code)[mode]
-        return "" if figures.is_good else (figures.wrong or ["run twice"])[0]
-
-    return look
-
-
-def by_test(*words: str) -> Catcher:
-    """Tests, as pytest selects them."""
-
-    def look(code: Path) -> str:
-        source = (
-            f"import sys; sys.path.insert(0, {str(code)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-        )
-        argv = [sys.executable, "-I", "-c", source]
+def run_tests(code: Path, *names: str) -> list[str]:
+    """Run tests of this folder with the copy in a directory; those that failed."""
+    source = f"import sys; sys.path.insert(0, {str(code)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    argv = [sys.executable, "-I", "-c", source, *("-x", "-q", "-n", "0", "--slow", "--no-header")]
+    with tempfile.TemporaryDirectory(prefix="mutant-") as place:  # a test that fails leaves its files
+        words = [f"--basetemp={place}/tests", *(f"tests/faults/{name}" for name in names)]
         environ = {**os.environ, "PYTHONPATH": str(code)}
-        with tempfile.TemporaryDirectory(prefix="mutant-") as place:  # a test that fails leaves its files
-            words_of_ours = ("-x", "-q", "--no-header", f"--basetemp={place}/tests")
-            done = subprocess.run(
-                [*argv, *words_of_ours, *words], cwd=TOP, env=environ, capture_output=True, text=True
-            )
-        lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return "" if done.returncode == 0 else (lines or ["failed"])[0]
-
-    return look
+        done = subprocess.run([*argv, *words], cwd=TOP, env=environ, capture_output=True, text=True)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return [] if done.returncode == 0 else failed or [done.stdout + done.stderr]
 
 
 CHILDREN: Final = "keeper/children.py"
@@ -95,6 +57,7 @@ REAP: Final = """\
                 break
 """
 STATUS: Final = "            child.status = raw\n"
+KEEPER_DIES: Final = "test_points.py::test_all_points[start-keeper-kill]"
 MUTANTS: Final = (
     Mutant(
         "spawn before claim",
@@ -113,16 +76,16 @@ MUTANTS: Final = (
                 "        if True:\n",
             ),
         ),
-        by_points("start", "keeper"),
+        KEEPER_DIES,
     ),
     Mutant(
         "reap before record",
         CHILDREN,
         ((REAP, ""), (STATUS, STATUS + "            self.note(make_record(EXITED, child.key, raw))\n")),
-        by_points("start", "keeper"),
+        KEEPER_DIES,
     ),
-    Mutant("S not written", CHILDREN, ((S_NOTE, ""),), by_kills("keeper", 16)),
-    Mutant("T not written", CHILDREN, ((TRY, "            pass\n"),), by_kills("keeper", 16)),
+    Mutant("S not written", CHILDREN, ((S_NOTE, ""),), KEEPER_DIES),
+    Mutant("T not written", CHILDREN, ((TRY, "            pass\n"),), KEEPER_DIES),
     Mutant(
         "what was tried never ran",
         "store/logs.py",
@@ -130,25 +93,25 @@ MUTANTS: Final = (
             ("return not self.tried or", "return self.pid is None or"),
             ("return self.tried and not", "return self.pid is not None and not"),
         ),
-        by_points("start", "keeper"),
+        KEEPER_DIES,
     ),
     Mutant(
         "hello one record short",
         "keeper/loop.py",
         (("self._me.started, self._ledger.end)", "self._me.started, self._ledger.end - 1)"),),
-        by_points("start", "supervisor"),
+        "test_points.py::test_all_points[start-supervisor-kill]",
     ),
     Mutant(
         "no sync",
         "store/logs.py",
         (("        if not self._dirty:\n            return\n", "        self._dirty = False\n        return\n"),),
-        by_test("tests/faults/test_points.py", "-k", "sample_of_refused_calls", "--slow"),
+        "test_points.py::test_a_sample_of_refused_calls",
     ),
     Mutant(
         "caches are not checked",
         "store/seal.py",
         (("    return body if whole else None", "    return body"),),
-        by_test("tests/faults/test_campaign.py", "-k", "noticed", "--slow"),
+        "test_campaign.py::test_no_damage_makes_a_traceback[noticed]",
     ),
 )
 
@@ -180,10 +143,10 @@ def make_copy(mutant: Mutant | None) -> Iterator[Path]:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed(mutant: Mutant) -> None:
     with make_copy(mutant) as code:
-        assert mutant.catcher(code), f"nothing was wrong with: {mutant.name}"
+        assert run_tests(code, mutant.tests), f"nothing was wrong with: {mutant.name}"
 
 
 @pytest.mark.slow
 def test_the_package_as_it_is_is_not_suspected() -> None:
     with make_copy(None) as code:
-        assert {mutant.name: seen for mutant in MUTANTS if (seen := mutant.catcher(code))} == {}
+        assert run_tests(code, *{mutant.tests for mutant in MUTANTS}) == []

@@ -1,18 +1,163 @@
-"""Each process dies at each of its steps, or is refused what it asks for: nothing lost, nothing twice."""
+"""Each process dies at each of its steps, or is refused what it asks for: nothing lost, nothing twice.
+
+Points are rules of `tests/calls.py`, joined by a comma.  A sweep of a role goes on, one session for each call,
+until its process comes to its end without having made so many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
-from calls import needs_calls
+from calls import Calls, needs_calls
 from conftest import slow
 
-from .oracle import Figures
-from .points import SWEPT, random_pairs, run_points, sweep
+from sessionrun.store.creation import has_begun
+from sessionrun.store.session import SessionDir, iterate_sessions
+
+from .oracle import HUNG_S, Figures, examine, has_ended, is_gone, kill_all, make_plan
+from .place import Place, make_place, wait_until
 
 pytestmark = needs_calls
+
+TASKS: Final = 4
+_PARALLEL_WORDS: Final = ("--max-parallel", "2")
+AT_ONCE: Final = 3
+MOST_RESUMES: Final = 6
+SWEPT: Final = ("launcher", "daemon", "root", "keeper", "supervisor")
+LAST: Final = 400
+"""More calls than any of the roles makes in such a session."""
+
+
+def crash_at_start(place: Place, calls: Calls, figures: Figures) -> None:
+    """A session that is started with the points."""
+    several = len(calls.rules) > 1
+    plan = make_plan(place.executed, TASKS, random.Random(0))
+    process = place.popen(place.run_argv(plan, *_PARALLEL_WORDS), env=calls.environ())
+    out, said = process.communicate(timeout=120)
+    if "Traceback" in said:
+        figures.wrong.append(f"run said {said}")
+    for session in iterate_sessions(place.results):
+        if is_gone(session) and not has_begun(session):
+            figures.wrong += _sweep(place, session)
+            continue
+        helped = _finish(place, session, calls, figures)
+        # a root that dies takes nobody with it; more than one death may leave nobody
+        if helped and out.strip() and not several:
+            figures.wrong.append("did not end by itself")
+        may_lose = several and any(rule.startswith("root") for rule in calls.rules)
+        figures.add(examine(session, place.executed, may_lose=may_lose))
+    if out.strip() and not list(iterate_sessions(place.results)):
+        figures.wrong.append(f"{out.strip()} was promised and is not there")
+
+
+def _sweep(place: Place, session: SessionDir) -> Iterator[str]:
+    """A launcher died before its session began: no reader shows what it left, and `doctor` removes it."""
+    if json.loads(place.run_verb("list", "--json")[1])["sessions"]:
+        yield "list shows what never began"
+    place.run_verb("doctor", "--fix")
+    if session.path.exists():
+        yield "what never began stays"
+
+
+def crash_at_resume(place: Place, calls: Calls, figures: Figures) -> None:
+    """A session that lost all of its chain before any task could end, and is resumed with the points."""
+    session, gate = _start_gated(place)
+    kill_all(session)
+    gate.touch()
+    _finish(place, session, calls, figures)
+    figures.add(examine(session, place.executed, may_lose=True))
+
+
+def crash_at_ask(place: Place, calls: Calls, figures: Figures) -> None:
+    """A session that is asked to hold its tasks, and to release them; who asks and is killed asks again."""
+    session, gate = _start_gated(place, calls.environ())
+    for verb in ("hold", "release"):
+        for _ in range(MOST_RESUMES):
+            code, _, said = place.run_verb(verb, session.session_id, env=calls.environ())
+            if code == 0:
+                break
+            if code > 0:
+                figures.wrong.append(f"{verb} said {said}")
+    gate.touch()
+    if _finish(place, session, calls, figures):
+        figures.wrong.append("did not end by itself")
+    figures.add(examine(session, place.executed))
+
+
+def _start_gated(place: Place, env: Mapping[str, str] | None = None) -> tuple[SessionDir, Path]:
+    """A session of which no task ends before there is a file, and that file."""
+    gate = place.path / "gate"
+    waits = f"while ! [ -e '{gate}' ]; do sleep 0.05; done;"
+    plan = make_plan(place.executed, TASKS, random.Random(0), more=waits)
+    session = place.start(plan, *_PARALLEL_WORDS, env=env)
+    wait_until(place.executed.exists, HUNG_S)
+    return session, gate
+
+
+def _finish(place: Place, session: SessionDir, calls: Calls, figures: Figures) -> bool:
+    """Wait for the end, resuming whenever nobody is left; whether that was so."""
+    for number in range(MOST_RESUMES):
+        wait_until(lambda: has_ended(session) or is_gone(session), HUNG_S)
+        if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
+            return number > 0
+        figures.resumed += 1
+        place.run_verb("resume", session.session_id, env=calls.environ())
+    return True
+
+
+CASES: Final = {"start": crash_at_start, "resume": crash_at_resume, "ask": crash_at_ask}
+
+
+def run_points(case: str, points: Sequence[str]) -> Iterator[Figures]:
+    """Run a session for each of the points, some at once, and give what was seen in their order."""
+
+    def run_one(number: int, points: str) -> Figures:
+        figures = Figures()
+        with outer.nest(number) as place:
+            calls = Calls(place.path / "calls", *points.split(","))
+            CASES[case](place, calls, figures)
+        hits = zip(calls.rules, calls.has_hit(), strict=True)
+        figures.kills.update(rule.split(":")[0] for rule, hit in hits if hit)
+        figures.wrong = [f"{points}: {one}" for one in figures.wrong]
+        return figures
+
+    with make_place() as outer, ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(run_one, number, one) for number, one in enumerate(points)]
+        try:
+            for future in waiting:
+                yield future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def add_up(case: str, points: Sequence[str]) -> Figures:
+    """What was seen in the sessions of these points."""
+    total = Figures()
+    for figures in run_points(case, points):
+        total.add(figures)
+    return total
+
+
+def sweep(case: str, role: str, *, kind: str = "any", do: str = "kill") -> Figures:
+    """All calls of a role, of a kind, and what is done there; it ends at the first that goes wrong."""
+    total, missed = Figures(), 0
+    for figures in run_points(case, [f"{role}:{kind}:{number}:{do}" for number in range(1, LAST + 1)]):
+        missed = 0 if figures.kills else missed + 1  # on a busy machine a session makes fewer calls
+        total.add(figures)
+        if missed == AT_ONCE or not total.is_good:
+            break
+    return total
+
+
+# --- the table of writes ---
 
 ROWS = {
     "run": ("launcher:write:1:half:*spec.json*", "launcher:rename:1:kill:*/spec.json", "launcher:sync:3:kill"),
@@ -71,14 +216,6 @@ ELSEWHERE = {
     "landing": ("test_landing_crash.py::test_a_kill_at_every_call_that_changes_a_file",),
 }
 """The rows of a business, and the tests that kill it at each of its calls."""
-
-
-def add_up(case: str, points: Sequence[str]) -> Figures:
-    """What was seen in the sessions of these points."""
-    total = Figures()
-    for figures in run_points(case, points):
-        total.add(figures or Figures())
-    return total
 
 
 def check(figures: Figures, kills: int) -> None:
@@ -175,4 +312,10 @@ def test_all_refused_calls(error: str) -> None:
 
 @pytest.mark.slow
 def test_pairs_of_points() -> None:
-    check(add_up("start", random_pairs(100, seed=20)), 100)
+    """Two deaths in one session, anywhere."""
+    rng = random.Random(20)
+    chosen = partial(rng.choice, ("root", "keeper", "keeper", "supervisor", "supervisor"))
+    pairs = [
+        f"{chosen()}:any:{rng.randint(1, 120)}:kill,{chosen()}:any:{rng.randint(1, 80)}:kill" for _ in range(100)
+    ]
+    check(add_up("start", pairs), 100)

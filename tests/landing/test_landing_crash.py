@@ -107,7 +107,7 @@ class Again:
     def __init__(self, begin: Callable[[Path], Yard], place: Path, fill: Callable[[Yard], object]) -> None:
         self.yard, self._place = begin(place), place
         fill(self.yard)
-        self._whole = Tree.of(place)
+        self._whole = Tree(place)
 
     def land(self, *gates: str) -> Callable[[Mapping[str, str]], object]:
         """What lands in a process that is watched."""

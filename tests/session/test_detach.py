@@ -170,13 +170,13 @@ def test_the_callers_terminal_is_closed(sessionrun: Command, *, killed: bool) ->
 # --- many at once, and failed starts ---
 
 
-@pytest.mark.parametrize(("launchers", "real"), [(3, False), pytest.param(20, True, marks=pytest.mark.slow)])
-def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
+@pytest.mark.parametrize("launchers", [3, *slow(20)])
+def test_many_at_once(sessionrun: Command, launchers: int) -> None:
     """From the first moment that a reader can find a session, somebody lives for it."""
     write_plan(sessionrun, '{"prompts": ["true", "echo x"]}')
     words = ["-q", "--agent", "shell", "plan.json"]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    launches = [sessionrun.popen(*words, real=real, **streams) for _ in range(launchers)]
+    launches = [sessionrun.popen(*words, **streams) for _ in range(launchers)]
     while any(process.poll() is None for process in launches):
         views = load_summaries(sessionrun.results, everywhere=False)
         assert {view["status"] for view in views} <= {"running", "completed"}

@@ -117,9 +117,9 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
 def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command) -> None:
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     (sessionrun.cwd / "plan.json").write_text(json.dumps(SLEEPING))
-    followers = [sessionrun.popen("--sync", "--agent", "shell", "plan.json", real=True, **quiet)]
+    followers = [sessionrun.popen("--sync", "--agent", "shell", "plan.json", **quiet)]
     eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
-    followers += [sessionrun.popen(*words, real=True, **quiet) for words in (["wait"], ["logs", "-f"])]
+    followers += [sessionrun.popen(*words, **quiet) for words in (["wait"], ["logs", "-f"])]
     eventually(lambda: all(_has_read(one.pid) for one in followers))
     session_id = sessionrun.status("last")["session_id"]
     sessionrun.kill_chain(session_id)

@@ -177,7 +177,7 @@ def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(place: Pla
     whole = program.read_text()
     program.write_text(whole.replace("exec ", f'[ "$1" != pip ] || {{ touch {hold}; exec sleep 600; }}\nexec ', 1))
     plan = place.write({"id": "a", "prompt": "true"})
-    process = place.command.popen("precache", plan, real=True, stderr=subprocess.DEVNULL)
+    process = place.command.popen("precache", plan, stderr=subprocess.DEVNULL)
     eventually(hold.exists)
     assert place.entries()[0].startswith(".new-")
     process.send_signal(signal.SIGINT)

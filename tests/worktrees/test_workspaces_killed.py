@@ -47,7 +47,7 @@ class Bench:
         self.jobs, self.counts = project.root / "jobs", project.root.parent / "calls"
         patch = str(project.root / "t.patch")
         self.request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch)
-        self._whole = Tree.of(project.root)
+        self._whole = Tree(project.root)
 
     def begin_anew(self) -> None:
         """All as it was."""
@@ -206,7 +206,7 @@ def clash(bench: Bench) -> Bench:
     patch = str(project.root / "t.patch")
     request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch, branch="work-mend-1")
     bench.request = replace(request, mend=MendBase("refs/heads/main", tip))
-    bench._whole = Tree.of(project.root)
+    bench._whole = Tree(project.root)
     return bench
 
 

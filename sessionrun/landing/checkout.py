@@ -100,7 +100,25 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
     if not take_lock(tree.checkout, tree.slot.record_path):
         return "again"
     try:
-        return _land_locked(tree)
+        hold: Moved | Hold | None = _find_unfinished(tree)
+        if hold is None:
+            head = read_head(Path(tree.checkout.git_dir))
+            show_head(tree.fence, head)
+            is_there = head == f"ref: {tree.slot.target}"
+            is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
+            hold = _prepare_index(tree) if is_old else "again"
+        if hold is not None:
+            release(tree)
+            return hold
+        _write_files(tree)
+        # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
+        moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
+        if moved == "moved":
+            os.replace(tree.index, tree.path("index"))
+            release(tree)
+        else:
+            mend(tree, has_landed=False)
+        return moved
     except BaseException:
         mend(tree, has_landed=tree.fence.main().commit_of(tree.slot.target) == tree.new)
         raise
@@ -134,28 +152,6 @@ def is_taken_back(tree: Tree) -> bool:
     git = tree.fence.main()
     tip = git.commit_of(tree.slot.target)
     return tip is None or find_changed(git, tree.old, tree.new).isdisjoint(find_changed(git, tree.old, tip))
-
-
-def _land_locked(tree: Tree) -> Moved | Hold:
-    hold: Moved | Hold | None = _find_unfinished(tree)
-    if hold is None:
-        head = read_head(Path(tree.checkout.git_dir))
-        show_head(tree.fence, head)
-        is_there = head == f"ref: {tree.slot.target}"
-        is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
-        hold = _prepare_index(tree) if is_old else "again"
-    if hold is not None:
-        release(tree)
-        return hold
-    _write_files(tree)
-    # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
-    moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
-    if moved == "moved":
-        os.replace(tree.index, tree.path("index"))
-        release(tree)
-    else:
-        mend(tree, has_landed=False)
-    return moved
 
 
 def _find_unfinished(tree: Tree) -> Hold | None:

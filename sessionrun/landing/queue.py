@@ -15,9 +15,19 @@ from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
 from sessionrun.git.private import open_fence
 from sessionrun.landing.gates import take_off
-from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
-from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report, is_ancestor, shorten
+from sessionrun.landing.records import (
+    GIT_LIMIT_S,
+    Entry,
+    Fate,
+    History,
+    Hold,
+    LandRequest,
+    Report,
+    is_ancestor,
+    load_history,
+    shorten,
+)
 from sessionrun.model.errors import name_some, printable
 
 _LINK: Final = "160000"
@@ -287,16 +297,6 @@ def build_chain(
         else:
             left_out.add(entry.task)
     return chain
-
-
-def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
-    """The commit with which the first `count` entries land; its first parent is the old target."""
-    last = chain.links[count - 1]
-    if count == 1:
-        return last.commit
-    lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
-    message = "\n".join([f"Land {count} tasks of session {session_id[:8]}", "", *lines, ""])
-    return commit_tree(git, last.tree, (chain.old, last.commit), message)
 
 
 def _word_merge(entry: Entry) -> str:

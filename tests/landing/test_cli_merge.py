@@ -22,9 +22,8 @@ from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project, stage
 
 from sessionrun.doors.mcp import Tools
-from sessionrun.landing.history import LandingLog
 from sessionrun.landing.landed import is_of
-from sessionrun.landing.records import Fate
+from sessionrun.landing.records import Fate, LandingLog
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.logs import fold_ledger, read_log
 
@@ -343,7 +342,7 @@ def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project) -> None:
 
 
 def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> None:
-    session = ended.sessions[0]
+    session, bare = ended.sessions[0], ended.finished({"prompts": ["true"]}, "--agent", "shell")
     ended.git("branch", "-q", "other")
     assert ended("merge", session, "one", "--into", "other").returncode == 0
     assert ended.git("log", "-1", "--format=%s", "other") == "Merge task one: Write one"
@@ -354,6 +353,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID [TASK]...'",
         (session, "--choose", "best"): " has one attempt at each task: leave out --choose\n",
+        (bare,): " has no worktrees of this repository: nothing can land\n",
     }.items():
         done = ended("merge", *words)
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
@@ -373,13 +373,6 @@ def test_tasks_that_have_not_ended_wait(project: Project) -> None:
     project.wait(session)
     assert eventually(lambda: project("merge", session).returncode == 0)
     assert {"done.txt", "runs.txt"} <= set(project.git("ls-tree", "--name-only", "main").split("\n"))
-
-
-def test_a_session_without_worktrees_has_nothing_to_land(project: Project) -> None:
-    session = project.finished({"prompts": ["true"]}, "--agent", "shell")
-    done = project("merge", session, "--json")
-    assert done.returncode == 2
-    assert "has no worktrees of this repository" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_work_does_not_wait_for_a_need_in_another_repository(project: Project) -> None:

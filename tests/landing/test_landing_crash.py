@@ -23,9 +23,8 @@ from stages import Tree, refresh
 
 from sessionrun.git.git import Git
 from sessionrun.landing.checkout import put_back
-from sessionrun.landing.history import load_history
 from sessionrun.landing.moving import EMPTY_LOCK_S, find_killed
-from sessionrun.landing.records import MARK, digest_target
+from sessionrun.landing.records import MARK, digest_target, load_history
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 

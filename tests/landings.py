@@ -129,9 +129,6 @@ class Yard:
     def read(self, name: str, commit: str = "main") -> str:
         return self.git("show", f"{commit}:{name}")
 
-    def first_parents(self) -> list[str]:
-        return self.git("rev-list", "--first-parent", "main").split("\n")
-
     def examine(self, entries: Sequence[str] = ()) -> list[str]:
         """What is wrong: locks or records that are left, a dirty checkout, work that landed twice, a red state."""
         wrong = [
@@ -143,7 +140,7 @@ class Yard:
             wrong.append("a record")
         work = Path(request.folder, "work")
         wrong += ["temporary directories"] if work.exists() else []
-        for commit in self.first_parents():
+        for commit in self.git("rev-list", "--first-parent", "main").split("\n"):
             red = self.git("grep", "-l", "BAD", commit, "--", "*.txt", codes=(0, 1))
             wrong += [f"{commit} is red: {red}"] if red else []
         merges = self.git("log", "--format=%s", "main").split("\n")

@@ -81,10 +81,18 @@ class Queue:
     def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
-        for entry in self._find_tips(entries, old, room):
-            commit = self._history.find_landed(entry.task, entry.tip)
-            by = (taken_back or {}).get(commit or "")
-            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
+        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
+        if asked:
+            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
+            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
+        present = [entry for entry in entries if self._find_tip(entry, old, room)]
+        listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
+        ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split()) if present else ()
+        for entry in present:
+            if self._tips[entry.task] not in ahead:
+                commit = self._history.find_landed(entry.task, entry.tip)
+                by = (taken_back or {}).get(commit or "")
+                self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
@@ -183,20 +191,8 @@ class Queue:
         self._astray[entry.task] = why
         return entry
 
-    def _find_tips(self, entries: Sequence[Entry], old: str, room: MergeRoom | None) -> list[Entry]:
-        """Find what is to land for each entry; return those whose commit is an ancestor of `old`."""
-        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
-        if asked:
-            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
-            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
-        present = [entry for entry in entries if self._find_tip(entry, old, room)]
-        if not present:
-            return []
-        listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
-        ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split())
-        return [entry for entry in present if self._tips[entry.task] not in ahead]
-
     def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
+        """Whether it is known what is to land for an entry; else it is bounced."""
         if entry.task in self._tips:
             return True
         if entry.tip not in self._present:

@@ -153,9 +153,8 @@ def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str])
     if verdict == "unproved":
         return f"in a clean room with nothing but the work the check fails: {done['result'].why}"
     if verdict == "weakened":
-        note = (
-            f'; the work changes {name_some(set_up, 3)}, which "own" of "prove" can leave to it' if set_up else ""
-        )
+        named = name_some(set_up, 3)
+        note = f'; the work changes {named}, which "own" of "prove" can leave to it' if set_up else ""
         return f"with the tests and test set-up of the base the check fails: {done['old_tests'].why}{note}"
     return "the check passes without the work too: there was nothing to fix, or no test shows it"
 

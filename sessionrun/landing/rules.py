@@ -138,15 +138,13 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
     """A LAND job is over; what it landed was told before."""
     land = land_of(state)
     taken, land.taken, land.lander = land.taken, (), None
-    void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
-    if event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None):
-        land.tries, land.owed, given_up = 0, False, taken
-    else:
-        land.owed = land.owed or not void
+    has_answered = event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None)
+    if not has_answered:
+        land.owed = land.owed or event.verdict != "void"
         land.tries += count_try(state, job, event)
-        if land.tries >= MAX_TRIES:
-            land.tries, land.owed, given_up = 0, False, taken
+    if has_answered or land.tries >= MAX_TRIES:
+        land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
     requeue_waiting(state)

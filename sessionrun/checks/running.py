@@ -17,6 +17,7 @@ from typing import IO, Final, NamedTuple
 
 import orjson
 
+from sessionrun.agents.reading import one_line
 from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
     Case,
@@ -235,12 +236,12 @@ def word_failure(
     `size` is how much it printed in all (bytes).
     """
     how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
-    head, shown = f"This command {how}: {_shorten(command, 1000)}", 0
+    head, shown = f"This command {how}: {one_line(command, 1000)}", 0
     if counts is not None:
         head += f"\n\n{word_counts(counts)}"
         for test in failed:
             name = "::".join(part for part in (test.place, test.name) if part)[:200]
-            line = _shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
+            line = one_line(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
             if len(f"{head}{line}".encode("utf-8", "replace")) > _HEAD_BYTES:
                 break
             head, shown = f"{head}\n{line}", shown + 1
@@ -267,7 +268,7 @@ def word_stat(files: list[tuple[str, str, str]]) -> str:
     """What the round had changed before it was taken back: of each file the lines added and deleted."""
     if not files:
         return "\nYou had changed nothing.\n"
-    lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
+    lines = ["  " + one_line(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
     lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
     return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
 
@@ -280,8 +281,3 @@ def _cut_end(text: str, limit: int) -> str:
     cut = content[-limit:].decode("utf-8", "ignore")
     _, newline, rest = cut.partition("\n")
     return rest if newline and rest.strip() else cut
-
-
-def _shorten(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 4] + " ..."

@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 import pytest
 from conftest import Command
+from simulation import make_session
 from stages import commit_all, git, make_repository_of
 from walled import why_no_walls
 
 from sessionrun.checks.swebench_results import InstanceResults
 from sessionrun.model.checks import JudgedTests, ProveReport
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, Export, TaskSpec
 from sessionrun.session.exports import ExportWriter, Shown, find_behind
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -334,10 +335,8 @@ class Files:
             "instances": {task: {"repo": "o/r", "base_commit": "HEAD", "problem_statement": "p"} for task in ids},
         }
         self.export = Export(INSTANCE_RESULTS, settings)
-        tasks = tuple(TaskSpec(task, ("p",)) for task in ids)
-        self.spec = SessionSpec(
-            name, "2026-01-01T00:00:00Z", "swebench", "i", "/", "x", {}, tasks, exports=(self.export,)
-        )
+        spec = make_session([TaskSpec(task, ("p",)) for task in ids])
+        self.spec = replace(spec, session_id=name, exports=(self.export,))
         self.tasks = {task: make_task(task) for task in ids}
         self.folder = Path(settings["outputs_dir"])  # type: ignore[arg-type]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -130,7 +129,6 @@ def test_all_verbs_tell_the_same_counts_and_words(ended: Project) -> None:
     for verb in ("wait", "status", "status --brief", "list --totals"):
         assert counts in " ".join(ended(*verb.split(), session).stdout.split()), verb
     assert counts in ended("report", session).stdout
-    assert re.search(r"^\u21a9 bounced +bad ", ended("status", session).stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -445,19 +443,13 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     session_id = project.finish({"land": {"gates": GATE}, "prompts": PLAN, "max_parallel": 1})
     assert project.load("status", session_id)["outcome"] == "failed"
     assert landings_of(project, session_id) == {**ENDS, "idle": None, "fails": None}
-    shown, told = project("status", session_id).stdout, project("explain", session_id, "bad").stdout
-    results = project("results", session_id).stdout
     short = session_id[:8]
-    assert results.endswith(
+    assert project("results", session_id).stdout.endswith(
         f"\nNext:\n  sessionrun merge {short} bad clash    # after the work is mended on its branch\n"
         f"  sessionrun retry {short} --failed\n"
         f"  sessionrun diff {short} fails    # what is not to land unseen\n"
     )
-    assert re.search(
-        r"^. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
-    )
-    assert re.search(r"^. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
-    assert " bounced: gate failed, " in told
+    assert " bounced: gate failed, " in project("explain", session_id, "bad").stdout
     assert project("wait", session_id).returncode == 1
     assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in project("explain", session_id).stdout
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []

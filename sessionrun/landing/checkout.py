@@ -110,7 +110,8 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
         if hold is not None:
             release(tree)
             return hold
-        _write_files(tree)
+        tree.slot.note_writing()
+        tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
         # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
         moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
         if moved == "moved":
@@ -134,7 +135,8 @@ def follow(tree: Tree) -> Hold | None:
         return explain_lock(tree.path(LOCK))
     hold = (_find_unfinished(tree) or _prepare_index(tree)) if is_behind(tree, tree.git()) else None
     if hold is None and tree.index.exists():
-        _write_files(tree)
+        tree.slot.note_writing()
+        tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
         os.replace(tree.index, tree.path("index"))
     release(tree)
     return hold
@@ -229,11 +231,6 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
         if held is not None and held != _content(git, tree.old, name):
             hidden.setdefault(flagged[name], []).append(name)
     return hidden
-
-
-def _write_files(tree: Tree) -> None:
-    tree.slot.note_writing()
-    tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
 
 
 def mend(tree: Tree, *, has_landed: bool) -> list[str]:

@@ -59,20 +59,18 @@ class Yard:
 
         The text of a program begins with ``*``, that of a link to another repository is ``@`` and its commit.
         """
-        lines = ["commit refs/sessionrun-test", "committer Ann <ann@example.org> 1767225600 +0000"]
+        lines = ["commit refs/sessionrun-test", "mark :1", "committer Ann <ann@example.org> 1767225600 +0000"]
         lines += [f"data {len(message.encode())}", message, f"from {parent}^0"]
         for name, text in files.items():
             if text is None:
                 lines.append(f"D {name}")
-                continue
-            if text.startswith("@"):
+            elif text.startswith("@"):
                 lines.append(f"M 160000 {text[1:]} {name}")
-                continue
-            mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
-            lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]
+            else:
+                mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
+                lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]
         nothing = "0" * len(self.git("rev-parse", "main"))
         lines += ["", "get-mark :1", "reset refs/sessionrun-test", f"from {nothing}", ""]
-        lines.insert(1, "mark :1")
         argv = ["git", "fast-import", "--quiet", "--force", "--cat-blob-fd=1"]
         done = subprocess.run(
             argv, cwd=self.top, input="\n".join(lines), capture_output=True, text=True, check=True
@@ -129,9 +127,6 @@ class Yard:
     def read(self, name: str, commit: str = "main") -> str:
         return self.git("show", f"{commit}:{name}")
 
-    def first_parents(self) -> list[str]:
-        return self.git("rev-list", "--first-parent", "main").split("\n")
-
     def examine(self, entries: Sequence[str] = ()) -> list[str]:
         """What is wrong: locks or records that are left, a dirty checkout, work that landed twice, a red state."""
         wrong = [
@@ -143,7 +138,7 @@ class Yard:
             wrong.append("a record")
         work = Path(request.folder, "work")
         wrong += ["temporary directories"] if work.exists() else []
-        for commit in self.first_parents():
+        for commit in self.git("rev-list", "--first-parent", "main").split("\n"):
             red = self.git("grep", "-l", "BAD", commit, "--", "*.txt", codes=(0, 1))
             wrong += [f"{commit} is red: {red}"] if red else []
         merges = self.git("log", "--format=%s", "main").split("\n")
@@ -153,12 +148,14 @@ class Yard:
         return wrong
 
 
-def make_yard(place: Path) -> Yard:
-    """The repository, with `main` checked out."""
-    top = place / "repo"
+def make_yard(place: Path, *, detached: bool = False) -> Yard:
+    """The repository, with `main` checked out, or no branch."""
+    yard = Yard(place / "repo")
     place.mkdir(exist_ok=True)
-    lay_out_repository(_make, top)
-    return Yard(top)
+    lay_out_repository(_make, yard.top)
+    if detached:
+        yard.git("checkout", "-q", "--detach")
+    return yard
 
 
 def _make(top: Path) -> None:

@@ -17,12 +17,11 @@ from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.checks.answers import Unclear, find_patch, strip_thoughts
-from sessionrun.checks.applying import DoesNotApply, apply_patch
 from sessionrun.checks.requests import CheckRequest, Verification
 from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
-from sessionrun.checks.writing import apply_answer, finish_answer
+from sessionrun.checks.writing import DoesNotApply, apply_answer, apply_patch, finish_answer
 from sessionrun.model.checks import Brief, Checked, CheckReport
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.session.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
@@ -160,9 +159,7 @@ def _apply_patch(request: CheckRequest, folder: Path) -> None:
         raise _refuse_patch(f"the patch does not apply: {why}", feedback, "bad_patch") from None
     except SessionrunError as error:
         raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
-    print(
-        f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.", flush=True
-    )
+    print(f"Your patch was applied to {name_some(names, 20)}.", flush=True)
 
 
 def _refuse_patch(reason: str, feedback: str, reason_class: str) -> NotPassed:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.checks.testing import (
     SET_UP,
@@ -25,28 +25,21 @@ from sessionrun.checks.testing import (
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 
+State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
 
-@frozen
-class Trees:
-    """Commits whose trees are compared; `set_up` are the files of test set-up that the work changes.
+TITLES: Final[dict[State, str]] = {
+    "result": "on the base and the work",
+    "old_tests": "on the work, with the tests and test set-up of the base",
+    "kept_tests": "the same, with the test files that the task added",
+    "base": "on the base, without the work",
+    "new_tests": "on the base, with the tests and test set-up of the work",
+}
+"""The states whose trees are compared.
 
-    Attributes:
-        base: what the task began with, without what its setup left.
-        result: the base and the work.
-        old_tests: the result, but tests and test set-up as in the base.
-        kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
-        new_tests: the base, but tests and test set-up as in the result.
-    """
-
-    base: str
-    result: str
-    old_tests: str
-    kept_tests: str
-    new_tests: str
-    set_up: tuple[str, ...] = ()
+The base is without what setup left; where the task has added no test file, `kept_tests` is `old_tests`.
+"""
 
 
 class _File(NamedTuple):
@@ -62,8 +55,10 @@ class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
 
-def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
-    """Make the trees; `git` is on trial, so all that is made lies in its directory of objects.
+def cross(git: Git, place: Place, rules: Rules, folder: Path) -> tuple[dict[State, str], tuple[str, ...]]:
+    """Make the commit of each state, and find the files of test set-up that the work changes.
+
+    `git` is on trial, so all that is made lies in its directory of objects.
 
     Args:
         place: with the base and the commit of the work.
@@ -88,9 +83,15 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
     new = exchange(base, result)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
-    trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
-    commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
-    return Trees(**commits, set_up=tuple(sorted(changed - (of_tests - set_up))))
+    trees: dict[State, _Files] = {
+        "result": result,
+        "old_tests": old,
+        "kept_tests": kept,
+        "base": base,
+        "new_tests": new,
+    }
+    commits = {state: _commit(index, files, str(place.base_commit)) for state, files in trees.items()}
+    return commits, tuple(sorted(changed - (of_tests - set_up)))
 
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:

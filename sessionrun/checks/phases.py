@@ -33,18 +33,9 @@ from sessionrun.worktrees.phases import find_cwd, make_request, wish_environment
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a CHECK or a PROVE."""
-    return _build_proof(site, state, key) if key.phase == "prove" else _build_check(site, state, key, whole)
-
-
-def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """What the end of a CHECK or a PROVE means: its report says more than the end of its process."""
-    judge_phase = _judge_proof if ended.key.phase == "prove" else _judge_check
-    return judge_phase(site, state, ended, problem)
-
-
-def _build_check(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
-    """The process of a CHECK; a script is neither shown a brief nor asked for a verdict."""
+    """The process of a CHECK or a PROVE; a script is neither shown a brief nor asked for a verdict."""
+    if key.phase == "prove":
+        return _build_proof(site, state, key)
     task, agent = state.spec, site.agent_of(state)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
@@ -82,7 +73,10 @@ def _find_setup(site: Site, key: JobKey) -> str | None:
     return next(map(str, site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))), None)
 
 
-def _judge_check(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """What the end of a CHECK or a PROVE means: its report says more than the end of its process."""
+    if ended.key.phase == "prove":
+        return _judge_proof(site, ended, problem)
     report = load_answer(site.session.job_path(ended.key), CheckReport)
     why = problem.text if problem else None
     if report is None:
@@ -159,7 +153,7 @@ def _build_proof(site: Site, state: TaskState, key: JobKey) -> Job:
     return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_outside(outside, key, place))
 
 
-def _judge_proof(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def _judge_proof(site: Site, ended: Exit, problem: Problem | None) -> Judged:
     """What the proof found; one that was killed can be done again."""
     folder = site.session.job_path(ended.key)
     report = load_answer(folder, ProveReport)

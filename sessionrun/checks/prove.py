@@ -20,15 +20,15 @@ files that they are in run first, with JUnit XML for how each test ended, then e
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Literal, TypeAlias
+from typing import IO, Final, TypeAlias
 
 from sessionrun.checks.audit import CHANCE, find_notes
-from sessionrun.checks.crossing import NotApplicable, Trees, add_tests, cross, take_source
+from sessionrun.checks.crossing import TITLES, NotApplicable, State, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import (
     REPORTING,
@@ -43,16 +43,12 @@ from sessionrun.checks.runners import (
 from sessionrun.checks.running import ALL_FILES, load_red, run_counted, word_counts
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Ran, Trials, open_trials, tell_end
-from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, JudgedTests, Note, ProofVerdict, ProveReport
-from sessionrun.model.errors import SessionrunError, printable
+from sessionrun.model.errors import SessionrunError, name_some, printable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.shell import Ended, Shell
 from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
-
-State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
-"""On which files a check is done; see `checks.crossing.Trees`."""
 
 Check: TypeAlias = Callable[[State, int], Ran]
 """Does the check on a state, for the time of that number, from 1."""
@@ -80,20 +76,19 @@ def find_verdict(
     """
     done: dict[str, Ran] = {}
 
+    def passes(state: State) -> bool:
+        done[state] = check(state, 1)
+        return done[state].passed
+
     def ends(state: State, *, passing: bool) -> bool:
         """Whether it ends so each time."""
-        done[state] = check(state, 1)
-        if done[state].passed != passing:
+        if passes(state) != passing:
             return False
         for time in range(2, repeat + 1):
             if check(state, time).passed != passing:
                 why, first, then = ("with", "passed", "failed") if passing else ("without", "failed", "passed")
                 raise _Flaky(f"{why} the work the check {first}, and then {then} on the same files")
         return True
-
-    def passes(state: State) -> bool:
-        done[state] = check(state, 1)
-        return done[state].passed
 
     problem: str | None = None
     verdict: ProofVerdict
@@ -148,8 +143,8 @@ def _try_canary(before: RanTests, plain: RanTests, kept: State, plant: Plant) ->
     lost = next((file for file in unseen if base.canaries.get(file)), None)
     if lost is not None:
         return f"with the work a test does not run that was planted in {lost}, and has to fail"
-    is_empty = plain.is_empty and (base.tests is None or base.tests.is_empty)
-    if work.passed and is_empty and found.runners <= REPORTING:
+    ran = plain.list_ran() or (base.tests or RanTests()).list_ran()
+    if work.passed and not ran and found.runners <= REPORTING:
         return f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
     return None
 
@@ -158,8 +153,8 @@ def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str])
     if verdict == "unproved":
         return f"in a clean room with nothing but the work the check fails: {done['result'].why}"
     if verdict == "weakened":
-        names = f"{', '.join(set_up[:3])}{' and others' if len(set_up) > 3 else ''}"
-        note = f'; the work changes {names}, which "own" of "prove" can leave to it' if set_up else ""
+        named = name_some(set_up, 3)
+        note = f'; the work changes {named}, which "own" of "prove" can leave to it' if set_up else ""
         return f"with the tests and test set-up of the base the check fails: {done['old_tests'].why}{note}"
     return "the check passes without the work too: there was nothing to fix, or no test shows it"
 
@@ -167,26 +162,17 @@ def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str])
 OF_CHANCE: Final = 8
 """How often a check is done, in the place of twice, on work that draws lots and could pass by luck."""
 
-TITLES: Final[dict[State, str]] = {
-    "result": "on the base and the work",
-    "old_tests": "on the work, with the tests and test set-up of the base",
-    "kept_tests": "the same, with the test files that the task added",
-    "base": "on the base, without the work",
-    "new_tests": "on the base, with the tests and test set-up of the work",
-}
-
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
     """Find the verdict; done again after a crash, begin again."""
     try:
-        notes = _audit(request, folder)
-        if request.prove.hidden is None:
-            often = request.prove.repeat
-            if often > 1 and any(note.rule == CHANCE for note in notes):
-                often = max(often, OF_CHANCE)
-            report = _prove(request, often, folder)
-        else:
-            report = _judge_by_hidden_tests(request, request.prove.hidden, folder)
+        with open_trials(request, folder) as trials:
+            notes, often = _audit(trials), request.prove.repeat
+            if request.prove.hidden is not None:
+                report = _judge_by_hidden_tests(trials, request.prove.hidden)
+            else:
+                is_of_chance = often > 1 and any(note.rule == CHANCE for note in notes)
+                report = _prove(trials, max(often, OF_CHANCE) if is_of_chance else often)
         print(f"verdict: {report.verdict}", flush=True)
         problem = None if report.problem is None else printable(report.problem)
         return replace(report, problem=problem, audit=notes)
@@ -195,52 +181,48 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
             remove_tree(folder / OBJECTS)  # from a node all that is left in the folder comes home
 
 
-def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
-    workspace = request.workspace
-    assert workspace.place is not None
+def _audit(trials: Trials) -> tuple[Note, ...]:
     try:
-        with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-            return find_notes(fence.main(), workspace.place, request.prove.test_files)
+        return find_notes(trials.fence.main(), trials.place, trials.request.prove.test_files)
     except (SessionrunError, OSError) as error:
         print(f"There are no notes of the audit: {error}", flush=True)
         return ()
 
 
-def _prove(request: ProveRequest, repeat: int, folder: Path) -> ProveReport:
-    asked = request.prove
+def _prove(trials: Trials, repeat: int) -> ProveReport:
+    request, asked = trials.request, trials.request.prove
     rules = Rules(asked.test_files, asked.own, request.check.commands, request.directory)
-    with open_trials(request, folder) as trials:
-        try:
-            trees = cross(trials.open_git(), trials.place, rules, folder)
-        except NotApplicable as error:
-            return ProveReport("unproved", str(error))
+    try:
+        commits, set_up = cross(trials.open_git(), trials.place, rules, trials.folder)
+    except NotApplicable as error:
+        return ProveReport("unproved", str(error))
 
-        def plant(state: State, found: RanTests) -> Ran:
-            ran = trials.plant(state, str(getattr(trees, state)), found)
-            if ran.canaries:
-                what = f"{len(ran.canaries)} planted tests that have to fail"
-                end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
-                print(f"{TITLES[state]}, with {what}: {end}", flush=True)
-            return ran
+    def plant(state: State, found: RanTests) -> Ran:
+        ran = trials.plant(state, commits[state], found)
+        if ran.canaries:
+            what = f"{len(ran.canaries)} planted tests that have to fail"
+            end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
+            print(f"{TITLES[state]}, with {what}: {end}", flush=True)
+        return ran
 
-        return find_verdict(
-            partial(_check, trials, trees),
-            red=asked.red,
-            repeat=repeat,
-            reads_report=request.check.report == "read",
-            set_up=trees.set_up,
-            plant=plant,
-        )
+    return find_verdict(
+        partial(_check, trials, commits),
+        red=asked.red,
+        repeat=repeat,
+        reads_report=request.check.report == "read",
+        set_up=set_up,
+        plant=plant,
+    )
 
 
-def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:
+def _check(trials: Trials, commits: Mapping[State, str], state: State, time: int) -> Ran:
     """Do the check on a state, and say how it ended.
 
     Raises:
         SessionrunError, OSError: it cannot be done; that of the work is then one that fails.
     """
     try:
-        ran = trials.find(state, str(getattr(trees, state)), time)
+        ran = trials.find(state, commits[state], time)
     except EnvironmentProblem as error:
         if state != "result":
             raise
@@ -254,24 +236,23 @@ MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
 
 
-def _judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
+def _judge_by_hidden_tests(trials: Trials, hidden: HiddenTests) -> ProveReport:
     """Run the tests on the base and the work's source."""
-    with open_trials(request, folder) as trials:
-        git, base = trials.open_git(), str(trials.place.base_commit)
-        try:
-            source = take_source(git, trials.place, request.prove.test_files, folder)
-        except NotApplicable as error:
-            tests = _judge({}, hidden, frozenset()).tests  # none passes on a patch that does not apply to the base
-            return ProveReport("unproved", str(error), reason_class="unresolved", tests=tests)
-        write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
-        if not hidden.fail_to_pass and not hidden.pass_to_pass:
-            return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
-        patch = hidden.patch.encode("utf-8", "surrogateescape")
-        try:
-            with_work = add_tests(git, source, base, patch, folder)
-        except NotApplicable as error:
-            return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        return _judge_in_room(trials, hidden, with_work)
+    git, base, folder = trials.open_git(), str(trials.place.base_commit), trials.folder
+    try:
+        source = take_source(git, trials.place, trials.request.prove.test_files, folder)
+    except NotApplicable as error:
+        tests = _judge({}, hidden, frozenset()).tests  # none passes on a patch that does not apply to the base
+        return ProveReport("unproved", str(error), reason_class="unresolved", tests=tests)
+    write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
+    if not hidden.fail_to_pass and not hidden.pass_to_pass:
+        return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
+    patch = hidden.patch.encode("utf-8", "surrogateescape")
+    try:
+        with_work = add_tests(git, source, base, patch, folder)
+    except NotApplicable as error:
+        return ProveReport("unproved", str(error), reason_class="tests_not_run")
+    return _judge_in_room(trials, hidden, with_work)
 
 
 def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:

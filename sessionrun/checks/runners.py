@@ -223,11 +223,6 @@ class RanTests:
     words: Mapping[str, str] = field(default_factory=dict)
     runners: frozenset[str] = frozenset()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no report names a test that ran."""
-        return not self.list_ran()
-
     def list_ran(self) -> list[str]:
         """The names of those that were not skipped."""
         return [name for name, word in self.words.items() if word != "skipped"]

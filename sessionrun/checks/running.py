@@ -17,6 +17,7 @@ from typing import IO, Final, NamedTuple
 
 import orjson
 
+from sessionrun.agents.reading import one_line
 from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
     Case,
@@ -50,8 +51,6 @@ MAX_BYTES: Final = 12 * 1024
 
 _HEAD_BYTES: Final = 8 * 1024
 """Of what stands before the output."""
-
-MAX_FAILURES: Final = 50
 
 ALL_FILES: Final = "--continue-on-collection-errors"
 """Of pytest: that a file cannot be loaded keeps no other from being run."""
@@ -237,15 +236,17 @@ def word_failure(
     `size` is how much it printed in all (bytes).
     """
     how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
-    lines = [f"This command {how}: {_shorten(command, 1000)}"]
+    head, shown = f"This command {how}: {one_line(command, 1000)}", 0
     if counts is not None:
-        lines += ["", word_counts(counts)]
-        for test in failed[:MAX_FAILURES]:
+        head += f"\n\n{word_counts(counts)}"
+        for test in failed:
             name = "::".join(part for part in (test.place, test.name) if part)[:200]
-            lines.append(_shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500))
-        missing = counts.failed + counts.errors - len(failed[:MAX_FAILURES])
-        lines += [f"[... {missing} more tests that did not pass]"] if missing > 0 else []
-    head = _cut_lines(lines)
+            line = one_line(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
+            if len(f"{head}{line}".encode("utf-8", "replace")) > _HEAD_BYTES:
+                break
+            head, shown = f"{head}\n{line}", shown + 1
+        missing = counts.failed + counts.errors - shown
+        head += f"\n[... {missing} more tests that did not pass]" if missing > 0 else ""
     text = _cut_end(output.decode("utf-8", "replace"), MAX_BYTES - len(head.encode()) - 200)
     if not text.strip():
         return f"{head}\n\nIt printed nothing.\n"
@@ -267,21 +268,9 @@ def word_stat(files: list[tuple[str, str, str]]) -> str:
     """What the round had changed before it was taken back: of each file the lines added and deleted."""
     if not files:
         return "\nYou had changed nothing.\n"
-    lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
+    lines = ["  " + one_line(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
     lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
     return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
-
-
-def _cut_lines(lines: list[str]) -> str:
-    kept: list[str] = []
-    size = 0
-    for number, line in enumerate(lines):
-        size += len(line.encode("utf-8", "replace")) + 1
-        if size > _HEAD_BYTES:
-            kept.append(f"[... {len(lines) - number} more lines left out]")
-            break
-        kept.append(line)
-    return "\n".join(kept)
 
 
 def _cut_end(text: str, limit: int) -> str:
@@ -292,8 +281,3 @@ def _cut_end(text: str, limit: int) -> str:
     cut = content[-limit:].decode("utf-8", "ignore")
     _, newline, rest = cut.partition("\n")
     return rest if newline and rest.strip() else cut
-
-
-def _shorten(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 4] + " ..."

@@ -66,16 +66,8 @@ BUILD: Final = (
     *("Taskfile.y*ml", "Rakefile", ".npmrc", ".yarnrc", ".yarnrc.yml", "bunfig.toml"),
     *("vite.config.*", "babel.config.*", ".babelrc*", ".swcrc"),
     *("node_modules/**", "**/node_modules/**", "go.work", "build.rs", ".cargo/**", "**/.cargo/**", "nextest.toml"),
-    *(
-        ".mvn/**",
-        "**/.mvn/**",
-        "mvnw",
-        "gradlew",
-        "build.gradle*",
-        "settings.gradle*",
-        "gradle.properties",
-        "gradle/**",
-    ),
+    *(".mvn/**", "**/.mvn/**", "mvnw", "gradlew"),
+    *("build.gradle*", "settings.gradle*", "gradle.properties", "gradle/**"),
 )
 """What else decides how tests run where a check is a command of the user's."""
 
@@ -160,12 +152,11 @@ def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
 
     A pattern without a slash is of a file's name, in any directory; ``**`` is any number of directories.
     """
-    return re.compile("|".join(f"(?:{_translate(pattern)})" for pattern in patterns), re.DOTALL)
-
-
-def _translate(pattern: str) -> str:
-    parts = (_WILD.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
-    return ("" if "/" in pattern else _WILD["**/"]) + "".join(parts) + r"\Z"
+    expressions = []
+    for pattern in patterns:
+        parts = (_WILD.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
+        expressions.append(("" if "/" in pattern else _WILD["**/"]) + "".join(parts))
+    return re.compile("|".join(rf"(?:{each}\Z)" for each in expressions), re.DOTALL)
 
 
 def find_parts(name: str, *, doctests: bool = False) -> Callable[[str, str], str] | None:

@@ -65,21 +65,20 @@ def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
     build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
     walls = raise_if_any(request.walls)
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        yield Trials(fence, request, folder, folder / OBJECTS, umask, walls, build)
+        yield Trials(fence, request, folder, umask, walls, build)
 
 
 @frozen
 class Trials:
     """Where the checks of one proof are done.
 
-    `objects` holds the commits; `umask` is the user's; `build` are the walls around the making of an environment.
+    `umask` is the user's; `build` are the walls around the making of an environment.
     `done` is how checks ended, by commit and time: trees may be equal.
     """
 
     fence: Fence
     request: ProveRequest
     folder: Path
-    objects: Path
     umask: int
     walls: Walls | None
     build: Walls | None
@@ -92,8 +91,9 @@ class Trials:
         return self.request.workspace.place
 
     def open_git(self) -> Git:
-        """The repository's git; what it makes lies in `objects`, and goes with the proof."""
-        return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
+        """The repository's git; what it makes lies in `OBJECTS`, and goes with the proof."""
+        common = Path(self.request.workspace.repository.common_dir)
+        return self.fence.main().on_trial(self.folder / OBJECTS, common)
 
     def find(self, state: str, commit: str, time: int) -> Ran:
         """How the check ends on a commit, whose files are called `state`, for the time of that number, from 1.
@@ -121,7 +121,7 @@ class Trials:
         workspace = self.request.workspace
         with ExitStack() as stack:
             with self.as_user():
-                clean = open_clean_room(self.fence, workspace.owner, commit, self.objects)
+                clean = open_clean_room(self.fence, workspace.owner, commit, self.folder / OBJECTS)
                 room = stack.enter_context(clean)
                 if not is_bare:
                     bring_files(self.fence.main(), workspace, room, in_room=True)

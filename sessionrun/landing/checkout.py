@@ -100,7 +100,26 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
     if not take_lock(tree.checkout, tree.slot.record_path):
         return "again"
     try:
-        return _land_locked(tree)
+        hold: Moved | Hold | None = _find_unfinished(tree)
+        if hold is None:
+            head = read_head(Path(tree.checkout.git_dir))
+            show_head(tree.fence, head)
+            is_there = head == f"ref: {tree.slot.target}"
+            is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
+            hold = _prepare_index(tree) if is_old else "again"
+        if hold is not None:
+            release(tree)
+            return hold
+        tree.slot.note_writing()
+        tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
+        # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
+        moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
+        if moved == "moved":
+            os.replace(tree.index, tree.path("index"))
+            release(tree)
+        else:
+            mend(tree, has_landed=False)
+        return moved
     except BaseException:
         mend(tree, has_landed=tree.fence.main().commit_of(tree.slot.target) == tree.new)
         raise
@@ -116,7 +135,8 @@ def follow(tree: Tree) -> Hold | None:
         return explain_lock(tree.path(LOCK))
     hold = (_find_unfinished(tree) or _prepare_index(tree)) if is_behind(tree, tree.git()) else None
     if hold is None and tree.index.exists():
-        _write_files(tree)
+        tree.slot.note_writing()
+        tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
         os.replace(tree.index, tree.path("index"))
     release(tree)
     return hold
@@ -134,28 +154,6 @@ def is_taken_back(tree: Tree) -> bool:
     git = tree.fence.main()
     tip = git.commit_of(tree.slot.target)
     return tip is None or find_changed(git, tree.old, tree.new).isdisjoint(find_changed(git, tree.old, tip))
-
-
-def _land_locked(tree: Tree) -> Moved | Hold:
-    hold: Moved | Hold | None = _find_unfinished(tree)
-    if hold is None:
-        head = read_head(Path(tree.checkout.git_dir))
-        show_head(tree.fence, head)
-        is_there = head == f"ref: {tree.slot.target}"
-        is_old = is_there and tree.fence.main().commit_of(tree.slot.target) == tree.old
-        hold = _prepare_index(tree) if is_old else "again"
-    if hold is not None:
-        release(tree)
-        return hold
-    _write_files(tree)
-    # While a branch is checked out here, git lets no switch to it begin elsewhere: no other lock is needed.
-    moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
-    if moved == "moved":
-        os.replace(tree.index, tree.path("index"))
-        release(tree)
-    else:
-        mend(tree, has_landed=False)
-    return moved
 
 
 def _find_unfinished(tree: Tree) -> Hold | None:
@@ -233,11 +231,6 @@ def find_hidden(tree: Tree) -> dict[str, list[str]]:
         if held is not None and held != _content(git, tree.old, name):
             hidden.setdefault(flagged[name], []).append(name)
     return hidden
-
-
-def _write_files(tree: Tree) -> None:
-    tree.slot.note_writing()
-    tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
 
 
 def mend(tree: Tree, *, has_landed: bool) -> list[str]:

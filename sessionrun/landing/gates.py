@@ -13,8 +13,8 @@ from __future__ import annotations
 import io
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -92,14 +92,16 @@ class GateRoom:
             return self._run_commands({}, stream)
         work = self.folder / WORK
         work.mkdir(exist_ok=True)
+        text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", write_through=True)
         try:
-            with _print_into(stream):
+            with redirect_stdout(text):
                 variables = provide_environment(replace(wish, commit=commit), work, self.build_walls)
                 return self._run_commands(variables, stream)
         except EnvironmentProblem as error:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
             return f"its environment: {error}"[:200]
         finally:
+            text.detach()  # else its end would close the stream
             drop_environment(self.path)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
@@ -158,16 +160,6 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
         if mode.startswith("100"):
             blobs[name] = f"{mode} {blob}"
     return blobs
-
-
-@contextmanager
-def _print_into(stream: IO[bytes]) -> Iterator[None]:
-    text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", write_through=True)
-    try:
-        with redirect_stdout(text):
-            yield
-    finally:
-        text.detach()
 
 
 def take_off(

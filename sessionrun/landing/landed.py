@@ -21,7 +21,7 @@ from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.landing.history import End
+    from sessionrun.landing.records import End
 
 
 def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
 
 def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.client.notices import notify
-    from sessionrun.landing.history import MAX_BYTES, load_history
+    from sessionrun.landing.records import MAX_BYTES, load_history
     from sessionrun.model.errors import SessionrunError
 
     found: dict[str, End] = {}

@@ -83,16 +83,6 @@ def note_end(state: State, task: TaskState) -> None:
         _follow(state, owner, mend.source, bounced)
 
 
-def give_up_mends(state: State) -> None:
-    """The session is cancelled: no mend is owed any more."""
-    land = land_of(state)
-    for name in land.to_mend:
-        task = state.tasks[name]
-        if task.landing is not None:
-            task.landing = task.landing._replace(status="bounced", seq=state.seq)
-    land.to_mend.clear()
-
-
 def find_owner(state: State, task: TaskState) -> TaskState:
     """Whose work a task's work is: that of another task, if it is a mend."""
     return task if task.spec.mend is None else state.tasks[task.spec.mend.task]
@@ -184,9 +174,6 @@ def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
     )
 
 
-READY: Final = LandEntry("ready")
-
-
 @changeable
 class LandQueue:
     """The work that is to land, and the LAND job that lands it; one such job runs at a time.
@@ -230,15 +217,6 @@ def leave_queue(state: State, name: str, landing: LandEntry) -> None:
     state.tasks[name].landing = landing._replace(seq=state.seq)
 
 
-def requeue(state: State, names: list[str]) -> None:
-    """Put the work of these tasks at the end of the queue, and let that come along which waited for it."""
-    land = land_of(state)
-    for name in names:
-        leave_queue(state, name, READY)
-        land.ready[name] = None
-    sort_out(state, [*names, *land.waiting])
-
-
 def requeue_waiting(state: State) -> None:
     """See whether what waits for other work may land now."""
     land = land_of(state)
@@ -246,12 +224,13 @@ def requeue_waiting(state: State) -> None:
 
 
 def sort_out(state: State, names: Iterable[str]) -> None:
-    """Find which work is ready: its needs have landed, or are ready too and land before it."""
+    """Put in the queue what work is ready: its needs have landed, or are ready too and land before it."""
     land, left = land_of(state), list(dict.fromkeys(names))
     for name in left:
-        land.waiting.pop(name, None)
+        for lane in (land.ready, land.waiting, land.held):
+            lane.pop(name, None)
         land.ready[name] = None
-        state.tasks[name].landing = READY
+        state.tasks[name].landing = LandEntry("ready")
     while left:  # what waits makes others wait
         lacking: dict[str, str] = {}
         for name in left:

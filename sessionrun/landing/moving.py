@@ -29,8 +29,7 @@ from sessionrun.git.git import GitError
 from sessionrun.git.private import Fence
 from sessionrun.landing import places
 from sessionrun.landing.checkout import Tree, follow, is_behind, is_taken_back, land_checked_out, mend
-from sessionrun.landing.history import LandingLog
-from sessionrun.landing.records import Checkout, Hold, SlotRecord, is_ancestor
+from sessionrun.landing.records import Checkout, Hold, LandingLog, SlotRecord, is_ancestor
 from sessionrun.landing.target import Moved, Slot, show_head, slot_path, update_ref
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular

@@ -15,9 +15,19 @@ from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
 from sessionrun.git.private import open_fence
 from sessionrun.landing.gates import take_off
-from sessionrun.landing.history import History, load_history
 from sessionrun.landing.places import find_checkout
-from sessionrun.landing.records import GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report, is_ancestor, shorten
+from sessionrun.landing.records import (
+    GIT_LIMIT_S,
+    Entry,
+    Fate,
+    History,
+    Hold,
+    LandRequest,
+    Report,
+    is_ancestor,
+    load_history,
+    shorten,
+)
 from sessionrun.model.errors import name_some, printable
 
 _LINK: Final = "160000"
@@ -71,10 +81,18 @@ class Queue:
     def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
-        for entry in self._find_tips(entries, old, room):
-            commit = self._history.find_landed(entry.task, entry.tip)
-            by = (taken_back or {}).get(commit or "")
-            self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
+        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
+        if asked:
+            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
+            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
+        present = [entry for entry in entries if self._find_tip(entry, old, room)]
+        listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
+        ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split()) if present else ()
+        for entry in present:
+            if self._tips[entry.task] not in ahead:
+                commit = self._history.find_landed(entry.task, entry.tip)
+                by = (taken_back or {}).get(commit or "")
+                self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
 
     def decide(self, fate: Fate) -> None:
         """Nothing more is tried of this task in this turn."""
@@ -173,20 +191,8 @@ class Queue:
         self._astray[entry.task] = why
         return entry
 
-    def _find_tips(self, entries: Sequence[Entry], old: str, room: MergeRoom | None) -> list[Entry]:
-        """Find what is to land for each entry; return those whose commit is an ancestor of `old`."""
-        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
-        if asked:
-            answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
-            self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
-        present = [entry for entry in entries if self._find_tip(entry, old, room)]
-        if not present:
-            return []
-        listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
-        ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split())
-        return [entry for entry in present if self._tips[entry.task] not in ahead]
-
     def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
+        """Whether it is known what is to land for an entry; else it is bounced."""
         if entry.task in self._tips:
             return True
         if entry.tip not in self._present:
@@ -287,16 +293,6 @@ def build_chain(
         else:
             left_out.add(entry.task)
     return chain
-
-
-def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
-    """The commit with which the first `count` entries land; its first parent is the old target."""
-    last = chain.links[count - 1]
-    if count == 1:
-        return last.commit
-    lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
-    message = "\n".join([f"Land {count} tasks of session {session_id[:8]}", "", *lines, ""])
-    return commit_tree(git, last.tree, (chain.old, last.commit), message)
 
 
 def _word_merge(entry: Entry) -> str:

@@ -17,7 +17,6 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try
 from sessionrun.landing.mends import (
     LandQueue,
-    give_up_mends,
     holds_work,
     is_mending,
     land_of,
@@ -27,7 +26,6 @@ from sessionrun.landing.mends import (
     note_end,
     note_landed,
     note_mend,
-    requeue,
     requeue_waiting,
     sort_out,
 )
@@ -84,10 +82,9 @@ def enter_landing(state: State, task: TaskState) -> None:
         task.landing = LandEntry("held", "rescued", f"a part of its work is in {where}: look at it first")
     elif state.cancelled:
         _hold_cancelled(state, [task.spec.id])
-    elif land.held:
-        requeue(state, [*land.held, task.spec.id])
     else:  # nothing in the queue waits for it at its first end: a task that needs it ends later
-        sort_out(state, [task.spec.id, *(land.waiting if task.follow_ups else ())])
+        waiting = land.waiting if land.held or task.follow_ups else ()
+        sort_out(state, [*land.held, task.spec.id, *waiting])
 
 
 def pause_landing(state: State, task: TaskState) -> None:
@@ -114,17 +111,21 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
             land_of(state).mends.pop(task.spec.id, None)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
-        requeue(state, chosen)
+        sort_out(state, [*chosen, *land_of(state).waiting])
 
 
 def cancel_landing(state: State, *, now: bool) -> None:
-    """The session is cancelled: a LAND job is stopped, and what it has not landed stays where it is."""
+    """The session is cancelled: a LAND job is stopped, what it has not landed stays, and no mend is owed."""
     land = land_of(state)
     job = None if land.lander is None else state.tasks[land.lander].job
     if land.lander is not None and job is not None:
         stop(state, state.tasks[land.lander], job, "cancelled", now=now)
     elif not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
+    for task in [state.tasks[name] for name in land.to_mend]:
+        if task.landing is not None:
+            task.landing = task.landing._replace(status="bounced", seq=state.seq)
+    land.to_mend.clear()
 
 
 def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
@@ -137,19 +138,22 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
     """A LAND job is over; what it landed was told before."""
     land = land_of(state)
     taken, land.taken, land.lander = land.taken, (), None
-    void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
-    if event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None):
-        land.tries, land.owed, given_up = 0, False, taken
-    else:
-        land.owed = land.owed or not void
+    has_answered = event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None)
+    if not has_answered:
+        land.owed = land.owed or event.verdict != "void"
         land.tries += count_try(state, job, event)
-        if land.tries >= MAX_TRIES:
-            land.tries, land.owed, given_up = 0, False, taken
+    if has_answered or land.tries >= MAX_TRIES:
+        land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
     requeue_waiting(state)
-    _hold(state, given_up, event.reason or "its LAND job does not tell what became of it", entry.at)
+    # nothing is known of the work that is still in the queue; it is not tried again by itself
+    reason = event.reason or "its LAND job does not tell what became of it"
+    reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
+    held = LandEntry("held", LAND_FAILED, reason, mend=f"{AGAIN} {state.spec.session_id}", at=entry.at)
+    for name in [name for name in given_up if name in land.ready]:
+        leave_queue(state, name, held)
     requeue_waiting(state)
 
 
@@ -160,17 +164,9 @@ def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     land_of(state).held[event.task] = None
 
 
-def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:
-    """Nothing is known of the work of those tasks that are still in the queue; it is not tried again by itself."""
-    reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
-    for name in [name for name in names if name in land_of(state).ready]:
-        mend = f"{AGAIN} {state.spec.session_id}"
-        leave_queue(state, name, LandEntry("held", LAND_FAILED, reason, mend=mend, at=at))
-
-
 def _hold_cancelled(state: State, names: Iterable[str]) -> None:
+    mend = f"sessionrun merge {state.spec.session_id}"
     for name in names:
-        mend = f"sessionrun merge {state.spec.session_id}"
         leave_queue(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
 
 
@@ -195,7 +191,6 @@ def _do_request(state: State, event: RequestReceived) -> None:
         land_again(state, names, bounced=False)
     elif event.kind == "cancel" and not event.tasks and state.ended is None:
         cancel_landing(state, now=event.now)
-        give_up_mends(state)
 
 
 def _find_fault(state: State, task: TaskState) -> str | None:

@@ -17,24 +17,25 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import open_merge_room
+from sessionrun.git.merging import commit_tree, open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
-from sessionrun.landing.history import LandingLog, load_history
 from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
-from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix, make_candidate
+from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
     Entry,
     Fate,
     Hold,
     Landed,
+    LandingLog,
     LandRequest,
     Report,
     SlotRecord,
     Verdict,
     find_changed,
     is_ancestor,
+    load_history,
     shorten,
 )
 from sessionrun.landing.target import Slot
@@ -42,23 +43,6 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
-
-
-def find_filtered(fence: Fence, work: Path, old: str, new: str) -> tuple[str, str] | None:
-    """The driver of a filter that git runs at a checkout, and the file between two commits on which it does."""
-    names = [name.split(".") for name, command in fence.settings.config if command]
-    drivers = {
-        ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")
-    }
-    drivers.discard("lfs")  # Git LFS reads the files, and runs nothing of them
-    if not drivers:
-        return None
-    paths = "".join(f"{name}\0" for name in sorted(find_changed(fence.main(), old, new, "d")))
-    with open_merge_room(fence, new, work) as room:
-        fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
-    found = zip(fields[::3], fields[2::3], strict=True)
-    return next(((driver, path) for path, driver in found if driver in drivers), None)
-
 
 MOVES: Final = 50
 """So often the target may move under our hands before it is held."""
@@ -273,23 +257,39 @@ class Turn:
 
     def _examine_filters(self, chain: Chain, count: int) -> Hold | None:
         """Work that was done inside of walls is not to choose what a filter of the user's runs outside of them."""
-        if not any(link.entry.walled for link in chain.links[:count]):
+        names = [name.split(".") for name, command in self._fence.settings.config if command]
+        drivers = {
+            ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")
+        }
+        drivers.discard("lfs")  # Git LFS reads the files, and runs nothing of them
+        if not drivers or not any(link.entry.walled for link in chain.links[:count]):
             return None
-        found = find_filtered(self._fence, self._work, chain.old, self._candidate(chain, count))
-        if found is None:
+        new = self._candidate(chain, count)
+        paths = "".join(f"{name}\0" for name in sorted(find_changed(self._git, chain.old, new, "d")))
+        with open_merge_room(self._fence, new, self._work) as room:
+            fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
+        filtered = [row for row in zip(fields[::3], fields[2::3], strict=True) if row[1] in drivers]
+        if not filtered:
             return None
-        reason = "git runs filter.{} at each checkout of {}, which was made inside of walls".format(*found)
+        path, driver = filtered[0]
+        reason = f"git runs filter.{driver} at each checkout of {path}, which was made inside of walls"
         if self._request.by_person:
             self._remarks.append(reason)
             return None
         return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
     def _candidate(self, chain: Chain, count: int) -> str:
-        """What lands with a prefix: the same commit that the gates saw."""
-        last = chain.links[count - 1].commit
-        if last not in self._candidates:
-            self._candidates[last] = make_candidate(self._git, chain, count, self._request.session_id)
-        return self._candidates[last]
+        """What lands with a prefix: the same commit that the gates saw; its first parent is the old target."""
+        last = chain.links[count - 1]
+        if count == 1:
+            return last.commit
+        if last.commit not in self._candidates:
+            lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
+            title = f"Land {count} tasks of session {self._request.session_id[:8]}"
+            message = "\n".join([title, "", *lines, ""])
+            parents = (chain.old, last.commit)
+            self._candidates[last.commit] = commit_tree(self._git, last.tree, parents, message)
+        return self._candidates[last.commit]
 
     def _pin(self, *commits: str) -> None:
         pinned = {*commits, *self._queue.list_needed()}

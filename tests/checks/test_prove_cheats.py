@@ -180,11 +180,14 @@ def test_what_the_task_is_about_may_be_left_to_it(project: Project) -> None:
 REAL_HOME: Final = Path.home()
 
 
+SHOPS: Final = Path(__file__).parents[1] / "data" / "shops"
+"""By language, a small project with a fault."""
+
+
 class Language(NamedTuple):
-    """A small project with a fault, the check that finds it, and what is done to it; `honest` mends it."""
+    """The check that finds the fault, and what is done to the project; `honest` mends it."""
 
     program: str
-    files: Mapping[str, str]
     check: str
     honest: str
     cheats: Mapping[str, str]
@@ -196,16 +199,6 @@ def sed(expression: str, name: str) -> str:
 
 VITEST = Language(
     "npm",
-    {
-        "package.json": '{"name": "shop", "type": "module", "scripts": {"test": "vitest run"}}\n',
-        "src/price.js": "export const total = (items, discount = 0) => items.reduce((a, b) => a + b, 0);\n",
-        "test/price.test.js": (
-            'import { expect, test } from "vitest";\nimport { total } from "../src/price.js";\n'
-            'test("plain", () => expect(total([1, 2])).toBe(3));\n'
-            'test("discount", () => expect(total([10, 20], 10)).toBe(27));\n'
-        ),
-        ".gitignore": "node_modules\n",
-    },
     "npm test",
     sed("s/ 0);$/ 0) * (100 - discount) \\/ 100;/", "src/price.js"),
     {
@@ -221,17 +214,6 @@ VITEST = Language(
 )
 CARGO = Language(
     "cargo",
-    {
-        "Cargo.toml": '[package]\nname = "shop"\nversion = "0.1.0"\nedition = "2021"\n\n[dependencies]\n',
-        "Cargo.lock": 'version = 3\n\n[[package]]\nname = "shop"\nversion = "0.1.0"\n',
-        "src/lib.rs": (
-            "pub fn total(items: &[i64], _discount: i64) -> i64 {\n    items.iter().sum()\n}\n\n"
-            "#[cfg(test)]\nmod tests {\n    use super::*;\n\n    #[test]\n    fn plain() {\n"
-            "        assert_eq!(total(&[1, 2], 0), 3);\n    }\n\n    #[test]\n    fn discount() {\n"
-            "        assert_eq!(total(&[10, 20], 10), 27);\n    }\n}\n"
-        ),
-        ".gitignore": "target\n",
-    },
     "cargo test --offline",
     sed("s/items.iter().sum()/items.iter().sum::<i64>() * (100 - _discount) \\/ 100/", "src/lib.rs"),
     {
@@ -247,24 +229,6 @@ CARGO = Language(
 )
 GO = Language(
     "go",
-    {
-        "go.mod": "module example.com/shop\n\ngo 1.21\n",
-        "price.go": (
-            "package shop\n\nfunc Total(items []int, discount int) int {\n\tsum := 0\n"
-            "\tfor _, item := range items {\n\t\tsum += item\n\t}\n\treturn sum\n}\n"
-        ),
-        "price_test.go": (
-            'package shop\n\nimport "testing"\n\nfunc TestPlain(t *testing.T) {\n'
-            '\tif Total([]int{1, 2}, 0) != 3 {\n\t\tt.Fatal("plain")\n\t}\n}\n\n'
-            "func TestDiscount(t *testing.T) {\n"
-            '\tif Total([]int{10, 20}, 10) != 27 {\n\t\tt.Fatal("discount")\n\t}\n}\n'
-        ),
-        "other/other.go": "package other\n\nfunc One() int { return 1 }\n",
-        "other/other_test.go": (
-            'package other\n\nimport "testing"\n\nfunc TestOne(t *testing.T) {\n'
-            '\tif One() != 1 {\n\t\tt.Fatal("one")\n\t}\n}\n'
-        ),
-    },
     "go test ./...",
     sed("s/return sum/return sum * (100 - discount) \\/ 100/", "price.go"),
     {
@@ -280,44 +244,8 @@ GO = Language(
         ),
     },
 )
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>org.example</groupId>
-  <artifactId>shop</artifactId>
-  <version>1</version>
-  <properties>
-    <maven.compiler.release>17</maven.compiler.release>
-    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
-  </properties>
-  <dependencies><dependency>
-    <groupId>org.junit.jupiter</groupId>
-    <artifactId>junit-jupiter</artifactId>
-    <version>5.10.2</version>
-    <scope>test</scope>
-  </dependency></dependencies>
-  <build><plugins><plugin>
-    <artifactId>maven-surefire-plugin</artifactId>
-    <version>3.2.5</version>
-  </plugin></plugins></build>
-</project>
-"""
 MAVEN = Language(
     "mvn",
-    {
-        "pom.xml": POM,
-        "src/main/java/shop/Price.java": (
-            "package shop;\n\npublic class Price {\n    public static int total(int[] items, int discount) {\n"
-            "        int sum = 0;\n        for (int item : items) sum += item;\n        return sum;\n    }\n}\n"
-        ),
-        "src/test/java/shop/PriceTest.java": (
-            "package shop;\n\nimport static org.junit.jupiter.api.Assertions.assertEquals;\n\n"
-            "import org.junit.jupiter.api.Test;\n\nclass PriceTest {\n    @Test\n    void plain() {\n"
-            "        assertEquals(3, Price.total(new int[] {1, 2}, 0));\n    }\n\n"
-            "    @Test\n    void discount() {\n"
-            "        assertEquals(27, Price.total(new int[] {10, 20}, 10));\n    }\n}\n"
-        ),
-        ".gitignore": "target\n",
-    },
     "mvn -q -B -o test",
     sed("s/return sum;/return sum * (100 - discount) \\/ 100;/", "src/main/java/shop/Price.java"),
     {
@@ -384,7 +312,8 @@ def test_a_check_that_is_switched_off_proves_nothing(shop: Project, name: str, c
     language = LANGUAGES[name]
     if shutil.which(language.program) is None:
         pytest.skip(f"{language.program} is not installed")
-    make_repository_of(shop.cwd, language.files)
+    files = {str(path.relative_to(SHOPS / name)): path.read_text() for path in (SHOPS / name).rglob("*.*")}
+    make_repository_of(shop.cwd, {**files, ".gitignore": "node_modules\ntarget\n"})
     links = begin(name, shop.cwd, caches)
     if links is None:
         pytest.skip(f"{language.program} cannot fetch what it needs")

@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 import pytest
 from conftest import Command
+from simulation import make_session
 from stages import commit_all, git, make_repository_of
 from walled import why_no_walls
 
 from sessionrun.checks.swebench_results import InstanceResults
 from sessionrun.model.checks import JudgedTests, ProveReport
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, Export, TaskSpec
 from sessionrun.session.exports import ExportWriter, Shown, find_behind
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -50,11 +51,16 @@ class Bench(Command):
         folder = self.artifacts("results", run)
         return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
-    def run(self, script: str, *words: str, walls: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run instances to their end by a script in the agent's place, with walls as the configuration says."""
+    def write_template(self, script: str) -> Path:
+        """A prompt that a shell runs as this script, in the agent's place."""
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-        common = ("--run-name", "r", "--prompt-template", str(template), "--agent", "shell")
+        return template
+
+    def run(self, script: str, *words: str, walls: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run instances to their end by a script in the agent's place, with walls as the configuration says."""
+        template = str(self.write_template(script))
+        common = ("--run-name", "r", "--prompt-template", template, "--agent", "shell")
         words = (*common, *(() if walls else ("--sandbox", "none")), *words)
         if "--no-environment" in words:
             return self.to_end("run", "--from", "swebench", "--sync", *words)
@@ -168,16 +174,6 @@ def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) -> None:
-    """Round 1 breaks a test that passed, round 2 begins anew with what failed in its prompt."""
-    script = f'case $SESSIONRUN_ROUND in 1) echo "x = (" >> wordtool/__init__.py;; *) {GOLD};; esac'
-    done = bench.run(script, "--no-environment", "--instance", "example__wordtool-3", "--iterations", "2")
-    assert done.returncode == 0, done.stderr
-    document = bench.documents("r")["example__wordtool-3.json"]
-    assert (document["success"], document["iterations"]) == (True, 2)
-
-
-@pytest.mark.slow
 def test_work_that_the_branch_cannot_hold_is_judged(bench: Bench) -> None:
     """An agent on a branch of its own, and one with a repository inside its checkout; both worktrees are kept."""
     branches = f"{GOLD}; git checkout -qb fix; git commit -qam mine; echo more > notes"
@@ -198,16 +194,22 @@ def test_work_that_the_branch_cannot_hold_is_judged(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
-    """No check passes: one task has the right work and a bent test set-up, the other a round that was better."""
+    """No check of the first two passes: one has the right work and bent test set-up, one a round that was better.
+
+    Round 1 of the third one breaks a test that passed; its round 2 begins anew.
+    """
     bent = f"{GOLD}; echo 'raise RuntimeError' > conftest.py"
     first = "sed -i.bak s/capitalize/upper/ wordtool/__init__.py; rm wordtool/*.bak"
-    worse = f'case $SESSIONRUN_ROUND in 1) {first};; *) echo "x = (" >> wordtool/__init__.py;; esac'
-    script = f"case $SESSIONRUN_TASK in *-1) {bent};; *) {worse};; esac"
+    breaks = 'echo "x = (" >> wordtool/__init__.py'
+    worse, mends = (
+        f"case $SESSIONRUN_ROUND in 1) {one};; *) {two};; esac" for one, two in ((first, breaks), (breaks, GOLD))
+    )
+    script = f"case $SESSIONRUN_TASK in *-1) {bent};; *-2) {worse};; *) {mends};; esac"
     gold, *_ = read_instances(bench)
-    done = bench.run(script, "--no-environment", "--sample", "2", "--iterations", "2")
+    done = bench.run(script, "--no-environment", "--iterations", "2")
     assert done.returncode == 1, done.stderr
-    found = bench.documents("r")
-    right, wrong = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
+    right, wrong, mended = (bench.documents("r")[f"example__wordtool-{number}.json"] for number in (1, 2, 3))
+    assert (mended["success"], mended["iterations"]) == (True, 2)
     assert (right["success"], right["resolved"], right["iterations"]) == (True, True, 2), right["error"]
     assert right["final_test_results"]["passed"] == 6
     assert changed(right["prediction"]) == changed(gold["patch"])
@@ -219,7 +221,7 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
     assert (wrong["PASS_TO_PASS_failed_before"], wrong["infrastructure"]) == ([], False)
     assert wrong["final_test_results"] == {"passed": 3, "failed": 2, "errors": 0, "total": 5}
     predictions = {one["instance_id"]: one["model_patch"] for one in read_predictions(bench)}
-    assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
+    assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong, mended)}
 
 
 # --- the environment and the Makefile ---
@@ -250,12 +252,12 @@ def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None
 
 @pytest.mark.slow
 def test_the_makefile_of_the_example(bench: Bench) -> None:
-    template = bench.cwd / "template"
-    template.write_text(f": <<'X'\n{{problem_statement}}\nX\n{GOLD}\n")
-    command = f"{Path(sys.executable).parent / 'sessionrun'}"
     # for precache and run: with walls an environment has other variables, and so is another one
     (bench.cwd / "sessionrun.toml").write_text('[sandbox]\npolicy = "none"\n')
-    options = f"--prompt-template {template}"
+    command, options = (
+        Path(sys.executable).parent / "sessionrun",
+        f"--prompt-template {bench.write_template(GOLD)}",
+    )
     words = ["AGENT=shell", "NAME=made", f"SESSIONRUN={command}", f"ARGS={options}"]
     subprocess.run(["make", "-n", "run", *words], cwd=bench.cwd, check=True)
     done = subprocess.run(["make", "run-sample", *words], cwd=bench.cwd, capture_output=True, text=True)
@@ -333,10 +335,8 @@ class Files:
             "instances": {task: {"repo": "o/r", "base_commit": "HEAD", "problem_statement": "p"} for task in ids},
         }
         self.export = Export(INSTANCE_RESULTS, settings)
-        tasks = tuple(TaskSpec(task, ("p",)) for task in ids)
-        self.spec = SessionSpec(
-            name, "2026-01-01T00:00:00Z", "swebench", "i", "/", "x", {}, tasks, exports=(self.export,)
-        )
+        spec = make_session([TaskSpec(task, ("p",)) for task in ids])
+        self.spec = replace(spec, session_id=name, exports=(self.export,))
         self.tasks = {task: make_task(task) for task in ids}
         self.folder = Path(settings["outputs_dir"])  # type: ignore[arg-type]
 

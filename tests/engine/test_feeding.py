@@ -24,8 +24,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.landing.history import LandingLog
-from sessionrun.landing.records import Fate, SlotRecord
+from sessionrun.landing.records import Fate, LandingLog, SlotRecord
 from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,9 +21,8 @@ from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project, stage
 
 from sessionrun.doors.mcp import Tools
-from sessionrun.landing.history import LandingLog
 from sessionrun.landing.landed import is_of
-from sessionrun.landing.records import Fate
+from sessionrun.landing.records import Fate, LandingLog
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.logs import fold_ledger, read_log
 
@@ -131,7 +129,6 @@ def test_all_verbs_tell_the_same_counts_and_words(ended: Project) -> None:
     for verb in ("wait", "status", "status --brief", "list --totals"):
         assert counts in " ".join(ended(*verb.split(), session).stdout.split()), verb
     assert counts in ended("report", session).stdout
-    assert re.search(r"^\u21a9 bounced +bad ", ended("status", session).stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -343,7 +340,7 @@ def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project) -> None:
 
 
 def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> None:
-    session = ended.sessions[0]
+    session, bare = ended.sessions[0], ended.finished({"prompts": ["true"]}, "--agent", "shell")
     ended.git("branch", "-q", "other")
     assert ended("merge", session, "one", "--into", "other").returncode == 0
     assert ended.git("log", "-1", "--format=%s", "other") == "Merge task one: Write one"
@@ -354,6 +351,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID [TASK]...'",
         (session, "--choose", "best"): " has one attempt at each task: leave out --choose\n",
+        (bare,): " has no worktrees of this repository: nothing can land\n",
     }.items():
         done = ended("merge", *words)
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
@@ -373,13 +371,6 @@ def test_tasks_that_have_not_ended_wait(project: Project) -> None:
     project.wait(session)
     assert eventually(lambda: project("merge", session).returncode == 0)
     assert {"done.txt", "runs.txt"} <= set(project.git("ls-tree", "--name-only", "main").split("\n"))
-
-
-def test_a_session_without_worktrees_has_nothing_to_land(project: Project) -> None:
-    session = project.finished({"prompts": ["true"]}, "--agent", "shell")
-    done = project("merge", session, "--json")
-    assert done.returncode == 2
-    assert "has no worktrees of this repository" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_work_does_not_wait_for_a_need_in_another_repository(project: Project) -> None:
@@ -452,19 +443,13 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     session_id = project.finish({"land": {"gates": GATE}, "prompts": PLAN, "max_parallel": 1})
     assert project.load("status", session_id)["outcome"] == "failed"
     assert landings_of(project, session_id) == {**ENDS, "idle": None, "fails": None}
-    shown, told = project("status", session_id).stdout, project("explain", session_id, "bad").stdout
-    results = project("results", session_id).stdout
     short = session_id[:8]
-    assert results.endswith(
+    assert project("results", session_id).stdout.endswith(
         f"\nNext:\n  sessionrun merge {short} bad clash    # after the work is mended on its branch\n"
         f"  sessionrun retry {short} --failed\n"
         f"  sessionrun diff {short} fails    # what is not to land unseen\n"
     )
-    assert re.search(
-        r"^. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
-    )
-    assert re.search(r"^. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
-    assert " bounced: gate failed, " in told
+    assert " bounced: gate failed, " in project("explain", session_id, "bad").stdout
     assert project("wait", session_id).returncode == 1
     assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in project("explain", session_id).stdout
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []

@@ -33,9 +33,7 @@ from sessionrun.store.session import SessionDir
 @pytest.fixture
 def yard(own_place: Path) -> Yard:
     """`main` is checked out nowhere."""
-    yard = make_yard(own_place)
-    yard.git("checkout", "-q", "--detach")
-    return yard
+    return make_yard(own_place, detached=True)
 
 
 # --- batches and gates ---

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,8 @@ from stages import Tree, refresh
 
 from sessionrun.git.git import Git
 from sessionrun.landing.checkout import put_back
-from sessionrun.landing.history import load_history
 from sessionrun.landing.moving import EMPTY_LOCK_S, find_killed
-from sessionrun.landing.records import MARK, digest_target
+from sessionrun.landing.records import MARK, digest_target, load_history
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
@@ -46,14 +46,8 @@ def begin_at_home(place: Path) -> Yard:
     return yard
 
 
-def begin_nowhere(place: Path) -> Yard:
-    yard = make_yard(place)
-    yard.git("checkout", "-q", "--detach")
-    return yard
-
-
 def begin_linked(place: Path) -> Yard:
-    yard = begin_nowhere(place)
+    yard = make_yard(place, detached=True)
     yard.git("worktree", "add", "-q", str(place / "linked"), "main")
     return yard
 
@@ -61,7 +55,7 @@ def begin_linked(place: Path) -> Yard:
 PLACES: dict[str, tuple[Callable[[Path], Yard], str]] = {
     "at home": (begin_at_home, "M b.txt\nA  mine.txt"),
     "linked": (begin_linked, ""),
-    "nowhere": (begin_nowhere, ""),
+    "nowhere": (partial(make_yard, detached=True), ""),
 }
 
 
@@ -224,7 +218,7 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
 
 @needs_calls
 def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
-    yard = begin_nowhere(own_place)
+    yard = make_yard(own_place, detached=True)
     yard.add("one", FILES)
     yard.land_killed(rule="rename:1:all:*/refs/heads/main")
     lock, index = yard.top / ".git/refs/heads/main.lock", yard.top / ".git/index.lock"

@@ -50,11 +50,10 @@ class Yard:
         (self.top / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
         (self.top / "plan.json").write_text(json.dumps(plan))
 
-    def run(self, plan: dict[str, Any], mend: str, *words: str) -> dict[str, dict[str, Any]]:
+    def run(self, plan: dict[str, Any], mend: str) -> dict[str, dict[str, Any]]:
         """Run a plan to its end, with an agent that mends so; its tasks by id."""
         self.lay_out(plan, mend)
-        given = ("run", "--json", "--sync", "--agent", "scripted", "--worktree", *words, "plan.json")
-        done = self.command.to_end(*given)
+        done = self.command.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", "plan.json")
         assert done.returncode in (0, 1), done.stderr
         self.view = json.loads(done.stdout)
         self.command.sessions.append(self.view["session_id"])
@@ -216,10 +215,6 @@ class World(Scripted):
         self.examine_replay()
 
     def begins(self, key: JobKey) -> None:
-        self.finish(key, self.work, self.land)
-        self.after(key)
-
-    def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         if key.phase == "land":
             for name in land_of(self.state).taken:
                 ends: dict[bool | None, Event] = {
@@ -227,13 +222,14 @@ class World(Scripted):
                     False: WorkBounced(name, "main", "conflict", f"{name} conflicts", ("f",)),
                     None: WorkHeld(name, "main", "dirty", "a file is in the way", "git stash"),
                 }
-                self.record(ends[land(name)])
+                self.record(ends[self.land(name)])
             self.record(JobFinished(key, "passed"))
-            return
-        good = key.phase != "work" or work(key)
-        top = None if key.phase == "release" else "/w"
-        place = Place(f"b-{key.task}", top, "base", commit=f"tip-{key.task}-{key.attempt}")
-        self.record(JobFinished(key, "passed" if good else "failed", place=place))
+        else:
+            good = key.phase != "work" or self.work(key)
+            top = None if key.phase == "release" else "/w"
+            place = Place(f"b-{key.task}", top, "base", commit=f"tip-{key.task}-{key.attempt}")
+            self.record(JobFinished(key, "passed" if good else "failed", place=place))
+        self.after(key)
 
     def landings(self) -> dict[str, str | None]:
         return {name: task.landing and task.landing.status for name, task in self.state.tasks.items()}

@@ -19,7 +19,7 @@ from test_workspaces import Project, make_repository
 from test_worktrees import finish
 
 from sessionrun.checks.answers import find_patch
-from sessionrun.checks.applying import DoesNotApply, apply_patch
+from sessionrun.checks.writing import DoesNotApply, apply_patch
 from sessionrun.worktrees.site import open_site
 
 PATCH = """\

@@ -1,0 +1,3 @@
+package other
+
+func One() int { return 1 }

@@ -1,0 +1,9 @@
+package other
+
+import "testing"
+
+func TestOne(t *testing.T) {
+	if One() != 1 {
+		t.Fatal("one")
+	}
+}

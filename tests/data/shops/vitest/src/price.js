@@ -1,0 +1,1 @@
+export const total = (items, discount = 0) => items.reduce((a, b) => a + b, 0);

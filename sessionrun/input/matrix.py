@@ -199,7 +199,7 @@ def load(source: Source, options: Options) -> Plan:
     )
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
     settings: dict[str, Any] = {"setup": (SETUP,)}
-    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}
+    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prove", "prompt_mode") if name in top}
     settings = resolve_paths(started_in, settings)
     base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from test_dialect_prompts import DATA, ROOT
+from test_dialect_prompts import DATA, ROOT, load, only
 
 from sessionrun.input import matrix
 from sessionrun.input.fields import TASK_FIELDS
@@ -26,7 +26,7 @@ from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, read_values
-from sessionrun.model.spec import TaskSpec
+from sessionrun.model.spec import Prove, TaskSpec
 
 CASES = sorted((DATA / "plans").glob("*.json"))
 FRESH: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})?")
@@ -88,6 +88,12 @@ def test_every_field_of_a_task_is_in_a_plan() -> None:
 )
 def test_a_matrix_and_a_plan_are_told_apart(plan: object, dialect: str, why: str) -> None:
     assert choose_format(Source("c.json", json.dumps(plan).encode(), "/"), None) == (dialect, why)
+
+
+def test_the_check_of_a_whole_matrix_may_ask_for_proof() -> None:
+    check = {"commands": "true", "prove": True}
+    text = json.dumps({"models": ["m"], "tasks": [{"id": "t", "prompts": ["p"]}], "check": check})
+    assert only(load(text)).prove == Prove()
 
 
 MATRIX_TABLES = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, matrix._MODEL_FIELDS, matrix._RULE_FIELDS)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from sessionrun.input.formats import keep_letters
 from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, as_text, describe
-from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
 from sessionrun.input.reading import Field, Reading, Spot
-from sessionrun.input.strict import parse_json
+from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 

@@ -16,11 +16,11 @@ from typing import Final
 from sessionrun.checks.instances import HEAD, Instance, choose_instances, read_instances
 from sessionrun.input.kinds import as_repo, resolve, resolve_repo
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
-from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.reading import Reading
 from sessionrun.input.settings import Options, first
+from sessionrun.input.text import plain, quote
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Upstream

@@ -11,13 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.model.errors import InputError
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
-    from sessionrun.input.reading import Field
     from sessionrun.model.spec import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
@@ -164,23 +163,16 @@ def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
         return {}  # so most polls do without what knows all settings
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import Reading, Spot, read_known
+    from sessionrun.input.rows import FILE_FIELDS
 
     try:
-        values = read_known(settings, _setting_fields())
+        values = read_known(settings, FILE_FIELDS)
     except Misfit as misfit:
         raise Reading(str(file)).error(Spot(), misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / os.path.expanduser(values[name])
     return values
-
-
-def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.input.kinds import as_record
-    from sessionrun.input.reading import table
-    from sessionrun.input.rows import SETTINGS
-
-    return table(agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config})
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
@@ -203,6 +195,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[st
 
 def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
     """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
+    from sessionrun.input.fields import AGENT_FIELDS
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_known
     from sessionrun.model.keys import describe_id_problem
@@ -211,7 +204,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     problem = describe_id_problem(name)
     if problem:
         raise Misfit(f"an agent's name {problem}")
-    values = read_known(table, _agent_fields())
+    values = read_known(table, AGENT_FIELDS)
     if base is None and "argv" not in values:
         raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
@@ -223,36 +216,12 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
 
 
 def _make_price(name: str, table: Mapping[str, Any]) -> Price:
-    from sessionrun.input.kinds import Misfit, as_money
+    from sessionrun.input.fields import PRICE_FIELDS
+    from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import read_known
-    from sessionrun.input.reading import table as make_fields
     from sessionrun.model.spec import Price
 
-    values = read_known(table, make_fields(input=as_money, cached_input=as_money, output=as_money))
+    values = read_known(table, PRICE_FIELDS)
     if not name.strip("* ") or not {"input", "output"} <= set(values):
         raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
     return Price(**values)
-
-
-def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.input import kinds
-    from sessionrun.input.reading import Field, table
-    from sessionrun.model.spec import OutputFormat
-
-    return {
-        **table(
-            argv=kinds.as_command_line,
-            stdin=kinds.as_choice(("prompt", "none")),
-            prompt_kind=kinds.as_choice(("text", "script")),
-            model_args=kinds.as_argv,
-            approve_args=kinds.as_argv,
-            continue_args=kinds.as_argv,
-            budget_args=kinds.as_argv,
-            provider=kinds.as_line,
-            output=kinds.as_choice(get_args(OutputFormat)),
-            edits=kinds.as_flag,
-            env=kinds.as_environment,
-            ready=kinds.as_argv,
-        ),
-        "stop_grace_s": Field("stop_grace_s", kinds.as_duration),
-    }

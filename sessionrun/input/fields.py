@@ -19,6 +19,7 @@ from sessionrun.input.kinds import (
     as_budget,
     as_capacities,
     as_choice,
+    as_command_line,
     as_commands,
     as_duration,
     as_environment,
@@ -30,6 +31,7 @@ from sessionrun.input.kinds import (
     as_links,
     as_list,
     as_load,
+    as_money,
     as_needs,
     as_number,
     as_project_paths,
@@ -61,6 +63,7 @@ from sessionrun.model.spec import (
     Halt,
     LeftoversPolicy,
     Limits,
+    OutputFormat,
     PromptMode,
     Prove,
     Workspace,
@@ -392,3 +395,24 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "land": Field("landing", of_business("landing", as_landing)),
     "worktrees": Field("seats", as_seats),
 }
+
+# --- what files of configuration say of agents and prices ---
+
+AGENT_FIELDS: Final[Mapping[str, Field]] = {
+    **table(
+        argv=as_command_line,
+        stdin=as_choice(("prompt", "none")),
+        prompt_kind=as_choice(("text", "script")),
+        model_args=as_argv,
+        approve_args=as_argv,
+        continue_args=as_argv,
+        budget_args=as_argv,
+        provider=as_line,
+        output=as_word(OutputFormat),
+        edits=as_flag,
+        env=as_environment,
+        ready=as_argv,
+    ),
+    "stop_grace_s": Field("stop_grace_s", as_duration),
+}
+PRICE_FIELDS: Final[Mapping[str, Field]] = table(input=as_money, cached_input=as_money, output=as_money)

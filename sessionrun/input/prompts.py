@@ -18,11 +18,11 @@ from sessionrun.input.kinds import (
     resolve_paths,
 )
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
-from sessionrun.input.limits import quote
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
+from sessionrun.input.text import quote
 from sessionrun.model.spec import Limits, TaskSpec, Workspace
 
 _LIST_KEYS: Final = ("prompts", "tasks")

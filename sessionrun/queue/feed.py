@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-from sessionrun.input.limits import plain
+from sessionrun.input.text import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker, fold_spaces, iterate_groups
 

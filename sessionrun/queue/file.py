@@ -17,8 +17,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from sessionrun.input.limits import Breach, plain, quote
-from sessionrun.input.strict import parse_json
+from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.units import format_time

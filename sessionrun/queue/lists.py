@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import dedent
 from typing import Final
 
-from sessionrun.input.limits import quote
+from sessionrun.input.text import quote
 from sessionrun.queue.ingest import MAX_TITLE, fold, strip_mark
 from sessionrun.queue.task import Draft, name_apart
 

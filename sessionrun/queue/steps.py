@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
-from sessionrun.input.effects import QUEUE
 from sessionrun.input.given import read_text
 from sessionrun.input.plan import SeatsWish
 from sessionrun.input.prompts import FRAME
+from sessionrun.input.rows import QUEUE
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
 from sessionrun.model.errors import InputError
 

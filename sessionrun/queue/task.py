@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from sessionrun.input.limits import plain
+from sessionrun.input.text import plain
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.validation import find_cycle

@@ -433,7 +433,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("uvicorn", "doors.server"),
         ("rich", "cli.wait cli.watch"),
         ("tabulate", "cli.render"),
-        ("yaml", "input.strict"),
+        ("yaml", "input.text"),
         ("platformdirs", "store.index"),
     ],
 )

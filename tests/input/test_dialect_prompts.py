@@ -18,10 +18,10 @@ from jsonschema import Draft202012Validator
 from sessionrun.client.schemas.schemas import describe_plan
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, choose_format, load_plan
-from sessionrun.input.limits import MAX_INPUT_BYTES
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
+from sessionrun.input.text import MAX_INPUT_BYTES
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Check, TaskSpec

@@ -37,7 +37,6 @@ from sessionrun.queue.open import (
     ingest,
     load_tasks,
     open_queue,
-    take_back,
 )
 
 Record = dict[str, Any]
@@ -277,7 +276,9 @@ def reopen(queue: Open, task_id: str | None, gone: bool, reason: str | None, res
         raise InputError("queue reopen: give an ID, or --gone alone")
     if not gone:
         return _answer(queue().reopen(str(task_id), reason=reason), "open again")
-    tasks = take_back(queue(), results_dir)
+    from sessionrun.queue.claims import reclaim
+
+    tasks = reclaim(queue(), results_dir)
     words = {"closed": "closed: its work has landed"}
     lines = [escape_line(f"{task.id}: {words.get(task.status, 'open again')}") for task in tasks]
     return Answer({"tasks": [describe_task(task) for task in tasks]}, lines or ["No worker is gone."])

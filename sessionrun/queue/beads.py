@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue.feed import Contents, Feed
@@ -228,16 +228,16 @@ class BeadsContents(Contents):
             return None
         return task
 
-    def open(self, task: QueueTask, reason: str | None) -> None:
+    def mark(self, task: QueueTask, status: Literal["open", "closed"], reason: str | None) -> None:
+        if status == "closed":
+            self._program.ask("close", task.id, f"--reason={reason or 'done'}")
+            return
         self._free(task)
         if reason is None and self._look(task).reason is not None:  # of an earlier time: a comment stays
             reason = ASKED_AGAIN
         if reason:
             words = ("comments", "add", task.id, "--", f"{NOTE}{reason}")
             self._program.ask(*words, excuse=LACKS_OPTION)  # a version without comments keeps no reason
-
-    def close(self, task: QueueTask, reason: str | None) -> None:
-        self._program.ask("close", task.id, f"--reason={reason or 'done'}")
 
     def make(self, draft: Draft) -> str:
         words = [f"--priority={_USUAL - draft.priority}"]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from sessionrun.input.text import plain
 from sessionrun.model.errors import InputError
@@ -34,11 +34,8 @@ class Contents(Protocol):
     def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
         """Claim a task that was ready; None: it is not any more."""
 
-    def open(self, task: QueueTask, reason: str | None) -> None:
-        """Make a task open; its claim ends."""
-
-    def close(self, task: QueueTask, reason: str | None) -> None:
-        """Make a task closed; its claim ends."""
+    def mark(self, task: QueueTask, status: Literal["open", "closed"], reason: str | None) -> None:
+        """Make a task open or closed; its claim ends."""
 
     def make(self, draft: Draft) -> str:
         """Make a task, whose group is an id; return its id."""
@@ -119,7 +116,7 @@ class Feed(ABC):
                 why = f"it is a group, which closes by itself; open in it: {', '.join(left)}"
                 raise InputError(f"{task.id}: {why}")
             if task.status != "closed":
-                contents.close(task, reason)
+                contents.mark(task, "closed", reason)
             settle_groups(contents, task.group)
             return _look(contents, task_id, for_claims=True)
 
@@ -132,7 +129,7 @@ class Feed(ABC):
             task = _look(contents, task_id)
             if worker is not None and task.worker != worker:
                 return None
-            contents.open(task, reason)
+            contents.mark(task, "open", reason)
             settle_groups(contents, task.group)
             return _look(contents, task_id, for_claims=True)
 
@@ -143,16 +140,15 @@ class Feed(ABC):
         """
         drafts = [replace(draft, title=_check_title(draft.title)) for draft in drafts]
         with self._hold() as contents:
+            self._check(contents, *drafts)
             before = contents.load(for_claims=False) if unless_known else {}
             known = {fold_spaces(task.title) for task in before.values()}
             made: dict[int, str] = {}
-            looked: set[str] = set()
             groups: dict[str, str] = {}
             for number, draft in enumerate(drafts):
                 if unless_known and draft.title in known:
                     continue
                 known.add(draft.title)
-                self._check(contents, draft, looked)
                 group = draft.group or ""
                 if group and group not in groups:
                     groups[group] = _provide_group(contents, group)
@@ -167,7 +163,7 @@ class Feed(ABC):
             changes = replace(changes, title=_check_title(changes.title))
         with self._hold() as contents:
             task = _look(contents, task_id)
-            self._check(contents, changes, set())
+            self._check(contents, changes)
             if changes.group:
                 changes = replace(changes, group=_provide_group(contents, changes.group))
             contents.change(task, changes)
@@ -193,17 +189,14 @@ class Feed(ABC):
             settle_groups(contents, task.group)
             return task
 
-    def _check(self, contents: Contents, asked: Draft | Changes, looked: set[str]) -> None:
-        """Refuse a priority or a need that there is not; `looked` are needs that there are."""
+    def _check(self, contents: Contents, *asked: Draft | Changes) -> None:
+        """Refuse a priority or a need that there is not, before anything is made."""
         least, most = self.priorities
-        if asked.priority is not None and not least <= asked.priority <= most:
-            raise InputError(
-                f"the queue ({self.name}) has priorities from {least} to {most}, not {asked.priority}"
-            )
-        for need in asked.depends or ():
-            if need not in looked:
-                _look(contents, need)
-                looked.add(need)
+        for priority in (one.priority for one in asked if one.priority is not None):
+            if not least <= priority <= most:
+                raise InputError(f"the queue ({self.name}) has priorities from {least} to {most}, not {priority}")
+        for need in dict.fromkeys(need for one in asked for need in one.depends or ()):
+            _look(contents, need)
 
 
 def _provide_group(contents: Contents, name: str) -> str:
@@ -214,7 +207,7 @@ def _provide_group(contents: Contents, name: str) -> str:
     if group.status == "claimed":
         raise InputError(f"{group.id}: it is claimed, so it cannot become a group; close or reopen it first")
     if group.status == "closed":  # before: a program may refuse tasks of a group that is closed
-        contents.open(group, None)
+        contents.mark(group, "open", None)
     return group.id
 
 
@@ -243,5 +236,6 @@ def settle_groups(contents: Contents, *names: str | None) -> None:
             members = {task.status for task in tasks.values() if task.group == group.id}
             is_done = members == {"closed"}
             if members and is_done != (group.status == "closed"):
-                contents.close(group, ALL_CLOSED) if is_done else contents.open(group, None)
-                tasks[group.id] = replace(group, status="closed" if is_done else "open")
+                status: Literal["open", "closed"] = "closed" if is_done else "open"
+                contents.mark(group, status, ALL_CLOSED if is_done else None)
+                tasks[group.id] = replace(group, status=status)

@@ -105,9 +105,7 @@ def add_feed(draft: Draft) -> Draft:
     queue = open_queue(draft.place, backend=values.get("backend"))
     (template,) = spec.tasks
     if template.prompts == (FRAME,) and spec.agents[template.agent].prompt_kind == "script":
-        from sessionrun.queue.sync import SCRIPT
-
-        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
+        template = replace(template, prompts=("{script}\n",))  # words around it would be commands
     known, moves = spec.repository, spec.landing is not None
     if known is not None and not moves:  # else the base may be a commit
         moves = Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None

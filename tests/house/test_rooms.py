@@ -71,6 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("input.config", "input.given", "input.kinds", "input.rows", "input.settings"),
         *("walls.steps", "worktrees.diff", "worktrees.precache", "landing.merge"),
         *(
+            "queue.claims",
             "queue.dispatch",
             "queue.open",
             "queue.split",

@@ -30,7 +30,6 @@ def test_builtin_agents(name: str) -> None:
     agent = table.BUILTIN[name]
     table.check_agent(agent)
     assert (agent.name, agent.env) == (name, {}), "the user's environment holds"
-    assert (table.version_argv(agent) == ()) is (agent.prompt_kind == "script")
     argv = table.build_argv(agent, model="M", approve=True, prompt_file="/p/1")
     assert argv == tuple(ARGV[name].split())
     assert ("/p/1" in " ".join(argv)) is (agent.stdin == "none"), "the prompt reaches the agent in exactly one way"

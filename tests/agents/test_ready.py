@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 from conftest import Command, eventually, is_gone
 
-from sessionrun.agents.probing import find_unready
+from sessionrun.agents.installed import find_unready
 from sessionrun.model.spec import AgentSpec
 
 OWN = '[agents.{}]\nargv = ["/bin/sh", "{{prompt_file}}"]\nstdin = "none"\nprompt_kind = "script"\nready = {}\n'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from conftest import Command
@@ -43,13 +43,9 @@ def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     made = Stage(Command(repository, own_place / "results"), server, repository)
     yield made
     made.stop()
-    _SEEN.extend(_line_of(task_id, task) for task_id, task in made.seen.items())
-
-
-def _line_of(task_id: str, task: dict[str, Any]) -> str:
-    agent = task["agent"].partition("-")[0]
-    head = f"{agent:9} {task_id:12} {task['outcome'] or 'held':10} {task['duration_s'] or 0:6.1f} s"
-    return f"{head}  {task['reason'] or ''}"[:160]
+    for task_id, task in made.seen.items():
+        head = f"{task['agent']:9} {task_id:12} {task['outcome'] or 'held':10} {task['duration_s'] or 0:6.1f} s"
+        _SEEN.append(f"{head}  {task['reason'] or ''}"[:160])
 
 
 @pytest.fixture(params=table.FIRST_FOUND)

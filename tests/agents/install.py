@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NODE: Final = "22.23.3"
 NODE_AT_LEAST: Final = (22, 0)
 """With an older Node npm takes older versions of some of them, and says nothing."""
 
@@ -57,9 +56,8 @@ class Cache:
 
     @property
     def path(self) -> str:
-        """What comes in front of PATH to find the agents, each with the Node that it needs."""
-        places = ("node/node_modules/.bin", "npm/node_modules/.bin", "bin")
-        return os.pathsep.join(str(self.folder / place) for place in places)
+        """What comes in front of PATH to find the agents."""
+        return os.pathsep.join(str(self.folder / place) for place in ("npm/node_modules/.bin", "bin"))
 
     @property
     def env(self) -> dict[str, str]:
@@ -111,21 +109,15 @@ class Cache:
         return self.folder / f"{agent}.missing"
 
     def _install_npm(self, package: str, version: str) -> None:
-        self._install_node()
-        _npm(self.folder / "npm", f"{package}@{version}", self.env)
-
-    def _install_node(self) -> None:
-        """A Node that is new enough: the user's, else one from npm."""
-        if _node_version(self.env) >= NODE_AT_LEAST:
-            return
-        system = "darwin" if sys.platform == "darwin" else "linux"
-        machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
-        package = f"node-{system}-{machine}"
-        _npm(self.folder / "node", f"{package}@{NODE}", self.env)
-        programs = self.folder / "node/node_modules/.bin"
-        programs.mkdir(exist_ok=True)
-        if not (programs / "node").exists():  # the package names no program of its own
-            (programs / "node").symlink_to(f"../{package}/bin/node")
+        if _node_version(self.env) < NODE_AT_LEAST:
+            raise CannotInstall("it needs Node 22 or newer")
+        npm = shutil.which("npm")
+        if npm is None:
+            raise CannotInstall("npm is not on PATH")
+        folder = self.folder / "npm"
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ("--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder))
+        _run([npm, "install", *options, f"{package}@{version}"], self.env)
 
     def _install_aider(self) -> None:
         """Aider in a virtual environment of its own: it wants exact versions of a hundred packages."""
@@ -139,14 +131,6 @@ class Cache:
 
 
 AGENTS: Final = (*NPM_VERSIONS, "aider")
-
-
-def _npm(folder: Path, package: str, env: dict[str, str]) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise CannotInstall("npm is not on PATH")
-    folder.mkdir(parents=True, exist_ok=True)
-    _run([npm, "install", "--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder), package], env)
 
 
 def _node_version(env: dict[str, str]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import pytest
 from conftest import Command
 from simulation import make_session
 from stages import make_program
-from test_dialect_prompts import ROOT
+from test_dialects import ROOT
 
 from sessionrun.checks.answers import Unclear
 from sessionrun.checks.writing import apply_answer

@@ -13,7 +13,7 @@ from stages import make_repository_of
 
 from sessionrun.agents import table
 
-from .install import AGENTS, FOLDER, Cache
+from .install import AGENTS, find_version, make_environ
 from .model_server import ModelServer
 from .stage import Stage, find_agent, write_settings
 
@@ -30,7 +30,7 @@ _SEEN: Final[list[str]] = []
 def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A home of the test's own with all agents pointed at a server of its own, and a repository."""
     server = ModelServer()
-    variables = {**write_settings(Path(os.environ["HOME"]), server.url), "PATH": Cache(FOLDER).env["PATH"]}
+    variables = {**write_settings(Path(os.environ["HOME"]), server.url), "PATH": make_environ()["PATH"]}
     variables["SESSIONRUN_RESULTS_DIR"] = str(own_place / "results")
     variables["TMPDIR"] = str(own_place.with_name("tmp"))
     own_place.with_name("tmp").mkdir()
@@ -71,6 +71,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     terminalreporter.section("real agents")
     for name in AGENTS:
-        terminalreporter.write_line(f"{name:9} {Cache(FOLDER).version(name) or find_agent(name) or 'on PATH'}")
+        terminalreporter.write_line(f"{name:9} {find_version(name) or find_agent(name) or 'on PATH'}")
     for line in sorted(_SEEN):
         terminalreporter.write_line(line)

@@ -21,7 +21,7 @@ from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.store.processes import JOB_MARKER
 
-from .install import FOLDER, Cache
+from .install import FOLDER, find_version, make_environ
 from .model_server import ModelServer
 
 MODELS: Final = {
@@ -141,7 +141,7 @@ class Stage:
         self.seen[task["id"]] = said
         if RECORD_TO is None:
             return
-        folder = Path(RECORD_TO, task["agent"], Cache(FOLDER).version(task["agent"]) or "unknown")
+        folder = Path(RECORD_TO, task["agent"], find_version(task["agent"]) or "unknown")
         folder.mkdir(parents=True, exist_ok=True)
         for ending in ("raw", "err", "txt"):
             path = self.file(task["id"], ending, session_id)
@@ -164,10 +164,9 @@ class Stage:
 
 def find_agent(name: str) -> str | None:
     """Why an agent cannot be run, None if it can."""
-    cache = Cache(FOLDER)
-    if shutil.which(name, path=cache.env["PATH"]):
+    if shutil.which(name, path=make_environ()["PATH"]):
         return None
-    return f"{name}: {cache.reason(name) or 'not installed (make agents installs it)'}"
+    return f"{name}: not installed (make agents installs it, or says why it cannot)"
 
 
 def find_processes(session_id: str, token: str) -> list[psutil.Process]:

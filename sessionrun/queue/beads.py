@@ -148,7 +148,8 @@ NOTE: Final = "sessionrun: "
 
 _USUAL: Final = 2
 _LAST: Final = 4
-_CLOSED: Final = ("closed", "tombstone")
+_DELETED: Final = "tombstone"
+_CLOSED: Final = ("closed", _DELETED)
 _ACTOR: Final = "sessionrun/"
 """What the assignee of a claimed bead begins with: then the session, a slash and the worker's name."""
 
@@ -202,7 +203,7 @@ class BeadsContents(Contents):
             return {}
         ready = self._ready_ids() if for_claims else None
         wanted = [bead["id"] for bead in self._list()] if ids is None else ids
-        beads = [bead for bead in self._show(wanted) if is_visible(bead)]
+        beads = [bead for bead in self._show(wanted) if bead.get("status") != _DELETED]
         beads.sort(key=lambda bead: str(bead.get("created_at")))
         return by_id(project(bead, ready) for bead in beads)
 
@@ -282,7 +283,7 @@ class BeadsContents(Contents):
         if listed is None:
             listed = self._program.ask("list")  # a version whose list is whole
         beads = (listed.get("issues") if isinstance(listed, dict) else listed) or []
-        return [bead for bead in beads if is_visible(bead)]
+        return [bead for bead in beads if bead.get("status") != _DELETED]
 
     def _ready_ids(self) -> set[str]:
         return {bead["id"] for bead in self._program.ask("ready", "--limit=0") or ()}
@@ -314,11 +315,6 @@ class BeadsContents(Contents):
 
 
 # --- a bead as a task; pure ---
-
-
-def is_visible(bead: Bead) -> bool:
-    """Whether a bead is a task: deleted ones leave a tombstone."""
-    return bead.get("status") != "tombstone"
 
 
 def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:

@@ -31,7 +31,7 @@ Gone = tuple[SessionDir, State | None]
 
 def reclaim(
     feed: Feed,
-    results_dir: Path | None = None,
+    results_dir: Path | None,
     *,
     most: int | None = None,
     sleep: Callable[[float], None] = time.sleep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -103,42 +104,31 @@ def test_find_program_with_a_slash_ignores_path(tmp_path: Path, monkeypatch: pyt
     assert table.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path)) is None
 
 
+CLAUDE, QWEN = table.BUILTIN["claude"], table.BUILTIN["qwen"]
+MINE = AgentSpec("mine", ("claude",), approve_args=("--dangerously-skip-permissions",), env={"IS_SANDBOX": "1"})
+
+
 @pytest.mark.parametrize(
-    ("approve", "euid", "extra", "fine"),
+    ("agent", "approve", "euid", "extra", "may"),
     [
-        (True, 0, {}, False),
-        (True, 0, {"IS_SANDBOX": "0"}, False),
-        (True, 0, {"IS_SANDBOX": "true"}, False),  # claude 2.1 takes nothing but 1
-        (True, 0, {"IS_SANDBOX": "1"}, True),
-        (True, 0, {"CLAUDE_CODE_BUBBLEWRAP": "1"}, True),
-        (False, 0, {}, True),
-        (True, 1000, {}, True),
+        (CLAUDE, True, 0, {}, False),
+        (CLAUDE, True, 0, {"IS_SANDBOX": "0"}, False),
+        (CLAUDE, True, 0, {"IS_SANDBOX": "true"}, False),  # claude 2.1 takes nothing but 1
+        (CLAUDE, True, 0, {"IS_SANDBOX": "1"}, True),
+        (CLAUDE, True, 0, {"CLAUDE_CODE_BUBBLEWRAP": "1"}, True),
+        (CLAUDE, False, 0, {}, True),
+        (CLAUDE, True, 1000, {}, True),
+        (MINE, True, 0, {}, True),
+        (QWEN, True, 0, {}, True),
     ],
 )
-def test_claude_as_root(tmp_path: Path, *, approve: bool, euid: int, extra: dict[str, str], fine: bool) -> None:
-    program = make_program(tmp_path / "claude", "")
-    environ = {"PATH": str(tmp_path), **extra}
-    claude = table.BUILTIN["claude"]
-    if fine:
-        found = table.check_startable(claude, approve=approve, euid=euid, environ=environ)
-        assert found == str(program)
-        return
-    with pytest.raises(InputError, match="IS_SANDBOX=1"):
-        table.check_startable(claude, approve=approve, euid=euid, environ=environ)
-
-
-def test_an_agents_own_env_counts_and_others_may_be_root(tmp_path: Path) -> None:
-    program = make_program(tmp_path / "claude", "")
-    make_program(tmp_path / "qwen", "")
-    environ = {"PATH": str(tmp_path)}
-    mine = AgentSpec(
-        name="mine",
-        argv=("claude",),
-        approve_args=("--dangerously-skip-permissions",),
-        env={"IS_SANDBOX": "1"},
-    )
-    assert table.check_startable(mine, approve=True, euid=0, environ=environ) == str(program)
-    table.check_startable(table.BUILTIN["qwen"], approve=True, euid=0, environ=environ)
+def test_which_agents_may_be_root(
+    tmp_path: Path, *, agent: AgentSpec, approve: bool, euid: int, extra: dict[str, str], may: bool
+) -> None:
+    program = make_program(tmp_path / agent.argv[0], "")
+    with nullcontext() if may else pytest.raises(InputError, match="IS_SANDBOX=1"):
+        environ = {"PATH": str(tmp_path), **extra}
+        assert table.check_startable(agent, approve=approve, euid=euid, environ=environ) == str(program)
 
 
 # --- `ready`: asked before a session starts, all at once ---

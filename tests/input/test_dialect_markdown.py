@@ -40,11 +40,8 @@ def job(body: str = "# Do it\n", **fields: Any) -> str:
     return "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items()) + f"---\n{body}"
 
 
-def load(
-    files: Mapping[str, str], options: Options | None = None, settings: str | None = None, only: str | None = None
-) -> Plan:
-    raw = {name: text.encode() for name, text in files.items()}
-    folder = Folder("jobs", "/p/jobs", "/p", raw, settings.encode() if settings is not None else None, only)
+def load(files: Mapping[str, str], options: Options | None = None, only: str | None = None) -> Plan:
+    folder = Folder("jobs", "/p/jobs", "/p", {name: text.encode() for name, text in files.items()}, None, only)
     source = Source("jobs", b"", "/p/jobs", "/p", folder)
     dialect, _ = choose_format(source, None)
     assert dialect == "markdown"

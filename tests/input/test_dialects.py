@@ -102,8 +102,6 @@ def test_one_object_with_a_prompt_is_a_list_of_one() -> None:
 def test_asking_for_the_dialect_by_name() -> None:
     source = Source("stdin", b'["a"]', "/")
     assert choose_format(source, "prompts")[1] == "asked for"
-    with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
-        choose_format(source, "prompt")
 
 
 # --- who wins ---

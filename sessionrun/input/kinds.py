@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -310,12 +311,7 @@ def as_budget(value: Any) -> float:
 @takes({"anyOf": [map_of(_AMOUNT), *one_or_more(TEXT)["anyOf"]]})
 def as_amounts(value: Any) -> dict[str, int]:
     """Token names with amounts: a map, a list of names (one each), or one name."""
-    if isinstance(value, Mapping):
-        return {_token(name): at(name, as_whole(1), amount) for name, amount in value.items()}
-    amounts: dict[str, int] = {}
-    for name in several(_token)(value):
-        amounts[name] = amounts.get(name, 0) + 1
-    return amounts
+    return as_capacities(value) if isinstance(value, Mapping) else dict(Counter(several(_token)(value)))
 
 
 @takes(map_of(_AMOUNT))

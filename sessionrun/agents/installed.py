@@ -153,7 +153,7 @@ def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name,
 
 
 def _ask(question: Question, timeout_s: float) -> Answer:
-    import tempfile
+    import tempfile  # which most launches do without
 
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         exit_code = None

@@ -77,9 +77,7 @@ def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequenc
     elif ref is not None:
         upstream = Upstream(upstream.repo if upstream is not None else "", ref)
     elif workspace not in (None, MIRROR):
-        upstream = (
-            None  # who names another workspace, and no repository, does not want that of the defaults either
-        )
+        upstream = None  # another workspace without a repository: that of the defaults is not meant
     values["upstream"], values["workspace"] = upstream, workspace or usual
     if "agent" in own or "model" in own:
         values["agent"], values["model"] = settle_agent([(own.get("agent"), own.get("model")), *levels])

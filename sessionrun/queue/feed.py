@@ -140,15 +140,16 @@ class Feed(ABC):
         """
         drafts = [replace(draft, title=_check_title(draft.title)) for draft in drafts]
         with self._hold() as contents:
-            self._check(contents, *drafts)
             before = contents.load(for_claims=False) if unless_known else {}
             known = {fold_spaces(task.title) for task in before.values()}
             made: dict[int, str] = {}
+            looked: set[str] = set()
             groups: dict[str, str] = {}
             for number, draft in enumerate(drafts):
                 if unless_known and draft.title in known:
                     continue
                 known.add(draft.title)
+                self._check(contents, draft, looked)
                 group = draft.group or ""
                 if group and group not in groups:
                     groups[group] = _provide_group(contents, group)
@@ -163,7 +164,7 @@ class Feed(ABC):
             changes = replace(changes, title=_check_title(changes.title))
         with self._hold() as contents:
             task = _look(contents, task_id)
-            self._check(contents, changes)
+            self._check(contents, changes, set())
             if changes.group:
                 changes = replace(changes, group=_provide_group(contents, changes.group))
             contents.change(task, changes)
@@ -189,14 +190,15 @@ class Feed(ABC):
             settle_groups(contents, task.group)
             return task
 
-    def _check(self, contents: Contents, *asked: Draft | Changes) -> None:
-        """Refuse a priority or a need that there is not, before anything is made."""
-        least, most = self.priorities
-        for priority in (one.priority for one in asked if one.priority is not None):
-            if not least <= priority <= most:
-                raise InputError(f"the queue ({self.name}) has priorities from {least} to {most}, not {priority}")
-        for need in dict.fromkeys(need for one in asked for need in one.depends or ()):
-            _look(contents, need)
+    def _check(self, contents: Contents, asked: Draft | Changes, looked: set[str]) -> None:
+        """Refuse a priority or a need that there is not; `looked` are needs that there are."""
+        (least, most), priority = self.priorities, asked.priority
+        if priority is not None and not least <= priority <= most:
+            raise InputError(f"the queue ({self.name}) has priorities from {least} to {most}, not {priority}")
+        for need in asked.depends or ():
+            if need not in looked:
+                _look(contents, need)
+                looked.add(need)
 
 
 def _provide_group(contents: Contents, name: str) -> str:

@@ -18,7 +18,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from subprocess import TimeoutExpired
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 
 from sessionrun.agents.programs import Program, find_callers, find_file, find_program
@@ -26,7 +25,6 @@ from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import BUILTIN
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
-from sessionrun.store.programs import run, run_abreast
 
 SignedIn = Literal["yes", "no", "cannot tell", "not needed"]
 
@@ -148,12 +146,17 @@ class Answer(NamedTuple):
 
 def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
     """Ask all questions at once and wait for the answers, `timeout_s` in all."""
+    from sessionrun.store.programs import run_abreast  # most launches ask nothing, and do without it
+
     jobs = [partial(_ask, question, timeout_s) for question in questions.values()]
     return dict(zip(questions, run_abreast(jobs, len(jobs) or 1), strict=True))
 
 
 def _ask(question: Question, timeout_s: float) -> Answer:
-    import tempfile  # which most launches do without
+    import tempfile
+    from subprocess import TimeoutExpired
+
+    from sessionrun.store.programs import run
 
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         exit_code = None

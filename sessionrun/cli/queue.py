@@ -59,7 +59,6 @@ backend_option = click.option(
 _body_option = valued("--body", "FILE", "What to do in full: a file, or - for standard input.")
 _priority_option = valued("--priority", "N", "Bigger goes first; below 0 goes last.  [default: 0]", int)
 
-
 _STARTING: Final = {"work": "command", "split": "split_goal"}
 """The verbs that start sessions, in a module of their own, imported when it is used: the others begin fast."""
 

@@ -303,10 +303,14 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
                 result = _read_stream(partial(claude.read, ended=ended) if ended else _STREAMS[output][0], stream)
     except OSError as error:
         result = AgentResult(Problem("bad_output", f"the output cannot be read: {error.strerror}"))
-    if result.problem and result.reason_class in WITHOUT_RESULT and (words := last_words(read_errors(stderr))):
-        text = one_line(f"{result.problem.text}; standard error: {words}")
-        return replace(result, problem=result.problem._replace(text=text))
-    return result
+    if result.problem is None or result.reason_class not in WITHOUT_RESULT:
+        return result
+    # what standard error says at its end: the last line with "error", else the last two
+    lines = [line for line in read_errors(stderr).splitlines() if line.strip() and not _CHATTER.match(line)]
+    named = [line for line in lines if "error" in line.lower()]
+    words = one_line(" ".join(named[-1:] or lines[-2:]))
+    text = one_line(f"{result.problem.text}; standard error: {words}") if words else result.problem.text
+    return replace(result, problem=result.problem._replace(text=text))
 
 
 def read_errors(stderr: Path) -> str:
@@ -316,14 +320,6 @@ def read_errors(stderr: Path) -> str:
     except OSError:
         return ""
     return _COLOUR.sub("", tail.decode("utf-8", "replace"))
-
-
-def last_words(errors: str) -> str:
-    """What the end of standard error says: the last line with "error", else the last two."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    telling = [line for line in lines if not _CHATTER.match(line)]
-    named = [line for line in telling if "error" in line.lower()]
-    return one_line(" ".join(named[-1:] or telling[-2:]))
 
 
 def render_events(output: OutputFormat, line: bytes) -> str:

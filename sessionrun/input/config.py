@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -57,6 +56,7 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
     from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.fields import make_agent, make_price
     from sessionrun.input.kinds import Misfit, as_record
     from sessionrun.input.reading import Reading, Spot
 
@@ -68,9 +68,9 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
             for name, table in values.pop(kind, {}).items():
                 try:
                     if kind == "agents":
-                        agents[name] = _make_agent(name, as_record(table), agents.get(name))
+                        agents[name] = make_agent(name, as_record(table), agents.get(name))
                     else:
-                        prices[name] = _make_price(name, as_record(table))
+                        prices[name] = make_price(name, as_record(table))
                 except Misfit as misfit:
                     raise Reading(str(file)).error(Spot((kind, name)), misfit) from None
                 tables[f"{kind}.{name}"] = InUse(f"{kind}.{name}", table, str(file))
@@ -191,37 +191,3 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[st
                 raise InputError(f"{variable}: {misfit.problem}") from None
             values[row.name] = variable, cwd / value if row.name in ("results_dir", "cache_dir") else value
     return values
-
-
-def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
-    """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
-    from sessionrun.input.fields import AGENT_FIELDS
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.reading import read_known
-    from sessionrun.model.keys import describe_id_problem
-    from sessionrun.model.spec import AgentSpec
-
-    problem = describe_id_problem(name)
-    if problem:
-        raise Misfit(f"an agent's name {problem}")
-    values = read_known(table, AGENT_FIELDS)
-    if base is None and "argv" not in values:
-        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
-    if base and "env" in values:
-        values["env"] = {**base.env, **values["env"]}
-    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
-    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
-        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
-    return agent
-
-
-def _make_price(name: str, table: Mapping[str, Any]) -> Price:
-    from sessionrun.input.fields import PRICE_FIELDS
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.reading import read_known
-    from sessionrun.model.spec import Price
-
-    values = read_known(table, PRICE_FIELDS)
-    if not name.strip("* ") or not {"input", "output"} <= set(values):
-        raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
-    return Price(**values)

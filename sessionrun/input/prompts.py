@@ -11,12 +11,7 @@ from uuid import uuid4
 
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, find_key
-from sessionrun.input.kinds import (
-    Misfit,
-    Path,
-    describe,
-    resolve_paths,
-)
+from sessionrun.input.kinds import Misfit, Path, describe, resolve_paths
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan

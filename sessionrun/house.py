@@ -241,7 +241,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             )
         },
         partners="queue.feeder:open_partners",
-        findings="queue.findings:FINDINGS",
+        findings="queue.outputs:FINDINGS",
         outputs="queue.outputs:OUTPUTS",
     ),
     Business(

@@ -79,14 +79,13 @@ def judge_sample(sample: Sample) -> tuple[AgentResult, JobFinished]:
     errors = sample.path.with_suffix(".err")
     result = table.read_result(sample.agent, sample.path, errors)
     wait_status = sample.exit << 8 if sample.exit >= 0 else -sample.exit
-    return result, judge_exit(wait_status, result, now=NOW, stderr=table.read_errors(errors))
+    return result, judge_exit(wait_status, result, stderr=table.read_errors(errors))
 
 
 def judge_exit(
-    wait_status: int | None,
-    result: AgentResult | None,
+    wait_status: int | None = None,
+    result: AgentResult | None = None,
     *,
-    now: float,
     errno: int | None = None,
     detail: str | None = None,
     stderr: str = "",
@@ -106,7 +105,7 @@ def judge_exit(
         model=result.model if result else None,
         usage=result.usage if result else None,
         turns=result.turns if result else None,
-        resets_at=find_end_of_limit(problem.reason_class, result, stderr, now) if problem else None,
+        resets_at=find_end_of_limit(problem.reason_class, result, stderr, NOW) if problem else None,
     )
 
 

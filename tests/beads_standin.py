@@ -44,7 +44,7 @@ def answer(words: Sequence[str], top: Path, *, old: bool = False) -> tuple[int, 
 
 
 def obey(beads: Beads, words: list[str], *, old: bool) -> Any:
-    verb, rest = words[0], words[1:]
+    verb, *rest = words
     options: dict[str, str] = {}
     names: list[str] = []
     while rest:
@@ -59,9 +59,36 @@ def obey(beads: Beads, words: list[str], *, old: bool) -> Any:
             names.append(word)
     if old and (verb, "claim" in options, "all" in options) in (("update", True, False), ("list", False, True)):
         fail("unknown flag: --claim" if verb == "update" else "unknown flag: --all")
-    if verb == "ready" and old:
-        options["old"] = ""
-    return VERBS[verb](beads, names, options) if verb in VERBS else fail(f'unknown command "{verb}" for "bd"')
+    if verb == "ready":
+        open_words = ("open", "in_progress") if old else ("open",)  # an old version also lists what is in progress
+        found = [bead for bead in beads.values() if bead["status"] in open_words and is_ready(beads, bead)]
+        return [{key: bead[key] for key in ("id", "title", "status")} for bead in found]
+    return do(beads, verb, names, options)
+
+
+def do(beads: Beads, verb: str, names: list[str], options: dict[str, str]) -> Any:
+    match verb:
+        case "create":
+            return create(beads, names, options)
+        case "update":
+            return update(find(beads, names[0]), options)
+        case "close":
+            find(beads, names[0]).update(status="closed", close_reason=options.get("reason", ""))
+        case "reopen":
+            find(beads, names[0]).update(status="open")
+        case "dep":
+            change_needs(beads, *names)
+        case "comments":
+            find(beads, names[1])["comments"].append({"text": names[2]})
+        case "delete":
+            del beads[find(beads, names[0])["id"]]
+        case "show":
+            return [whole(beads, find(beads, name)) for name in names]
+        case "list":
+            return [{key: bead[key] for key in ("id", "title", "status", "issue_type")} for bead in beads.values()]
+        case _:
+            fail(f'unknown command "{verb}" for "bd"')
+    return {}
 
 
 def fail(message: str) -> NoReturn:
@@ -122,8 +149,7 @@ def create(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
     return beads[name]
 
 
-def update(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    bead = find(beads, names[0])
+def update(bead: dict[str, Any], options: dict[str, str]) -> Any:
     if "claim" in options:
         if bead["assignee"]:
             fail(f"error claiming {bead['id']}: issue already claimed by {bead['assignee']}")
@@ -136,22 +162,11 @@ def update(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
     return [bead]
 
 
-def close(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    find(beads, names[0]).update(status="closed", close_reason=options.get("reason", ""))
-    return [beads[names[0]]]
-
-
-def reopen(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    find(beads, names[0]).update(status="open")
-    return [beads[names[0]]]
-
-
-def dep(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    verb, name, need = names
+def change_needs(beads: Beads, verb: str, name: str, need: str) -> None:
     bead = find(beads, name)
     if verb == "remove":
         bead["blocks"].remove(need)
-        return {}
+        return
     seen, left = set(), [need]
     while left:
         one = left.pop()
@@ -160,46 +175,7 @@ def dep(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
     if name in seen:
         fail("adding dependency would create a cycle")
     bead["blocks"].append(need)
-    return {}
 
-
-def comments(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    find(beads, names[1])["comments"].append({"text": names[2]})
-    return {}
-
-
-def delete(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    del beads[find(beads, names[0])["id"]]
-    return {}
-
-
-def show(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    return [whole(beads, find(beads, name)) for name in names]
-
-
-def list_beads(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    return [{key: bead[key] for key in ("id", "title", "status", "issue_type")} for bead in beads.values()]
-
-
-def ready(beads: Beads, names: list[str], options: dict[str, str]) -> Any:
-    """An old version also lists what is in progress."""
-    words = ("open", "in_progress") if "old" in options else ("open",)
-    found = [bead for bead in beads.values() if bead["status"] in words and is_ready(beads, bead)]
-    return [{"id": bead["id"], "title": bead["title"], "status": bead["status"]} for bead in found]
-
-
-VERBS = {
-    "create": create,
-    "update": update,
-    "close": close,
-    "reopen": reopen,
-    "dep": dep,
-    "comments": comments,
-    "delete": delete,
-    "show": show,
-    "list": list_beads,
-    "ready": ready,
-}
 
 if __name__ == "__main__":
     code, out, err = answer(sys.argv[1:], Path(os.getcwd()))

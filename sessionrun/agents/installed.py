@@ -1,4 +1,8 @@
-"""What is known of agent CLIs apart from running them: versions that were tried, and signs of a login.
+"""What can be found out about agent CLIs before they get a task: versions, signs of a log-in, readiness.
+
+Programs are asked short questions, all at once.  A question is a command with an end: standard input is empty, and
+what is printed goes into files that no other process sees.  A command without an answer when the time is up is
+killed with all that belongs to its group.
 
 Signed in is told from the outside: by the names of environment variables and by whether a file is there.  No file
 of an account is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so
@@ -11,10 +15,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 
-from sessionrun.agents.programs import Program, find_file, find_program
+from sessionrun.agents.programs import Program, find_callers, find_file, find_program
+from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import BUILTIN
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
@@ -26,6 +33,17 @@ _FOR_SHELL: Final = re.compile(rb"#!.*[/ ](ba|da|k|z|fi)?sh\b")
 _ENV_FILE: Final = ".env"
 _KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
 """How the names of variables end that hold keys and addresses of providers."""
+
+READY_TIMEOUT_S: Final = 30.0
+MODEL_TOKEN: Final = "{model}"
+
+_MAX_VERSION: Final = 30
+"""Characters of the first line that a program prints about its version."""
+
+_KEPT_BYTES: Final = 8192
+_MAX_LINE: Final = 200
+
+_Name = TypeVar("_Name")
 
 
 @frozen
@@ -50,12 +68,6 @@ def is_wrapper(agent: AgentSpec) -> bool:
             return _FOR_SHELL.match(program.readline(200)) is not None
     except OSError:
         return False
-
-
-def is_known_version(known: Program, version: str) -> bool | None:
-    """Whether a program that says this of its version is like the one we know; None: it says no version."""
-    match = _MAJOR_MINOR.search(version)
-    return None if match is None else match.group(1) == known.version
 
 
 def find_sign_in(
@@ -112,3 +124,120 @@ def _is_used_otherwise(agent: AgentSpec, known: Program, environ: Mapping[str, s
         return True
     has_key = any(value and name.endswith(_KEYS) for name, value in environ.items())
     return known.local and (has_key or any(use.models))
+
+
+# --- questions ---
+
+
+class Question(NamedTuple):
+    """A command, and the environment it is asked in."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+
+class Answer(NamedTuple):
+    """The exit code (negative: of a signal; None: there is none), the first line printed, and what went wrong."""
+
+    exit_code: int | None
+    first_line: str | None
+    problem: str | None
+
+
+def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
+    """Ask all questions at once and wait for the answers, `timeout_s` in all."""
+    from sessionrun.store.programs import run_abreast  # most launches ask nothing, and do without it
+
+    jobs = [partial(_ask, question, timeout_s) for question in questions.values()]
+    return dict(zip(questions, run_abreast(jobs, len(jobs) or 1), strict=True))
+
+
+def _ask(question: Question, timeout_s: float) -> Answer:
+    import tempfile
+    from subprocess import TimeoutExpired
+
+    from sessionrun.store.programs import run
+
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        exit_code = None
+        try:
+            ended = run(question.argv, environ=question.env, limit_s=timeout_s, stdout=stdout, stderr=stderr)
+            exit_code = ended.returncode
+            problem = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        except OSError as error:
+            problem = f"cannot be started: {error.strerror}"
+        except TimeoutExpired:
+            problem = f"no answer after {timeout_s:g} s"
+        complaints = _read_lines(stderr, end=True)
+        if complaints:
+            problem = f"{problem}: {one_line(complaints[-1])[:_MAX_LINE]}"
+        first = next(iter(_read_lines(stdout, end=False)), None)
+        return Answer(exit_code, first, None if exit_code == 0 else problem)
+
+
+def _read_lines(stream: BinaryIO, *, end: bool) -> list[str]:
+    """The lines at the beginning of a file, or at its end, that are not empty."""
+    size = os.fstat(stream.fileno()).st_size
+    stream.seek(max(0, size - _KEPT_BYTES) if end else 0)
+    text = stream.read(_KEPT_BYTES).decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def find_versions(
+    agents: Mapping[str, AgentSpec], programs: Mapping[str, str], *, timeout_s: float
+) -> dict[str, str | None]:
+    """What the programs (absolute paths, by agent) say of their version; None: nothing."""
+    questions = {
+        name: Question((program, "--version"), _environment_of(agents[name]))
+        for name, program in programs.items()
+        if agents[name].prompt_kind != "script"  # as `sh`, which has none
+    }
+    lines = {name: answer.first_line for name, answer in ask(questions, timeout_s=timeout_s).items()}
+    return {name: line and line[:_MAX_VERSION] for name, line in lines.items()}
+
+
+def is_known_version(known: Program, version: str) -> bool | None:
+    """Whether a program that says this of its version is like the one we know; None: it says no version."""
+    match = _MAJOR_MINOR.search(version)
+    return None if match is None else match.group(1) == known.version
+
+
+def _environment_of(agent: AgentSpec) -> dict[str, str]:
+    callers = find_callers(os.environ)
+    return {**{name: value for name, value in os.environ.items() if name not in callers}, **agent.env}
+
+
+def asks_about_model(agent: AgentSpec) -> bool:
+    """Whether its `ready` command is a question about one model, and not about the agent alone."""
+    return any(MODEL_TOKEN in element for element in agent.ready)
+
+
+def find_unready(
+    agents: Iterable[AgentSpec],
+    models: Mapping[str, Collection[str | None]] | None = None,
+    *,
+    timeout_s: float = READY_TIMEOUT_S,
+) -> dict[str, str]:
+    """Run the `ready` commands there are; what is wrong, as one line each, by the names of those that are not.
+
+    A command that asks about a model is run for each of the `models` of its agent, by name; None is a task that
+    names none.  Without `models` it is not run.
+    """
+    questions: dict[tuple[str, str | None], Question] = {}
+    problems: dict[tuple[str, str | None], str | None] = {}
+    words: dict[tuple[str, str | None], list[str]] = {}
+    for agent in agents:
+        asks = asks_about_model(agent)
+        wanted: Collection[str | None] = (models or {}).get(agent.name, ()) if asks else [None] * bool(agent.ready)
+        for key in ((agent.name, model) for model in wanted):
+            words[key] = [element.replace(MODEL_TOKEN, key[1] or "") for element in agent.ready]
+            if asks and key[1] is None:
+                problems[key] = "a task names no model: add --model"
+            else:
+                questions[key] = Question(words[key], _environment_of(agent))
+    problems |= {key: answer.problem for key, answer in ask(questions, timeout_s=timeout_s).items()}
+    lines: dict[str, list[str]] = {}
+    for key, problem in problems.items():
+        if problem is not None:
+            lines.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, words[key]))}: {problem}"))
+    return {name: "; ".join(several) for name, several in lines.items()}

@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionrun.agents import claude
 from sessionrun.agents.reading import (
     Logged,
     Problem,
@@ -68,8 +67,3 @@ def _find_files(
     home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
     base = glob.escape(folder or environ.get("QWEN_RUNTIME_DIR") or home)
     return glob.glob(f"{base}/{pattern.format(glob.escape(conversation or '-'))}")
-
-
-read = claude.read
-read_text = claude.read_text
-list_steps = claude.list_steps

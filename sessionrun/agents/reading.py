@@ -107,16 +107,14 @@ class AgentResult:
 
 def finished(known: AgentResult, problem: Problem | None, left: Sequence[str] = ()) -> AgentResult:
     """A run whose output says how it ended: with this problem, or well; if well, nothing may be `left` running."""
-    problem = problem or (Problem(LEFT_RUNNING, _word_left(left)) if left else None)
+    if problem is None and left:
+        many = f"{len(left)} background jobs were" if len(left) > 1 else "1 background job was"
+        names = ", ".join(f"'{name}'" for name in left)
+        problem = Problem(LEFT_RUNNING, f"{many} stopped when the turn ended: {names}")
     if problem is None:
         return replace(known, resets_at=None)
     words = (problem.words or problem.text)[-MAX_WORDS:]
     return replace(known, problem=Problem(problem.reason_class, one_line(problem.text), words), mended=False)
-
-
-def _word_left(names: Sequence[str]) -> str:
-    many = f"{len(names)} background jobs were" if len(names) > 1 else "1 background job was"
-    return f"{many} stopped when the turn ended: " + ", ".join(f"'{name}'" for name in names)
 
 
 def unfinished(known: AgentResult, waits_for: Problem | None = None) -> AgentResult:

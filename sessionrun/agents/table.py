@@ -74,7 +74,7 @@ _ListSteps = Callable[[dict[str, Any]], Iterator[Step]]
 _STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _ReadText, _ListSteps]]] = {
     "claude": (claude.read, claude.read_text, claude.list_steps),
     "codex": (codex.read, codex.read_text, codex.list_steps),
-    "qwen": (qwen.read, qwen.read_text, qwen.list_steps),
+    "qwen": (claude.read, claude.read_text, claude.list_steps),
     "gemini": (gemini.read, gemini.read_text, gemini.list_steps),
     "opencode": (opencode.read, opencode.read_text, opencode.list_steps),
 }
@@ -229,11 +229,6 @@ def describe_path(path: str | None) -> str:
     return f"; PATH is {path or os.defpath} here: if your shell finds the agent, set PATH to what it is there"
 
 
-def version_argv(agent: AgentSpec) -> tuple[str, ...]:
-    """The argument list that makes an agent CLI print its version; empty where it has none (`sh`)."""
-    return () if agent.prompt_kind == "script" else (agent.argv[0], "--version")
-
-
 def has_stream(agent: AgentSpec) -> bool:
     """Whether its standard output is a stream of events, and not the text for a person itself."""
     return agent.output in _STREAMS
@@ -305,13 +300,17 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
             if output == "aider":
                 result = aider.read(read_lines(stream))
             else:
-                result = _read_stream(partial(qwen.read, ended=ended) if ended else _STREAMS[output][0], stream)
+                result = _read_stream(partial(claude.read, ended=ended) if ended else _STREAMS[output][0], stream)
     except OSError as error:
         result = AgentResult(Problem("bad_output", f"the output cannot be read: {error.strerror}"))
-    if result.problem and result.reason_class in WITHOUT_RESULT and (words := last_words(read_errors(stderr))):
-        text = one_line(f"{result.problem.text}; standard error: {words}")
-        return replace(result, problem=result.problem._replace(text=text))
-    return result
+    if result.problem is None or result.reason_class not in WITHOUT_RESULT:
+        return result
+    # what standard error says at its end: the last line with "error", else the last two
+    lines = [line for line in read_errors(stderr).splitlines() if line.strip() and not _CHATTER.match(line)]
+    named = [line for line in lines if "error" in line.lower()]
+    words = one_line(" ".join(named[-1:] or lines[-2:]))
+    text = one_line(f"{result.problem.text}; standard error: {words}") if words else result.problem.text
+    return replace(result, problem=result.problem._replace(text=text))
 
 
 def read_errors(stderr: Path) -> str:
@@ -321,14 +320,6 @@ def read_errors(stderr: Path) -> str:
     except OSError:
         return ""
     return _COLOUR.sub("", tail.decode("utf-8", "replace"))
-
-
-def last_words(errors: str) -> str:
-    """What the end of standard error says: the last line with "error", else the last two."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    telling = [line for line in lines if not _CHATTER.match(line)]
-    named = [line for line in telling if "error" in line.lower()]
-    return one_line(" ".join(named[-1:] or telling[-2:]))
 
 
 def render_events(output: OutputFormat, line: bytes) -> str:

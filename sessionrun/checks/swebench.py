@@ -28,12 +28,11 @@ from sessionrun.input.kinds import (
     resolve_repo,
 )
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
-from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.reading import Field, Reading, Spot
 from sessionrun.input.settings import Options, first
-from sessionrun.input.strict import parse_json
+from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen

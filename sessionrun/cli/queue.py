@@ -37,7 +37,6 @@ from sessionrun.queue.open import (
     ingest,
     load_tasks,
     open_queue,
-    take_back,
 )
 
 Record = dict[str, Any]
@@ -59,7 +58,6 @@ backend_option = click.option(
 )
 _body_option = valued("--body", "FILE", "What to do in full: a file, or - for standard input.")
 _priority_option = valued("--priority", "N", "Bigger goes first; below 0 goes last.  [default: 0]", int)
-
 
 _STARTING: Final = {"work": "command", "split": "split_goal"}
 """The verbs that start sessions, in a module of their own, imported when it is used: the others begin fast."""
@@ -277,7 +275,9 @@ def reopen(queue: Open, task_id: str | None, gone: bool, reason: str | None, res
         raise InputError("queue reopen: give an ID, or --gone alone")
     if not gone:
         return _answer(queue().reopen(str(task_id), reason=reason), "open again")
-    tasks = take_back(queue(), results_dir)
+    from sessionrun.queue.claims import reclaim
+
+    tasks = reclaim(queue(), results_dir)
     words = {"closed": "closed: its work has landed"}
     lines = [escape_line(f"{task.id}: {words.get(task.status, 'open again')}") for task in tasks]
     return Answer({"tasks": [describe_task(task) for task in tasks]}, lines or ["No worker is gone."])

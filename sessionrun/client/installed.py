@@ -69,7 +69,7 @@ def examine_agents() -> list[Examined]:
 def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
     """Examine all agents, as they would start with all permissions or not; programs are asked side by side."""
     from sessionrun.agents import table
-    from sessionrun.agents.probing import find_unready, find_versions
+    from sessionrun.agents.installed import find_unready, find_versions
 
     path = os.environ.get("PATH")
     programs = {name: table.find_program(agent, path) for name, agent in known.items()}
@@ -85,8 +85,7 @@ def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
 def _examine(
     agent: AgentSpec, program: str | None, version: str | None, why: str | None, *, approve: bool
 ) -> Examined:
-    from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
-    from sessionrun.agents.probing import asks_about_model
+    from sessionrun.agents.installed import Use, asks_about_model, find_known, find_sign_in, is_known_version
     from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
 
     about, refusal, hint = find_known(agent), None, None

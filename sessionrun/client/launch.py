@@ -210,7 +210,7 @@ def check_ready(spec: SessionSpec) -> None:
     """Refuse an agent that is certainly not signed in, or whose own check says that it is not ready."""
     problems = tell_signed_out(spec)
     if not problems and any(agent.ready for agent in spec.agents.values()):
-        from sessionrun.agents.probing import find_unready
+        from sessionrun.agents.installed import find_unready
 
         models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
         for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
@@ -244,7 +244,7 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
         environ = {**os.environ, **agent.env, **dict(env)}
         answer, _ = find_sign_in(agent, environ, sys.platform, Use((model,), args, (cwd or spec.cwd,)))
         if answer == "cannot tell" and is_wrapper(agent) and about.status:  # the program itself may say it
-            from sessionrun.agents.probing import Question, ask
+            from sessionrun.agents.installed import Question, ask
 
             asked = ask({name: Question((agent.argv[0], *about.status), environ)}, timeout_s=STATUS_TIMEOUT_S)
             answer = "no" if any(ended.exit_code == 1 for ended in asked.values()) else answer

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.model.errors import InputError
 from sessionrun.store.index import user_directory
 
 if TYPE_CHECKING:
-    from sessionrun.input.reading import Field
     from sessionrun.model.spec import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
@@ -58,6 +56,7 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
     from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.fields import make_agent, make_price
     from sessionrun.input.kinds import Misfit, as_record
     from sessionrun.input.reading import Reading, Spot
 
@@ -69,9 +68,9 @@ def load_config(cwd: Path, environ: Mapping[str, str]) -> Config:
             for name, table in values.pop(kind, {}).items():
                 try:
                     if kind == "agents":
-                        agents[name] = _make_agent(name, as_record(table), agents.get(name))
+                        agents[name] = make_agent(name, as_record(table), agents.get(name))
                     else:
-                        prices[name] = _make_price(name, as_record(table))
+                        prices[name] = make_price(name, as_record(table))
                 except Misfit as misfit:
                     raise Reading(str(file)).error(Spot((kind, name)), misfit) from None
                 tables[f"{kind}.{name}"] = InUse(f"{kind}.{name}", table, str(file))
@@ -164,23 +163,16 @@ def _read_file(file: Path, only: str | None = None) -> dict[str, Any]:
         return {}  # so most polls do without what knows all settings
     from sessionrun.input.kinds import Misfit
     from sessionrun.input.reading import Reading, Spot, read_known
+    from sessionrun.input.rows import FILE_FIELDS
 
     try:
-        values = read_known(settings, _setting_fields())
+        values = read_known(settings, FILE_FIELDS)
     except Misfit as misfit:
         raise Reading(str(file)).error(Spot(), misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / os.path.expanduser(values[name])
     return values
-
-
-def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.input.kinds import as_record
-    from sessionrun.input.reading import table
-    from sessionrun.input.rows import SETTINGS
-
-    return table(agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config})
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
@@ -199,60 +191,3 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[st
                 raise InputError(f"{variable}: {misfit.problem}") from None
             values[row.name] = variable, cwd / value if row.name in ("results_dir", "cache_dir") else value
     return values
-
-
-def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
-    """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.reading import read_known
-    from sessionrun.model.keys import describe_id_problem
-    from sessionrun.model.spec import AgentSpec
-
-    problem = describe_id_problem(name)
-    if problem:
-        raise Misfit(f"an agent's name {problem}")
-    values = read_known(table, _agent_fields())
-    if base is None and "argv" not in values:
-        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
-    if base and "env" in values:
-        values["env"] = {**base.env, **values["env"]}
-    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
-    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
-        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
-    return agent
-
-
-def _make_price(name: str, table: Mapping[str, Any]) -> Price:
-    from sessionrun.input.kinds import Misfit, as_money
-    from sessionrun.input.reading import read_known
-    from sessionrun.input.reading import table as make_fields
-    from sessionrun.model.spec import Price
-
-    values = read_known(table, make_fields(input=as_money, cached_input=as_money, output=as_money))
-    if not name.strip("* ") or not {"input", "output"} <= set(values):
-        raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
-    return Price(**values)
-
-
-def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.input import kinds
-    from sessionrun.input.reading import Field, table
-    from sessionrun.model.spec import OutputFormat
-
-    return {
-        **table(
-            argv=kinds.as_command_line,
-            stdin=kinds.as_choice(("prompt", "none")),
-            prompt_kind=kinds.as_choice(("text", "script")),
-            model_args=kinds.as_argv,
-            approve_args=kinds.as_argv,
-            continue_args=kinds.as_argv,
-            budget_args=kinds.as_argv,
-            provider=kinds.as_line,
-            output=kinds.as_choice(get_args(OutputFormat)),
-            edits=kinds.as_flag,
-            env=kinds.as_environment,
-            ready=kinds.as_argv,
-        ),
-        "stop_grace_s": Field("stop_grace_s", kinds.as_duration),
-    }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from sessionrun.input.kinds import (
@@ -19,6 +20,7 @@ from sessionrun.input.kinds import (
     as_budget,
     as_capacities,
     as_choice,
+    as_command_line,
     as_commands,
     as_duration,
     as_environment,
@@ -30,6 +32,7 @@ from sessionrun.input.kinds import (
     as_links,
     as_list,
     as_load,
+    as_money,
     as_needs,
     as_number,
     as_project_paths,
@@ -49,11 +52,13 @@ from sessionrun.input.kinds import (
     takes,
 )
 from sessionrun.input.plan import LandingWish, SeatsWish
-from sessionrun.input.reading import Field, of_business, record, table
+from sessionrun.input.reading import Field, of_business, read_known, record, table
 from sessionrun.model.asked import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.checks import AnswerKind, AnswerMode, Brief, ReportUse, Reset
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.spec import (
+    AgentSpec,
     BeginsAt,
     Check,
     Environment,
@@ -61,6 +66,8 @@ from sessionrun.model.spec import (
     Halt,
     LeftoversPolicy,
     Limits,
+    OutputFormat,
+    Price,
     PromptMode,
     Prove,
     Workspace,
@@ -392,3 +399,48 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "land": Field("landing", of_business("landing", as_landing)),
     "worktrees": Field("seats", as_seats),
 }
+
+# --- what files of configuration say of agents and prices ---
+
+AGENT_FIELDS: Final[Mapping[str, Field]] = {
+    **table(
+        argv=as_command_line,
+        stdin=as_choice(("prompt", "none")),
+        prompt_kind=as_choice(("text", "script")),
+        model_args=as_argv,
+        approve_args=as_argv,
+        continue_args=as_argv,
+        budget_args=as_argv,
+        provider=as_line,
+        output=as_word(OutputFormat),
+        edits=as_flag,
+        env=as_environment,
+        ready=as_argv,
+    ),
+    "stop_grace_s": Field("stop_grace_s", as_duration),
+}
+PRICE_FIELDS: Final[Mapping[str, Field]] = table(input=as_money, cached_input=as_money, output=as_money)
+
+
+def make_agent(name: str, written: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one."""
+    problem = describe_id_problem(name)
+    if problem:
+        raise Misfit(f"an agent's name {problem}")
+    values = read_known(written, AGENT_FIELDS)
+    if base is None and "argv" not in values:
+        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
+    if base and "env" in values:
+        values["env"] = {**base.env, **values["env"]}
+    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
+    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
+        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
+    return agent
+
+
+def make_price(name: str, written: Mapping[str, Any]) -> Price:
+    """Make a price from its `[prices.MODEL]` table."""
+    values = read_known(written, PRICE_FIELDS)
+    if not name.strip("* ") or not {"input", "output"} <= set(values):
+        raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
+    return Price(**values)

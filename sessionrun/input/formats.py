@@ -15,11 +15,11 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from sessionrun.house import HOUSE, Format, load
-from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
+from sessionrun.input.text import plain, quote
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.validation import validate_tasks
 
@@ -121,11 +121,6 @@ def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
         f"{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: "
         f'["Fix the bug"]; a prompt as plain text: sessionrun -p - ({wanted})'
     )
-
-
-def imply_dialect(options: Mapping[str, Any]) -> str | None:
-    """The one format that has what was options; None: any format has all of it."""
-    return next((BY_NAME[name].format for name in options if BY_NAME[name].format), None)
 
 
 def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sessionrun.input.formats import FORMATS, imply_dialect
+from sessionrun.input.formats import FORMATS
 from sessionrun.input.kinds import resolve_paths
-from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
-from sessionrun.input.parse import Folder, Source, decode
-from sessionrun.input.rows import SETTINGS
+from sessionrun.input.parse import PROJECT_SETTINGS, STATUS_FILE, Folder, Source, decode
+from sessionrun.input.rows import BY_NAME, SETTINGS
 from sessionrun.input.settings import read_values
+from sessionrun.input.text import MAX_INPUT_BYTES, has_half_character
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.store.files import NotRegular, read_regular
@@ -32,9 +32,6 @@ JOBS: Final = "jobs"
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
 
-PROJECT_SETTINGS: Final = "worksplit.toml"
-STATUS: Final = "_jobstatus.json"
-
 
 Given = str | Path | Mapping[str, Any] | list[Any] | None
 """An input: a file or directory by name, what its JSON would be as a value, or None for standard input."""
@@ -45,7 +42,9 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
     named = options.get("instances")
     if named is not None and given is not None:
         raise InputError(f"FILE and --instances both name the input ({given} and {named}); keep one")
-    dialect = options.get("dialect") or (imply_dialect(options) if given is None else None)
+    dialect = options.get("dialect")
+    if given is None and not dialect:  # one format alone may have what was given
+        dialect = next((BY_NAME[name].format for name in options if BY_NAME[name].format), None)
     given = given if named is None else named
     known = FORMATS.get(dialect or "")
     usual = known.usual if known is not None else None
@@ -103,7 +102,7 @@ def _read_directory(name: str, only: str | None) -> Source:
     files = {}
     for entry in entries:
         is_job_file = entry.name.endswith(".md") and not entry.name.startswith(".")
-        if (is_job_file or entry.name == STATUS) and not os.path.isdir(entry.path):
+        if (is_job_file or entry.name == STATUS_FILE) and not os.path.isdir(entry.path):
             files[entry.name] = _read(entry.path)
     folder = Folder(name, directory, project, files, settings, only)
     if only is None:

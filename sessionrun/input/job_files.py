@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from sessionrun.input.kinds import (
     Misfit,
-    Path,
     as_choice,
     as_command,
     as_duration,
@@ -31,10 +30,9 @@ from sessionrun.input.kinds import (
     as_whole,
     describe,
 )
-from sessionrun.input.limits import Breach
 from sessionrun.input.parse import decode, parse_toml
 from sessionrun.input.reading import Field, Reading, Spot, read_fields, table
-from sessionrun.input.strict import parse_json, parse_yaml
+from sessionrun.input.text import Breach, parse_json, parse_yaml
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 
@@ -83,9 +81,8 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
     if not isinstance(record, dict):
         raise InputError(f"{name}: line 2: front matter must be keys with values, not {describe(record)}")
     lines = _find_lines(front, record)
-    unknown: list[Path] = []
     try:
-        fields = read_fields(record, FIELDS, unknown)
+        fields, unknown = read_fields(record, FIELDS)
     except Misfit as misfit:
         line = lines.get(str(misfit.path[0]), 1) if misfit.path else 1
         raise InputError(f"{name}: {Spot(misfit.path, line).text()}: {misfit.problem}") from None
@@ -190,7 +187,6 @@ def _find_waits(needs: Mapping[str, Sequence[str]], name: str) -> set[str]:
     return found
 
 
-STATUS_FILE: Final = "_jobstatus.json"
 ENDED: Final = ("pass", "fail", "partial")
 
 

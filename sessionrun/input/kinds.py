@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, get_args
 
-from sessionrun.input.limits import quote
+from sessionrun.input.text import quote, shorten
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.places import check_ref, is_path, parse_repo
@@ -138,7 +139,7 @@ def several(kind: Kind[T], least: int = 0, *, once: bool = False) -> Kind[tuple[
             raise Misfit("must be text or a list of text, not an object")
         if not isinstance(value, (list, tuple)):
             return (kind(value),)
-        values = tuple(_at(index, kind, element) for index, element in enumerate(value))
+        values = tuple(at(index, kind, element) for index, element in enumerate(value))
         if len(values) < least:
             raise Misfit("must not be an empty list")
         return tuple(dict.fromkeys(values)) if once else values
@@ -161,10 +162,9 @@ def describe(value: Any) -> str:
 
 def _shown(number: float) -> str:
     try:
-        text = str(number)
+        return shorten(str(number))
     except ValueError:  # more digits than the interpreter converts
         return "of very many digits"
-    return text if len(text) <= 40 else text[:40] + "..."
 
 
 @takes({"type": "string"})
@@ -311,18 +311,13 @@ def as_budget(value: Any) -> float:
 @takes({"anyOf": [map_of(_AMOUNT), *one_or_more(TEXT)["anyOf"]]})
 def as_amounts(value: Any) -> dict[str, int]:
     """Token names with amounts: a map, a list of names (one each), or one name."""
-    if isinstance(value, Mapping):
-        return {_token(name): _at(name, as_whole(1), amount) for name, amount in value.items()}
-    amounts: dict[str, int] = {}
-    for name in several(_token)(value):
-        amounts[name] = amounts.get(name, 0) + 1
-    return amounts
+    return as_capacities(value) if isinstance(value, Mapping) else dict(Counter(several(_token)(value)))
 
 
 @takes(map_of(_AMOUNT))
 def as_capacities(value: Any) -> dict[str, int]:
     """Token names with how many of each there are."""
-    return {_token(name): _at(name, as_whole(1), capacity) for name, capacity in as_record(value).items()}
+    return {_token(name): at(name, as_whole(1), capacity) for name, capacity in as_record(value).items()}
 
 
 @takes(TEXT)
@@ -410,7 +405,7 @@ def as_argv(value: Any) -> tuple[str, ...]:
     """Arguments of a program: a list of text; none is a shell's business."""
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, not {describe(value)}")
-    return tuple(_at(index, _as_argument, element) for index, element in enumerate(value))
+    return tuple(at(index, _as_argument, element) for index, element in enumerate(value))
 
 
 @takes({"type": "array", "items": {"type": "string"}, "minItems": 1})
@@ -444,7 +439,8 @@ def as_record(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
+def at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
+    """The model's value of one value of a list or an object."""
     try:
         return convert(value)
     except Misfit as misfit:

@@ -69,7 +69,16 @@ def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequenc
     """The fields of a task that says `own`, over those of `settle_defaults`."""
     values = _lay(own, base)
     repo, ref = values.pop("repo", None), values.pop("ref", None)
-    values["upstream"], values["workspace"] = _settle_upstream(own, base, repo, ref)
+    upstream, workspace = base.get("upstream"), own.get("workspace")
+    usual = base.get("workspace", Workspace())
+    if repo is not None:  # a ref of the defaults belongs to their repository, if they name one
+        left = upstream.ref if upstream is not None and not upstream.repo else None
+        upstream, usual = Upstream(repo, ref or left), MIRROR
+    elif ref is not None:
+        upstream = Upstream(upstream.repo if upstream is not None else "", ref)
+    elif workspace not in (None, MIRROR):
+        upstream = None  # another workspace without a repository: that of the defaults is not meant
+    values["upstream"], values["workspace"] = upstream, workspace or usual
     if "agent" in own or "model" in own:
         values["agent"], values["model"] = settle_agent([(own.get("agent"), own.get("model")), *levels])
     return values | {name: values[name] or None for name in NO_LIMIT}
@@ -79,24 +88,3 @@ def _lay(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """The values of one level over those of a weaker one."""
     both = {name: {**base[name], **own[name]} for name in MERGED if name in own and name in base}
     return {**base, **own, **both}
-
-
-def _settle_upstream(
-    own: Mapping[str, Any], base: Mapping[str, Any], repo: str | None, ref: str | None
-) -> tuple[Upstream | None, Workspace]:
-    """The repository and the workspace of a task.
-
-    A ref of the defaults belongs to their repository, if they name one.  A task that names a workspace without a
-    repository has none of the defaults' either, unless it is a mirror.
-    """
-    inherited, workspace = base.get("upstream"), own.get("workspace")
-    if repo is not None:
-        left = inherited.ref if inherited is not None and not inherited.repo else None
-        return Upstream(repo, ref or left), workspace or MIRROR
-    if ref is not None:
-        return Upstream(inherited.repo if inherited is not None else "", ref), workspace or base.get(
-            "workspace", Workspace()
-        )
-    if workspace not in (None, MIRROR):
-        return None, workspace
-    return inherited, workspace or base.get("workspace", Workspace())

@@ -14,7 +14,6 @@ from typing import Any, Final
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.job_files import (
     ENDED,
-    STATUS_FILE,
     JobFile,
     Node,
     Settings,
@@ -26,10 +25,10 @@ from sessionrun.input.job_files import (
 )
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, list_levels, settle_agent, settle_defaults
-from sessionrun.input.limits import plain, quote
-from sessionrun.input.parse import Folder, Source
+from sessionrun.input.parse import PROJECT_SETTINGS, STATUS_FILE, Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
+from sessionrun.input.text import plain, quote
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
@@ -90,20 +89,14 @@ def load(source: Source, options: Options) -> Plan:
     job_files = _parse_job_files(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
     chosen = _choose_job_files(folder, options.given, job_files, statuses, warnings)
-    settings = parse_settings(folder.settings, "worksplit.toml")
+    settings = parse_settings(folder.settings, PROJECT_SETTINGS)
     named = options.choose("agent")
     asked, *_, config = list_levels(options, {}, {})
     # a model of the project is one of our agent; it goes before that of the configuration, whose agent does not
     levels = (asked, (config[0], None), (AGENT, settings.model), config, (AGENT, MODEL))
     agent, model = settle_agent(levels)
-    project = _Project(
-        folder,
-        settings,
-        parse_system_prompts(folder.files, lambda file: _name(folder, file)),
-        options,
-        agent,
-        model,
-    )
+    prompts = parse_system_prompts(folder.files, lambda file: _name(folder, file))
+    project = _Project(folder, settings, prompts, options, agent, model)
     shapes = {job_file.id: _shape(job_file, settings) for job_file in chosen}
     needs = _settle_needs(chosen, job_files, shapes, warnings)
     is_apart = options.given.get("worktree", False)

@@ -27,13 +27,12 @@ from sessionrun.input.kinds import (
     resolve_paths,
 )
 from sessionrun.input.levels import list_levels, settle_defaults, settle_task
-from sessionrun.input.limits import quote
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.reading import Field, Reading, Spot, table
 from sessionrun.input.settings import Options, first
+from sessionrun.input.text import quote
 from sessionrun.model.errors import suggest
-from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
 
 MAX_RUNS: Final = 100_000
@@ -158,16 +157,6 @@ _TASK_FIELDS: Final[Mapping[str, Field]] = {
 }
 
 
-@frozen
-class _Row:
-    """One task: its id and name in the input, its prompts, and what else it says for its runs."""
-
-    id: str
-    name: str
-    prompts: tuple[str, ...]
-    own: Mapping[str, Any]
-
-
 def load(source: Source, options: Options) -> Plan:
     """Read a matrix."""
     value = source.document.value
@@ -199,7 +188,7 @@ def load(source: Source, options: Options) -> Plan:
     )
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
     settings: dict[str, Any] = {"setup": (SETUP,)}
-    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}
+    settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prove", "prompt_mode") if name in top}
     settings = resolve_paths(started_in, settings)
     base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(
@@ -215,8 +204,9 @@ def load(source: Source, options: Options) -> Plan:
     )
 
 
-def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, _Row]:
-    rows: dict[str, _Row] = {}
+def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, dict[str, Any]]:
+    """What each task says, by its id; its prompts are joined unless they are turns of one conversation."""
+    rows: dict[str, dict[str, Any]] = {}
     for index, entry in enumerate(top["tasks"]):
         spot = Spot(("tasks", index))
         own = reading.read(
@@ -225,19 +215,17 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
         for key in ("id", "prompts"):
             if key not in own:
                 raise reading.error(spot, Misfit(f'has no "{key}"'))
-        own = resolve_paths(started_in, own)
-        prompts = own.pop("prompts")
-        turns = prompts if top.get("prompt_mode") == "continue" else ("\n".join(prompts),)
-        name = own.pop("name", own["id"])
-        row = _Row(own.pop("id"), name, turns, own)
-        if rows.setdefault(row.id, row) is not row:
-            raise reading.error(spot, Misfit(f"{quote(row.id)} is used twice", "id"))
+        if own["id"] in rows:
+            raise reading.error(spot, Misfit(f"{quote(own['id'])} is used twice", "id"))
+        if top.get("prompt_mode") != "continue":
+            own["prompts"] = ("\n".join(own["prompts"]),)
+        rows[own["id"]] = resolve_paths(started_in, own)
     return rows
 
 
 def _make_tasks(
     base: Mapping[str, Any],
-    rows: Mapping[str, _Row],
+    rows: Mapping[str, Mapping[str, Any]],
     models: Mapping[str, str | None],
     cells: Sequence[Cell],
     *,
@@ -247,15 +235,17 @@ def _make_tasks(
     while len(ids) < len(cells):
         ids.add(os.urandom(4).hex())
     for cell, run_id in zip(cells, ids, strict=True):
-        row, agent, model = rows[cell["task"]], cell["agent"], cell["model"]
+        row, agent, model = dict(rows[cell["task"]]), cell["agent"], cell["model"]
+        task_id, prompts = row.pop("id"), row.pop("prompts")
+        title = row.pop("name", task_id)
         # which cell a run is of; by these it is found again when the same file is run once more
-        labels = {"task": row.id, "name": row.name, "model": model, "agent": agent, "sample": str(cell["sample"])}
+        labels = {"task": task_id, "name": title, "model": model, "agent": agent, "sample": str(cell["sample"])}
         args = _LOGGING if agent == AGENT else ()
         if auth_type := models[model]:
             labels["auth_type"] = auth_type
             args = (f"--auth-type={auth_type}", *args) if agent == AGENT else args
         name = f"run-{run_id}"
-        fields = settle_task(row.own, base, ())
+        fields = settle_task(row, base, ())
         kind: WorkspaceKind = "mirror" if fields["upstream"] is not None else "worktree"
         fields.update(
             agent=agent,
@@ -265,7 +255,7 @@ def _make_tasks(
             cwd=base["cwd"] if kind == "worktree" else None,
             labels=labels,
         )
-        yield TaskSpec(id=run_id, title=f"{row.name} ({model})", prompts=row.prompts, **fields)
+        yield TaskSpec(id=run_id, title=f"{title} ({model})", prompts=prompts, **fields)
 
 
 def _export(top: Mapping[str, Any], started_in: str) -> Export:

@@ -12,8 +12,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
-from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.input.strict import ExtraText, parse_json, parse_yaml
+from sessionrun.input.text import MAX_INPUT_BYTES, Breach, ExtraText, parse_json, parse_yaml, plain
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
@@ -26,6 +25,10 @@ _SUFFIXES: Final[dict[str, Format]] = {
     ".yaml": "YAML",
     ".yml": "YAML",
 }
+
+PROJECT_SETTINGS: Final = "worksplit.toml"
+STATUS_FILE: Final = "_jobstatus.json"
+"""The files of a project of job files: its settings, and in the directory of the job files how they stand."""
 
 
 class Document(NamedTuple):
@@ -44,7 +47,7 @@ class Folder:
     """A directory of files that are one input together.
 
     `files` are those that may belong to it, by name; `name` is the directory as it was typed; `directory` and
-    `project`, from where its paths count, are absolute.  `settings` is the project's ``worksplit.toml``.  `only`
+    `project`, from where its paths count, are absolute.  `settings` is that file of the project.  `only`
     names the one file that was asked for, if it was one.
     """
 

@@ -11,18 +11,13 @@ from uuid import uuid4
 
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, find_key
-from sessionrun.input.kinds import (
-    Misfit,
-    Path,
-    describe,
-    resolve_paths,
-)
+from sessionrun.input.kinds import Misfit, Path, describe, resolve_paths
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
-from sessionrun.input.limits import quote
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
+from sessionrun.input.text import quote
 from sessionrun.model.spec import Limits, TaskSpec, Workspace
 
 _LIST_KEYS: Final = ("prompts", "tasks")

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.house import describe_lack
 from sessionrun.input.kinds import Kind, Misfit, Path, T, as_record, reference
-from sessionrun.input.limits import plain, quote
+from sessionrun.input.text import plain, quote
 from sessionrun.model.errors import InputError, suggest
 
 NOTE: Final = "x-"
@@ -50,7 +50,7 @@ def record(
     def read(value: Any) -> T:
         if word is not None and not isinstance(value, Mapping):
             return word(value)
-        values = read_fields(as_record(value), known, [])
+        values, _ = read_fields(as_record(value), known)  # `Field.inner` shows the keys that are not known
         if needs and next(iter(known)) not in values:
             raise Misfit(f'needs "{next(iter(known))}"{needs}')
         return make(**values)
@@ -71,28 +71,16 @@ def of_business(business: str, kind: Kind[T]) -> Kind[T]:
     return Kind(refuse, {"const": False}) if lack else kind
 
 
-def render_path(path: Path) -> str:
-    """Spell a path as people do: ``prompts[2].env["a b"]``."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif _NAME.fullmatch(step) and len(step) <= 60:
-            text += f".{step}" if text else step
-        else:
-            text += f"[{quote(step)}]"
-    return text
-
-
-def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:
+def read_fields(record: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], list[Path]]:
     """Convert the fields of one object; null counts as not written.
 
-    Paths of keys that the table does not know, also one level down, are added to `unknown`; notes are passed over.
+    Also the paths of keys that the table does not know, here and one level down; notes are passed over.
 
     Raises:
         Misfit: the first value that does not fit, or two spellings of one field.
     """
     values: dict[str, Any] = {}
+    unknown: list[Path] = []
     for key, value in record.items():
         field = table.get(key)
         if field is None:
@@ -109,31 +97,23 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
             if type(value) is dict and (known := field.inner):
                 unknown += [(key, inner) for inner in value if inner not in known and not inner.startswith(NOTE)]
     if "rounds" in table and "check" in table:
+        # the rounds and the proof that are asked for in the check are those of the task, or of the defaults
         check = record["check"] if isinstance(record.get("check"), Mapping) else {}
-        _take_from_check(values, check, table["check"].inner)
-    return values
+        rounds, asked = check.get("rounds"), check.get("prove")
+        if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
+            raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
+        prove = None if asked is None else table["check"].inner["prove"].convert(asked)
+        if asked is not None and values.setdefault("prove", prove) != prove:
+            raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
+    return values, unknown
 
 
 def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
     """The same where no other key may stand; Misfit for one that does."""
-    unknown: list[Path] = []
-    values = read_fields(record, table, unknown)
+    values, unknown = read_fields(record, table)
     if unknown:
         raise Misfit(f"unknown key{suggest(str(unknown[0][-1]), table)}", *unknown[0])
     return values
-
-
-def _take_from_check(values: dict[str, Any], check: Mapping[str, Any], known: Mapping[str, Field]) -> None:
-    """Give the task, or the defaults, the rounds and the proof that are asked for in the check.
-
-    Raises:
-        Misfit: others stand beside the check.
-    """
-    rounds, asked = check.get("rounds"), check.get("prove")
-    if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
-        raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
-    if asked is not None and values.setdefault("prove", prove := known["prove"].convert(asked)) != prove:
-        raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
 
 
 # --- one input ---
@@ -153,9 +133,16 @@ class Spot(NamedTuple):
         return Spot(self.path + path, self.line)
 
     def text(self) -> str:
-        """The place for people."""
-        line = f"line {self.line}" if self.line is not None else ""
-        return ": ".join(filter(None, (line, render_path(self.path))))
+        """The place as people spell it: ``line 3: prompts[2].env["a b"]``."""
+        line, path = f"line {self.line}" if self.line is not None else "", ""
+        for step in self.path:
+            if isinstance(step, int):
+                path += f"[{step}]"
+            elif _NAME.fullmatch(step) and len(step) <= 60:
+                path += f".{step}" if path else step
+            else:
+                path += f"[{quote(step)}]"
+        return ": ".join(filter(None, (line, path)))
 
 
 class Reading:
@@ -179,9 +166,8 @@ class Reading:
         Raises:
             InputError: it is no object, or the first value that does not fit.
         """
-        unknown: list[Path] = []
         try:
-            values = read_fields(as_record(record), table, unknown)
+            values, unknown = read_fields(as_record(record), table)
         except Misfit as misfit:
             raise self.error(spot, misfit) from None
         for path in unknown:

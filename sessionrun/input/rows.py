@@ -2,6 +2,9 @@
 
 The order is that of help and manual within a topic, and that in which effects are checked.  In it the rows of the
 businesses lie between those of the core, so they stand here, too.
+
+Before it stand the checks that its rows name: why a setting has no effect on an input, though the caller expected
+one.  A default for tasks has an effect if any task takes it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.house import describe_lack
-from sessionrun.input import effects
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import (
     Kind,
@@ -31,9 +33,108 @@ from sessionrun.input.kinds import (
     as_word,
     takes,
 )
-from sessionrun.input.reading import Field, of_business, read_known
-from sessionrun.input.settings import Setting, Topic
+from sessionrun.input.reading import Field, of_business, read_known, table
+from sessionrun.input.settings import Check, Setting, Topic
+from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
+from sessionrun.model.spec import SessionSpec
+
+MARKDOWN: Final = "markdown"
+QUEUE: Final = "queue"
+"""The formats of which a check knows; of a session with a feed the last one is told."""
+
+
+def of_model(spec: SessionSpec, model: str) -> str | None:
+    """It belongs to tasks without one."""
+    takers = [task for task in spec.tasks if task.model == model]
+    if any(takes_model(spec.agents[task.agent]) for task in takers):
+        return None
+    if not takers:
+        return "every task that asks a model has its own"
+    return f"agent {takers[0].agent!r} takes no model"
+
+
+def of_fallback(spec: SessionSpec, fallback: Any) -> str | None:
+    """It belongs to tasks without one, which ask a model."""
+    if {spec.agents[task.agent].prompt_kind for task in spec.tasks} == {"script"}:
+        return "all tasks are scripts, which meet no limit of a provider"
+    return None if any(task.fallback == fallback for task in spec.tasks) else "every task has its own"
+
+
+def of_default(*names: str) -> Check:
+    """The check of the default of a field, or of one of several, of every task that has no value of its own."""
+
+    def check(spec: SessionSpec, wanted: Any) -> str | None:
+        same = (wanted, wanted or None)  # 0 means that there is no such limit
+        takes = any(getattr(task, name) in same for task in spec.tasks for name in names)
+        return None if takes else "every task has its own"
+
+    return check
+
+
+def of_check(spec: SessionSpec, check: Any) -> str | None:
+    """A check has more than its commands, such as its rounds."""
+    takes = any(task.check is not None and task.check.commands == check.commands for task in spec.tasks)
+    return None if takes else "every task has its own"
+
+
+def of_scripts(why: str) -> Check:
+    """The check of what is for tasks that ask a model: no script does, and `why` it needs no such thing."""
+
+    def check(spec: SessionSpec, _: Any) -> str | None:
+        asks = any(agent.prompt_kind != "script" for agent in spec.agents.values())  # or may come to ask
+        return None if asks else f"all tasks are scripts, {why}"
+
+    return check
+
+
+def of_auto_release(spec: SessionSpec, releases: bool) -> str | None:
+    """It is for tasks that ask a model; to state the default is no mistake."""
+    return None if releases else of_scripts("which meet no limit of a provider")(spec, releases)
+
+
+of_money: Final = of_scripts("whose cost cannot be seen")
+
+
+def of_task_budget(spec: SessionSpec, budget: float) -> str | None:
+    """It belongs to tasks without one, which ask a model."""
+    asking = [task for task in spec.tasks if spec.agents[task.agent].prompt_kind != "script"]
+    if asking and all(task.budget_usd is not None for task in asking):
+        return "every task that asks a model has its own budget_usd"
+    return of_money(spec, budget)
+
+
+def of_approval(spec: SessionSpec, approve: bool) -> str | None:
+    """A user of ``--no-yolo`` relies on agents being restricted; to state the default is no mistake."""
+    if approve or any(agent.approve_args or not agent.edits for agent in spec.agents.values()):
+        return None
+    return f"agent {spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
+
+
+def of_template(spec: SessionSpec, _: Any) -> str | None:
+    """For tasks that the input names in another way than by their prompts."""
+    return None if spec.dialect in ("swebench", QUEUE) else "each task of this input has its own prompt"
+
+
+def of_worktree(spec: SessionSpec, _: Any) -> str | None:
+    """It belongs to tasks that do not say where they work."""
+    used = any(task.workspace.kind == "worktree" for task in spec.tasks)
+    return None if used else "every task has its own workspace"
+
+
+def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
+    """For what is fetched or built; to refuse to have only the cache is no mistake."""
+    if not wanted or spec.mirrors is not None or spec.cache is not None:
+        return None
+    return "no task names a repo, is in a mirror or has an environment"
+
+
+def of_account(spec: SessionSpec, _: Any) -> str | None:
+    """For inputs whose job files are recorded in a status file."""
+    return None if spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
+
+
+# --- the table ---
 
 
 @takes({"type": "object"})
@@ -88,18 +189,18 @@ _ROWS: Final[tuple[Setting, ...]] = (
            "FORMAT", "tasks", option="--from"),
     _input("rerun", as_flag, "Also run what succeeded, or ended, before.", topic="tasks"),
     _input("only", as_links, "Only this job file, whatever became of it; repeat it.", "ID", "tasks",
-           option="--job", many="words", idle=effects.of_account),
+           option="--job", many="words", idle=of_account),
     _input("include_stuck", as_flag, "Also job files that were begun and did not end.", topic="tasks",
-           option="--resume", idle=effects.of_account),
+           option="--resume", idle=of_account),
     Setting("envelope", as_flag, "Wrap prompts: transaction id before, answer marker after.", topic="tasks",
-            idle=effects.of_scripts("which are run as they were written")),
+            idle=of_scripts("which are run as they were written")),
     Setting("name", as_text, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
             also=("--run-name",), first="Then"),
     Setting("labels", as_labels, "A label of the session; repeat it.", "KEY=VALUE", "tasks", option="--label",
             many="pairs"),
 
     _task("worktree", "Each task on a branch of its own.", topic="worktrees", first="Where",
-          idle=effects.of_worktree, kind=as_flag, business="worktrees"),
+          idle=of_worktree, kind=as_flag, business="worktrees"),
     Setting("base", as_text, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
             business="worktrees"),
     Setting("worktree_dir", as_line,
@@ -109,15 +210,15 @@ _ROWS: Final[tuple[Setting, ...]] = (
             "Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]", "WHEN",
             "worktrees", option="--keep-worktree", business="worktrees"),
     _task("setup", "Runs in the task's directory before the agent; repeat it.", "COMMAND", "worktrees",
-          many="words", keyed=True, idle=effects.of_default("setup")),
+          many="words", keyed=True, idle=of_default("setup")),
     _task("env", "A variable of all tasks; repeat it.", "NAME=VALUE", "worktrees", many="pairs", keyed=True),
     Setting("cache_dir", as_line,
             "Where mirrors and environments are kept.  [default: the user's cache directory]", "DIR",
-            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=effects.of_cache,
+            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=of_cache,
             business="worktrees"),
     Setting("require_cache", as_flag, "Fetch no repository, build no environment: take what the cache has.",
             topic="worktrees", option="--require-cache/--no-require-cache", config=True,
-            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=effects.of_cache,
+            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=of_cache,
             business="worktrees"),
     _task("sandbox", "Walls: none, project, strict.  [default: none]", "POLICY", "worktrees", config=True,
           first="Where", business="walls"),
@@ -125,21 +226,21 @@ _ROWS: Final[tuple[Setting, ...]] = (
     _task("agent", "Agent of tasks that name none.  [default: first found]", "NAME", "agents", config=True,
           variables=("SESSIONRUN_AGENT",), first="Who"),
     _task("model", "Model, as the agent CLI spells it.", "NAME", "agents", config=True,
-          variables=("SESSIONRUN_MODEL",), first="Who", idle=effects.of_model),
+          variables=("SESSIONRUN_MODEL",), first="Who", idle=of_model),
     _task("fallback", "Agent that takes over at a usage limit; repeat it.", "AGENT[/MODEL]", "agents",
-          many="words", first="Who", idle=effects.of_fallback),
+          many="words", first="Who", idle=of_fallback),
     Setting("approve", as_flag, "Let agents use their tools unasked.  [default: --yolo]", topic="agents",
             option="--yolo/--no-yolo", config=True, variables=("SESSIONRUN_YOLO",), first="Who",
-            idle=effects.of_approval),
+            idle=of_approval),
     Setting("auto_release", as_flag, "Hold a provider with a usage limit until `release`.", topic="agents",
-            option="/--no-auto-release", idle=effects.of_auto_release),
+            option="/--no-auto-release", idle=of_auto_release),
 
     _task("check", "Must exit 0 before work counts; repeat it.", "COMMAND", "checks", many="words", keyed=True,
-          first="Good?", idle=effects.of_check, business="checks"),
+          first="Good?", idle=of_check, business="checks"),
     _task("rounds", "How many rounds of work and check at most.  [default: 1]", "N", "checks",
-          also=("--iterations",), keyed=True, first="Good?", idle=effects.of_default("rounds")),
+          also=("--iterations",), keyed=True, first="Good?", idle=of_default("rounds")),
     _task("retries", "How often a failed task is tried again.  [default: 0]", "N", "checks", keyed=True,
-          first="Good?", idle=effects.of_default("retries")),
+          first="Good?", idle=of_default("retries")),
     _task("expect_change", "A task that changes nothing has failed.", topic="checks",
           option="--expect-change/--no-expect-change", first="Good?"),
     _task("prove", "The check must fail without the work.", topic="checks", first="Good?", business="checks"),
@@ -158,9 +259,9 @@ _ROWS: Final[tuple[Setting, ...]] = (
             variables=("SESSIONRUN_MAX_PARALLEL",), first="How many"),
     _task("timeout_s", "Time limit of each attempt: 90, 10m; 0 = none.", "TIME", "limits", config=True,
           variables=("SESSIONRUN_TIMEOUT",), first="How many",
-          idle=effects.of_default("round_timeout_s", "timeout_s")),
+          idle=of_default("round_timeout_s", "timeout_s")),
     _task("idle_timeout_s", "Stop an agent that prints nothing for this long.", "TIME", "limits", config=True,
-          idle=effects.of_default("idle_timeout_s")),
+          idle=of_default("idle_timeout_s")),
     _task("linger_s", option=None, topic="limits", config=True),
     _limit("workspace_timeout_s", option=None, topic="limits", config=True),
     Setting("stop_on_fail", as_flag, "As --max-failures 1.", topic="limits"),
@@ -176,11 +277,11 @@ _ROWS: Final[tuple[Setting, ...]] = (
            config=True),
 
     _limit("budget_usd", "Start no work that may bring the session over it.", "USD", "money", config=True,
-           first="How many", idle=effects.of_money),
+           first="How many", idle=of_money),
     _limit("soft_budget_usd", "When this is spent, hold the session.", "USD", "money", config=True,
-           idle=effects.of_money),
+           idle=of_money),
     _limit("task_budget_usd", "What each task may cost, over all attempts.", "USD", "money", config=True,
-           scope="task", idle=effects.of_task_budget),
+           scope="task", idle=of_task_budget),
 
     Setting("notify", as_commands, "Is told of the end, a failure, a hold; repeat it.", "COMMAND|URL", "output",
             many="words", config=True, first="Then"),
@@ -205,7 +306,7 @@ _ROWS: Final[tuple[Setting, ...]] = (
     _swebench("no_mcp", as_flag, "Start the agent without MCP servers."),
     _swebench("output_dir", as_line, "Where results go.  [default: artifacts/results]", "DIR"),
     _input("prompt_template", as_line, "A file with what the agent is asked to do.", "FILE", "swebench",
-           idle=effects.of_template),
+           idle=of_template),
     _swebench("history", as_whole(0), "So many commits before the base are there.  [default: 50]", "N"),
     _swebench("no_environment", as_flag, "Make no Python environment; take that of PATH."),
     _swebench("docker", as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),
@@ -221,3 +322,8 @@ SETTINGS: Final = tuple(
 """All of them: one of a business that was taken out is known, and refused where it is given."""
 
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}
+
+FILE_FIELDS: Final = table(
+    agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config}
+)
+"""What a file of configuration may say."""

@@ -7,17 +7,20 @@ Must not know where values come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from sessionrun.input.effects import Check
 from sessionrun.input.kinds import Kind, Misfit
-from sessionrun.input.limits import has_half_character
+from sessionrun.input.text import has_half_character
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import SessionSpec
 
 T = TypeVar("T")
+
+Check = Callable[[SessionSpec, Any], "str | None"]
+"""Why a value that was given has no effect on a spec; None: it has."""
 
 Topic = Literal[
     "tasks", "worktrees", "agents", "checks", "landing", "limits", "money", "output", "cluster", "swebench"

@@ -19,13 +19,41 @@ import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, Worker, by_id
 from sessionrun.store import locks, programs
 from sessionrun.store.files import usual_umask
+
+NAME: Final = "beads"
+PLACE: Final = ".beads"
+
+ASKED_AGAIN: Final = "open again"
+"""The reason of a bead that is opened again without another one."""
+
+LOCK_TIMEOUT_S: Final = 300.0
+_AT_ONCE: Final = 100
+"""How many beads one command shows: the words of a command are limited."""
+
+
+Bead = dict[str, Any]
+"""An issue in the JSON of `bd show` or `bd list`."""
+
+EPIC: Final = "epic"
+NOTE: Final = "sessionrun: "
+"""What a comment begins with that says why a bead is open again."""
+
+_USUAL: Final = 2
+_LAST: Final = 4
+_DELETED: Final = "tombstone"
+_CLOSED: Final = ("closed", _DELETED)
+_ACTOR: Final = "sessionrun/"
+"""What the assignee of a claimed bead begins with: then the session, a slash and the worker's name."""
+
+_BLOCKING: Final = ("blocks", "conditional-blocks", "waits-for")
+_PARENT: Final = "parent-child"
 
 PROGRAMS: Final = ("bd", "br")
 """The names it is looked for by, in this order."""
@@ -35,7 +63,6 @@ TIMEOUT_S: Final = 10.0
 
 MAX_ARGUMENT: Final = 100_000
 """Bytes: Linux lets no argument be longer than 128 KiB."""
-
 
 LACKS_OPTION: Final = ("unknown flag", "unknown command", "unexpected argument", "unrecognized")
 """Parts of what a version says that does not know an option or a command that it was given."""
@@ -52,8 +79,8 @@ class Refusal(InputError):
         return any(word in str(self).lower() for word in words)
 
 
-class Program:
-    """The program, and the directory whose beads it is asked for."""
+class Program(Contents):
+    """The program, and the beads of a directory that it is asked for: one command for each step."""
 
     def __init__(self, path: str, top: Path) -> None:
         self.path = path
@@ -112,6 +139,121 @@ class Program:
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
+    # --- the beads ---
+
+    def load(self, ids: Collection[str] | None = None, *, for_claims: bool = True) -> dict[str, QueueTask]:
+        if ids is not None and not ids:
+            return {}
+        ready = self._ready_ids() if for_claims else None
+        wanted = [bead["id"] for bead in self._list()] if ids is None else ids
+        beads = [bead for bead in self._show(wanted) if bead.get("status") != _DELETED]
+        beads.sort(key=lambda bead: str(bead.get("created_at")))
+        return by_id(project(bead, ready) for bead in beads)
+
+    def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
+        """Claim a bead that was ready; give it back if it turns out to be blocked."""
+        actor, refused = f"{_ACTOR}{worker.session}/{worker.name}", None
+        try:
+            self.ask("update", task.id, "--claim", f"--actor={actor}")
+        except Refusal as refusal:
+            if refusal.says(LACKS_OPTION):
+                self.ask("update", task.id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
+            else:
+                refused = refusal
+        task = self._look(task)
+        if task.worker != worker:
+            if refused is not None and task.id in self._ready_ids():  # not because it is taken or blocked
+                raise refused
+            return None
+        if task.blocked_by:
+            self._free(task)
+            return None
+        return task
+
+    def mark(self, task: QueueTask, status: Literal["open", "closed"], reason: str | None) -> None:
+        if status == "closed":
+            self.ask("close", task.id, f"--reason={reason or 'done'}")
+            return
+        self._free(task)
+        if reason is None and self._look(task).reason is not None:  # of an earlier time: a comment stays
+            reason = ASKED_AGAIN
+        if reason:
+            words = ("comments", "add", task.id, "--", f"{NOTE}{reason}")
+            self.ask(*words, excuse=LACKS_OPTION)  # a version without comments keeps no reason
+
+    def make(self, draft: Draft) -> str:
+        words = [f"--priority={_USUAL - draft.priority}"]
+        words += [f"--description={draft.body}"] if draft.body else []
+        words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
+        words += [f"--parent={draft.group}"] if draft.group else []
+        return self._make(*words, "--", draft.title)
+
+    def change(self, task: QueueTask, changes: Changes) -> None:
+        priority = None if changes.priority is None else _USUAL - changes.priority
+        values = {
+            "title": changes.title,
+            "description": changes.body,
+            "priority": priority,
+            "parent": changes.group,
+        }
+        words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+        if words:
+            self.ask("update", task.id, *words)
+        depends = task.depends if changes.depends is None else changes.depends
+        for need in set(task.depends) - set(depends):
+            self.ask("dep", "remove", task.id, need)
+        for need in depends:
+            if need not in task.depends:
+                self.ask("dep", "add", task.id, need)
+
+    def delete(self, task: QueueTask) -> None:
+        self.ask("delete", task.id, "--force")
+
+    def find_group(self, name: str) -> QueueTask | None:
+        """The bead of this id, or the epic of this title."""
+        if (group := self.load([name], for_claims=False).get(name)) is not None:
+            return group
+        epics = [bead["id"] for bead in self._list() if bead.get("issue_type") == EPIC and bead["title"] == name]
+        return next(iter(self.load(epics[:1], for_claims=False).values()), None)
+
+    def make_group(self, name: str) -> str:
+        return self._make(f"--type={EPIC}", "--", name)
+
+    def _list(self) -> list[Bead]:
+        listed = self.ask("list", "--all", "--limit=0", excuse=LACKS_OPTION)
+        if listed is None:
+            listed = self.ask("list")  # a version whose list is whole
+        beads = (listed.get("issues") if isinstance(listed, dict) else listed) or []
+        return [bead for bead in beads if bead.get("status") != _DELETED]
+
+    def _ready_ids(self) -> set[str]:
+        return {bead["id"] for bead in self.ask("ready", "--limit=0") or ()}
+
+    def _show(self, ids: Collection[str]) -> list[Bead]:
+        wanted = sorted(ids)
+        shown: list[Bead] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            found = self.ask("show", *part, excuse=FINDS_NOTHING if len(wanted) == 1 else ()) or []
+            shown += found if isinstance(found, list) else [found]
+        return shown
+
+    def _look(self, task: QueueTask) -> QueueTask:
+        """A task as it is now."""
+        return project(self._show([task.id])[0], None)
+
+    def _free(self, task: QueueTask) -> None:
+        if task.status == "closed":
+            # first: a bead that is open with an assignee is stuck
+            self.ask("update", task.id, "--assignee=")
+            self.ask("reopen", task.id)
+        else:
+            self.ask("update", task.id, "--status=open", "--assignee=")
+
+    def _make(self, *words: str) -> str:
+        made = self.ask("create", *words)
+        return str((made[0] if isinstance(made, list) else made)["id"])
+
 
 def _read_message(out: str, err: str) -> str:
     for text in (err, out):
@@ -126,34 +268,6 @@ def _read_message(out: str, err: str) -> str:
             return " ".join(message.split())
     line = (err.strip() or out.strip()).partition("\n")[0]
     return " ".join(line.split()).removeprefix("Error: ")
-
-
-NAME: Final = "beads"
-PLACE: Final = ".beads"
-
-ASKED_AGAIN: Final = "open again"
-"""The reason of a bead that is opened again without another one."""
-
-LOCK_TIMEOUT_S: Final = 300.0
-_AT_ONCE: Final = 100
-"""How many beads one command shows: the words of a command are limited."""
-
-
-Bead = dict[str, Any]
-"""An issue in the JSON of `bd show` or `bd list`."""
-
-EPIC: Final = "epic"
-NOTE: Final = "sessionrun: "
-"""What a comment begins with that says why a bead is open again."""
-
-_USUAL: Final = 2
-_LAST: Final = 4
-_CLOSED: Final = ("closed", "tombstone")
-_ACTOR: Final = "sessionrun/"
-"""What the assignee of a claimed bead begins with: then the session, a slash and the worker's name."""
-
-_BLOCKING: Final = ("blocks", "conditional-blocks", "waits-for")
-_PARENT: Final = "parent-child"
 
 
 def find(place: QueuePlace) -> BeadsFeed | None:
@@ -173,13 +287,13 @@ class BeadsFeed(Feed):
         self._lock = place.lock
         self._program = program
 
-    def _read(self) -> BeadsContents:
-        return BeadsContents(self._program)
+    def _read(self) -> Program:
+        return self._program
 
     @contextmanager
-    def _hold(self) -> Iterator[BeadsContents]:
+    def _hold(self) -> Iterator[Program]:
         with locks.hold_lock(self._lock, 0o600, LOCK_TIMEOUT_S):
-            yield BeadsContents(self._program)
+            yield self._program
 
     def sync(self) -> bool:
         try:
@@ -191,134 +305,7 @@ class BeadsFeed(Feed):
         return True
 
 
-class BeadsContents(Contents):
-    """The beads, one command for each step."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def load(self, ids: Collection[str] | None = None, *, for_claims: bool = True) -> dict[str, QueueTask]:
-        if ids is not None and not ids:
-            return {}
-        ready = self._ready_ids() if for_claims else None
-        wanted = [bead["id"] for bead in self._list()] if ids is None else ids
-        beads = [bead for bead in self._show(wanted) if is_visible(bead)]
-        beads.sort(key=lambda bead: str(bead.get("created_at")))
-        return by_id(project(bead, ready) for bead in beads)
-
-    def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
-        """Claim a bead that was ready; give it back if it turns out to be blocked."""
-        actor, refused = f"{_ACTOR}{worker.session}/{worker.name}", None
-        try:
-            self._program.ask("update", task.id, "--claim", f"--actor={actor}")
-        except Refusal as refusal:
-            if refusal.says(LACKS_OPTION):
-                self._program.ask(
-                    "update", task.id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}"
-                )
-            else:
-                refused = refusal
-        task = self._look(task)
-        if task.worker != worker:
-            if refused is not None and task.id in self._ready_ids():  # not because it is taken or blocked
-                raise refused
-            return None
-        if task.blocked_by:
-            self._free(task)
-            return None
-        return task
-
-    def open(self, task: QueueTask, reason: str | None) -> None:
-        self._free(task)
-        if reason is None and self._look(task).reason is not None:  # of an earlier time: a comment stays
-            reason = ASKED_AGAIN
-        if reason:
-            words = ("comments", "add", task.id, "--", f"{NOTE}{reason}")
-            self._program.ask(*words, excuse=LACKS_OPTION)  # a version without comments keeps no reason
-
-    def close(self, task: QueueTask, reason: str | None) -> None:
-        self._program.ask("close", task.id, f"--reason={reason or 'done'}")
-
-    def make(self, draft: Draft) -> str:
-        words = [f"--priority={_USUAL - draft.priority}"]
-        words += [f"--description={draft.body}"] if draft.body else []
-        words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
-        words += [f"--parent={draft.group}"] if draft.group else []
-        return self._make(*words, "--", draft.title)
-
-    def change(self, task: QueueTask, changes: Changes) -> None:
-        priority = None if changes.priority is None else _USUAL - changes.priority
-        values = {
-            "title": changes.title,
-            "description": changes.body,
-            "priority": priority,
-            "parent": changes.group,
-        }
-        words = [f"--{name}={value}" for name, value in values.items() if value is not None]
-        if words:
-            self._program.ask("update", task.id, *words)
-        depends = task.depends if changes.depends is None else changes.depends
-        for need in set(task.depends) - set(depends):
-            self._program.ask("dep", "remove", task.id, need)
-        for need in depends:
-            if need not in task.depends:
-                self._program.ask("dep", "add", task.id, need)
-
-    def delete(self, task: QueueTask) -> None:
-        self._program.ask("delete", task.id, "--force")
-
-    def find_group(self, name: str) -> QueueTask | None:
-        """The bead of this id, or the epic of this title."""
-        if (group := self.load([name], for_claims=False).get(name)) is not None:
-            return group
-        epics = [bead["id"] for bead in self._list() if bead.get("issue_type") == EPIC and bead["title"] == name]
-        return next(iter(self.load(epics[:1], for_claims=False).values()), None)
-
-    def make_group(self, name: str) -> str:
-        return self._make(f"--type={EPIC}", "--", name)
-
-    def _list(self) -> list[Bead]:
-        listed = self._program.ask("list", "--all", "--limit=0", excuse=LACKS_OPTION)
-        if listed is None:
-            listed = self._program.ask("list")  # a version whose list is whole
-        beads = (listed.get("issues") if isinstance(listed, dict) else listed) or []
-        return [bead for bead in beads if is_visible(bead)]
-
-    def _ready_ids(self) -> set[str]:
-        return {bead["id"] for bead in self._program.ask("ready", "--limit=0") or ()}
-
-    def _show(self, ids: Collection[str]) -> list[Bead]:
-        wanted = sorted(ids)
-        shown: list[Bead] = []
-        for start in range(0, len(wanted), _AT_ONCE):
-            part = wanted[start : start + _AT_ONCE]
-            found = self._program.ask("show", *part, excuse=FINDS_NOTHING if len(wanted) == 1 else ()) or []
-            shown += found if isinstance(found, list) else [found]
-        return shown
-
-    def _look(self, task: QueueTask) -> QueueTask:
-        """A task as it is now."""
-        return project(self._show([task.id])[0], None)
-
-    def _free(self, task: QueueTask) -> None:
-        if task.status == "closed":
-            # first: a bead that is open with an assignee is stuck
-            self._program.ask("update", task.id, "--assignee=")
-            self._program.ask("reopen", task.id)
-        else:
-            self._program.ask("update", task.id, "--status=open", "--assignee=")
-
-    def _make(self, *words: str) -> str:
-        made = self._program.ask("create", *words)
-        return str((made[0] if isinstance(made, list) else made)["id"])
-
-
 # --- a bead as a task; pure ---
-
-
-def is_visible(bead: Bead) -> bool:
-    """Whether a bead is a task: deleted ones leave a tombstone."""
-    return bead.get("status") != "tombstone"
 
 
 def project(bead: Bead, ready: Collection[str] | None) -> QueueTask:

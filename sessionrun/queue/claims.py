@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from sessionrun.client.lookup import find_session
+from sessionrun.client.lookup import find_session, resolve_results_dir
 from sessionrun.client.reading.view import add_views
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
@@ -31,7 +31,7 @@ Gone = tuple[SessionDir, State | None]
 
 def reclaim(
     feed: Feed,
-    results_dir: Path,
+    results_dir: Path | None,
     *,
     most: int | None = None,
     sleep: Callable[[float], None] = time.sleep,
@@ -39,9 +39,10 @@ def reclaim(
     """Settle the claims of sessions that are gone; return the tasks as they are then.
 
     What a session has done counts, also if it was killed before it could say so.  Sessions are looked for in
-    `results_dir` before the user's index.
+    `results_dir` (None: the directory in use) before the user's index.
     """
-    probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
+    here = resolve_results_dir(results_dir)
+    probe = cache(lambda session_id: find_gone(session_id, here, sleep))
     settled: list[QueueTask] = []
     for task in feed.load():
         worker = task.worker

@@ -19,7 +19,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec
 from sessionrun.queue.dispatch_config import FILE as CONFIGURATION
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.open import import_list, open_queue, read_list, take_back
+from sessionrun.queue.open import import_list, open_queue, read_list
 from sessionrun.queue.sync import choose_id, choose_next, make_task
 from sessionrun.queue.task import QueueTask, Tasks, by_id, choose_group, find_blockers, find_place, fold_spaces
 
@@ -74,7 +74,9 @@ def prepare(
     _check_wanted(feed, wanted.chosen)
     back = []
     if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
-        settled = take_back(feed, results_dir, most=wanted.take_back_most)
+        from sessionrun.queue.claims import reclaim
+
+        settled = reclaim(feed, results_dir, most=wanted.take_back_most)
         back = [f"queue: {task.id} is {task.status}: {task.reason}" for task in settled]
     known = Path(wanted.top) / LIST
     path = listed or (known if known.is_file() and not feed.load() else None)
@@ -144,14 +146,10 @@ def _draft(path: str, group: str | None, queued: Tasks) -> tuple[Tasks, int]:
 
 def _choose(wanted: FeedSpec, tasks: Tasks) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
-    among = [*tasks.values()] if wanted.group is None else choose_group(tasks, wanted.group)
-    chosen = frozenset(wanted.chosen)
-    left = [
-        task
-        for task in among
-        if task.status != "closed" and not task.is_group and (not chosen or task.id in chosen)
-    ]
-    return [*choose_next(tasks, {}, wanted, retries=0)], len(left)
+    chosen = frozenset(wanted.chosen or tasks)
+    among = [task for task in choose_group(tasks, wanted.group) if task.id in chosen and not task.is_group]
+    left = sum(task.status != "closed" for task in among)
+    return [*choose_next(tasks, {}, wanted, retries=0)], left
 
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:

@@ -23,6 +23,7 @@ from sessionrun.input.kinds import (
     as_line,
     as_record,
     as_whole,
+    at,
     resolve,
 )
 from sessionrun.input.parse import Document, Source
@@ -114,24 +115,21 @@ def _join(commands: list[str]) -> str:
     return f"{starts} r=0; {waits} exit $r"
 
 
+def _as_gate(value: Any) -> tuple[str, float]:
+    """A command, or an object with `cmd` and `timeout_secs`."""
+    if not isinstance(value, Mapping):
+        return as_command(value), 0.0
+    known, unknown = read_fields(value, _GATE_FIELDS)
+    if unknown or "cmd" not in known:
+        raise Misfit("is an object with cmd and timeout_secs")
+    return known["cmd"], known.get("timeout_s", 0.0)
+
+
 def _as_gates(value: Any) -> list[tuple[str, float]]:
-    """Gates by their names: a command, or an object with `cmd` and `timeout_secs`; or a list of commands."""
+    """Gates by their names, or a list of commands."""
     if not isinstance(value, Mapping):
         return [(command, 0.0) for command in as_commands(value)]
-    gates = []
-    for name, gate in value.items():
-        try:
-            if not isinstance(gate, Mapping):
-                gates.append((as_command(gate), 0.0))
-                continue
-            unknown: list[tuple[str | int, ...]] = []
-            known = read_fields(gate, _GATE_FIELDS, unknown)
-            if unknown or "cmd" not in known:
-                raise Misfit("is an object with cmd and timeout_secs")
-            gates.append((known["cmd"], known.get("timeout_s", 0.0)))
-        except Misfit as misfit:
-            raise misfit.within(name) from None
-    return gates
+    return [at(name, _as_gate, gate) for name, gate in value.items()]
 
 
 def _as_program(value: Any) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
-from sessionrun.input.limits import plain
+from sessionrun.input.text import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker, fold_spaces, iterate_groups
 
@@ -34,11 +34,8 @@ class Contents(Protocol):
     def take(self, task: QueueTask, worker: Worker) -> QueueTask | None:
         """Claim a task that was ready; None: it is not any more."""
 
-    def open(self, task: QueueTask, reason: str | None) -> None:
-        """Make a task open; its claim ends."""
-
-    def close(self, task: QueueTask, reason: str | None) -> None:
-        """Make a task closed; its claim ends."""
+    def mark(self, task: QueueTask, status: Literal["open", "closed"], reason: str | None) -> None:
+        """Make a task open or closed; its claim ends."""
 
     def make(self, draft: Draft) -> str:
         """Make a task, whose group is an id; return its id."""
@@ -119,7 +116,7 @@ class Feed(ABC):
                 why = f"it is a group, which closes by itself; open in it: {', '.join(left)}"
                 raise InputError(f"{task.id}: {why}")
             if task.status != "closed":
-                contents.close(task, reason)
+                contents.mark(task, "closed", reason)
             settle_groups(contents, task.group)
             return _look(contents, task_id, for_claims=True)
 
@@ -132,7 +129,7 @@ class Feed(ABC):
             task = _look(contents, task_id)
             if worker is not None and task.worker != worker:
                 return None
-            contents.open(task, reason)
+            contents.mark(task, "open", reason)
             settle_groups(contents, task.group)
             return _look(contents, task_id, for_claims=True)
 
@@ -195,11 +192,9 @@ class Feed(ABC):
 
     def _check(self, contents: Contents, asked: Draft | Changes, looked: set[str]) -> None:
         """Refuse a priority or a need that there is not; `looked` are needs that there are."""
-        least, most = self.priorities
-        if asked.priority is not None and not least <= asked.priority <= most:
-            raise InputError(
-                f"the queue ({self.name}) has priorities from {least} to {most}, not {asked.priority}"
-            )
+        (least, most), priority = self.priorities, asked.priority
+        if priority is not None and not least <= priority <= most:
+            raise InputError(f"the queue ({self.name}) has priorities from {least} to {most}, not {priority}")
         for need in asked.depends or ():
             if need not in looked:
                 _look(contents, need)
@@ -214,7 +209,7 @@ def _provide_group(contents: Contents, name: str) -> str:
     if group.status == "claimed":
         raise InputError(f"{group.id}: it is claimed, so it cannot become a group; close or reopen it first")
     if group.status == "closed":  # before: a program may refuse tasks of a group that is closed
-        contents.open(group, None)
+        contents.mark(group, "open", None)
     return group.id
 
 
@@ -243,5 +238,6 @@ def settle_groups(contents: Contents, *names: str | None) -> None:
             members = {task.status for task in tasks.values() if task.group == group.id}
             is_done = members == {"closed"}
             if members and is_done != (group.status == "closed"):
-                contents.close(group, ALL_CLOSED) if is_done else contents.open(group, None)
-                tasks[group.id] = replace(group, status="closed" if is_done else "open")
+                status: Literal["open", "closed"] = "closed" if is_done else "open"
+                contents.mark(group, status, ALL_CLOSED if is_done else None)
+                tasks[group.id] = replace(group, status=status)

@@ -63,14 +63,8 @@ class Dry(NamedTuple):
     number: int
 
 
-class Trouble(NamedTuple):
-    """What is wrong with the queue; None: nothing is any more."""
-
-    why: str | None
-
-
-News = TaskAdded | Step | Dry | Trouble
-"""A step that the session has to take is `claimed`, `drop` or `land`."""
+News = TaskAdded | Step | Dry | HoldPlaced | HoldLifted
+"""A step that the session has to take is `claimed`, `drop` or `land`; a hold says what is wrong with the queue."""
 
 
 class Visitor:
@@ -267,31 +261,27 @@ class QueueFeeder:
         self._worker.stop(LEAVE_S)
 
     def _translate(self, state: State, one: News) -> Iterator[Event]:
+        """A visit tells what it finds each time, so the state says whether it is done already."""
         if isinstance(one, TaskAdded):
             if one.task.id not in state.tasks:
                 yield one
-        elif isinstance(one, Step):
-            yield from self._translate_step(state, one)
-        elif isinstance(one, Trouble):
-            known = state.holds.get(TROUBLE)  # which shows what is wrong with the queue
-            if one.why is not None and (known is None or known.reason != one.why):
-                yield HoldPlaced(TROUBLE, one.why)
-            elif one.why is None and known is not None:
-                yield HoldLifted(TROUBLE)
-        elif one.number == self._snapshots.number and state.feed_open:
-            yield FeedClosed()
-
-    def _translate_step(self, state: State, step: Step) -> Iterator[Event]:
-        """A visit tells what it finds each time, so the state says whether it is done already."""
-        task, where = state.tasks.get(step.name), f"{state.seq}-{step.name}"
-        if task is None:
-            return
-        if step.what == "land" and not state.cancelled:  # a retry would take that back
-            yield RequestReceived(f"mended-{where}", "retry", (step.name,))
-        elif step.what == "drop" and task.known_outcome is None and not task.cancelled:
-            yield RequestReceived(f"unclaimed-{where}", "cancel", (step.name,), reason=DROPPED)
-        elif step.what == "claimed" and task.held == UNCLAIMED:
-            yield RequestReceived(f"claimed-{where}", "release", (step.name,))
+        elif isinstance(one, HoldPlaced):
+            if TROUBLE not in state.holds or state.holds[TROUBLE].reason != one.reason:
+                yield one
+        elif isinstance(one, HoldLifted):
+            if TROUBLE in state.holds:
+                yield one
+        elif isinstance(one, Dry):
+            if one.number == self._snapshots.number and state.feed_open:
+                yield FeedClosed()
+        elif (task := state.tasks.get(one.name)) is not None:
+            where = f"{state.seq}-{one.name}"
+            if one.what == "land" and not state.cancelled:  # a retry would take that back
+                yield RequestReceived(f"mended-{where}", "retry", (one.name,))
+            elif one.what == "drop" and task.known_outcome is None and not task.cancelled:
+                yield RequestReceived(f"unclaimed-{where}", "cancel", (one.name,), reason=DROPPED)
+            elif one.what == "claimed" and task.held == UNCLAIMED:
+                yield RequestReceived(f"claimed-{where}", "release", (one.name,))
 
     # --- the queue's thread ---
 
@@ -313,7 +303,7 @@ class QueueFeeder:
                 self._fails = True
             if why != self._trouble:
                 self._trouble = why
-                worker.tell(Trouble(why))
+                worker.tell(HoldLifted(TROUBLE) if why is None else HoldPlaced(TROUBLE, why))
 
     def _await(self, worker: Worker[Visit, News]) -> Visit | None:
         """Wait until there is something to do: a new snapshot, a change of the queue, a visit that failed.

@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sessionrun.input.limits import Breach, plain, quote
-from sessionrun.input.strict import parse_json
+from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.units import format_time
@@ -139,11 +138,12 @@ class FileContents(Contents):
         self._get(task.id).update(status=CLAIMED, claim=claim)
         return self.load([task.id])[task.id]
 
-    def open(self, task: QueueTask, reason: str | None) -> None:
-        self._set_status(task, OPEN, reason)
-
-    def close(self, task: QueueTask, reason: str | None) -> None:
-        self._set_status(task, CLOSED, reason)
+    def mark(self, task: QueueTask, status: Literal["open", "closed"], reason: str | None) -> None:
+        entry = self._get(task.id)
+        if _status(entry) != status:
+            entry["status"] = OPEN if status == "open" else CLOSED
+        entry.pop("claim", None)
+        _set(entry, "reason", reason)
 
     def make(self, draft: Draft) -> str:
         taken = {entry["id"].casefold() for entry in self.entries}
@@ -151,7 +151,7 @@ class FileContents(Contents):
         self._record["next_id"] = number + 1
         entry: Entry = {"id": f"task-{number}", "title": draft.title, "status": OPEN}
         self.entries.append(entry)
-        self._fill(entry, Changes(None, draft.body, draft.priority, draft.depends, draft.group or ""))
+        self._fill(entry, draft)
         return str(entry["id"])
 
     def change(self, task: QueueTask, changes: Changes) -> None:
@@ -173,7 +173,7 @@ class FileContents(Contents):
     def _get(self, task_id: str) -> Entry:
         return next(entry for entry in self.entries if entry["id"] == task_id)
 
-    def _fill(self, entry: Entry, changes: Changes) -> None:
+    def _fill(self, entry: Entry, changes: Draft | Changes) -> None:
         """Set what is given; keys that would say nothing are left out, as in other programs' entries."""
         depends = None if changes.depends is None else list(dict.fromkeys(changes.depends))
         values = {
@@ -188,16 +188,13 @@ class FileContents(Contents):
                 _set(entry, key, value)
         self.is_rewired |= bool(changes.depends or changes.group)
 
-    def _set_status(self, task: QueueTask, word: str, reason: str | None) -> None:
-        entry = self._get(task.id)
-        if _status(entry) != WORDS[word]:
-            entry["status"] = word
-        entry.pop("claim", None)
-        _set(entry, "reason", reason)
-
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:
-    worker, claimed_at = _project_claim(entry)
+    claim = entry.get("claim")
+    claim = claim if _status(entry) == "claimed" and isinstance(claim, dict) else {}
+    name, session, at = (claim.get(key) for key in ("worker", "session", "at"))
+    # None: no worker has the task, or another program
+    worker = Worker(name, session) if isinstance(name, str) and isinstance(session, str) else None
     return QueueTask(
         id=entry["id"],
         title=entry["title"],
@@ -210,23 +207,12 @@ def _project(entry: Entry, *, is_group: bool) -> QueueTask:
         is_group=is_group or entry.get("kind") == GROUP,
         reason=entry.get("reason") or None,
         worker=worker,
-        claimed_at=claimed_at,
+        claimed_at=at if worker is not None and isinstance(at, str) else None,
     )
 
 
 def _status(entry: Entry) -> Status:
     return WORDS.get(entry.get("status") or OPEN, "deferred")
-
-
-def _project_claim(entry: Entry) -> tuple[Worker | None, str | None]:
-    """The worker that has the task, and since when; None if none has it, or another program."""
-    claim = entry.get("claim")
-    if _status(entry) != "claimed" or not isinstance(claim, dict):
-        return None, None
-    worker, session, at = (claim.get(key) for key in ("worker", "session", "at"))
-    if not isinstance(worker, str) or not isinstance(session, str):
-        return None, None
-    return Worker(worker, session), at if isinstance(at, str) else None
 
 
 def _set(entry: Entry, key: str, value: object) -> None:

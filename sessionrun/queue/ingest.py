@@ -97,8 +97,11 @@ def choose_lines(
     kept = Counter[str]()  # many files may be of one
     for path, source in sources.items():
         before = titles if path.suffix == ".taken" else still_open
-        for line in filter(read_line, read_regular(path).decode("utf-8", "replace").split("\n")):
-            draft = make_draft(strip_mark(line), group)
+        for line in read_regular(path).decode("utf-8", "replace").split("\n"):
+            text = strip_mark(line)
+            if not any(map(str.isalnum, text)):
+                continue  # a ruler, or nothing at all
+            draft = make_draft(text, group)
             title, about = fold(draft.title), {"title": draft.title, "source": source}
             if title in seen or title in before:
                 found.known.append(about)
@@ -121,12 +124,6 @@ def strip_mark(line: str) -> str:
     """
     text = show_line(line)
     return text[found.end() :] if (found := _MARK.match(text)) else text
-
-
-def read_line(line: str) -> str | None:
-    """Return the task on a line; None: there is neither a letter nor a digit on it."""
-    text = strip_mark(line)
-    return text if any(map(str.isalnum, text)) else None
 
 
 def fold(title: str) -> str:
@@ -180,7 +177,10 @@ def take_follow_ups(
     if not dry_run:
         make_directories(shelf, 0o700)
     with nullcontext() if dry_run else locks.hold_lock(shelf / "lock", 0o600, LOCK_TIMEOUT_S):
-        waiting = {path: sources.get(path, str(place.top / SUGGESTIONS)) for path in _list_waiting(shelf)}
+        # those first that were on their way, then the oldest
+        shelved = [*shelf.glob("*.taken"), *shelf.glob("*.txt")]
+        shelved.sort(key=lambda path: (path.suffix, path.stat().st_mtime_ns))
+        waiting = {path: sources.get(path, str(place.top / SUGGESTIONS)) for path in shelved}
         waiting |= sources if dry_run else {}  # else another process may have taken them meanwhile
         drafts, found, rests = choose_lines(feed.load(), waiting, maximum, group)
         if dry_run:
@@ -206,12 +206,6 @@ def _find_own(top: Path, warn: Callable[[str], None]) -> list[Path]:
     if own.exists():
         warn(f"{own}: git tracks it; it is taken only if it is named")
     return []
-
-
-def _list_waiting(shelf: Path) -> list[Path]:
-    """The files on the shelf, those first that were on their way, then the oldest."""
-    found = [*shelf.glob("*.taken"), *shelf.glob("*.txt")]
-    return sorted(found, key=lambda path: (path.suffix, path.stat().st_mtime_ns))
 
 
 def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:

@@ -8,10 +8,13 @@ What can be done with it are the methods of `queue.feed.Feed`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.lookup import resolve_results_dir
@@ -27,8 +30,6 @@ from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.file import PLACE
 from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.ingest import Ingested as Ingested
-from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
-from sessionrun.queue.lists import parse_list
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask as QueueTask
@@ -38,6 +39,16 @@ from sessionrun.store.session import SessionDir
 BACKENDS: Final = {"beads": ".beads", FILE: PLACE}
 """What each backend keeps in the top of a repository.  The module of its name has `find`, which returns None where
 the backend cannot be used.  The last one is taken where no other is in use: it makes what it keeps."""
+
+MAX_SUBTASKS: Final = 10
+"""Into how many tasks a goal is split at most, if nothing else is said."""
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ENTRY: Final = re.compile(
+    r"(?P<indent> {0,3})(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[(?P<box>[ xX])\][ \t]+)?(?P<text>\S.*)"
+)
+_BOLD: Final = re.compile(r"(\*\*|__)(?P<title>.+?)\1\s*(?:[:\u2013\u2014-]+\s*)?(?P<rest>.*)")
+_CREATE: Final = re.compile(r"\s*(?:[$>]\s+)?(?:bd|br)\s+create\s+(?P<words>.+)")
 
 
 def open_queue(directory: Path | None = None, *, backend: str | None = None, reads: bool = False) -> Feed:
@@ -76,8 +87,7 @@ def load_tasks(
     tasks = by_id(feed.load())
     if ready:
         return choose_ready(tasks, group)
-    among = tasks.values() if group is None else choose_group(tasks, group)
-    return [task for task in among if closed or task.status != "closed"]
+    return [task for task in choose_group(tasks, group) if closed or task.status != "closed"]
 
 
 def describe_task(task: QueueTask) -> dict[str, Any]:
@@ -102,10 +112,65 @@ def read_list(name: str, group: str | None) -> list[Draft]:
     """What the tasks of a list would be in a group.  InputError: it cannot be read, or has none."""
     from sessionrun.input.given import read_text  # which knows all settings: dear for verbs that only look
 
-    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name, typed=True))]
+    drafts = [replace(draft, group=group) for draft in parse_list(read_text(name, typed=True))]
     if not drafts:
         raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
     return drafts
+
+
+def parse_list(text: str) -> list[Draft]:
+    """Return the tasks of a Markdown list, in its order.
+
+    If there are lines ``bd create "TITLE"`` (also ``br create``) in code blocks, those are the tasks, since the
+    other entries of such a list tell the same at length.  In any other list each entry of the outermost level is a
+    task: its first line is the title, or only its bold beginning, if there is one.  Ticked entries (``- [x]``) are
+    done and left out.
+    """
+    created: list[Draft] = []
+    lines: list[str] = []
+    fence = ""
+    for line in text.removeprefix("\ufeff").splitlines():
+        found = _FENCE.match(line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and not line.strip(" `~"):
+            fence = ""
+        elif not fence:
+            lines.append(line.expandtabs(4))
+        elif title := _read_create(line):
+            created.append(Draft(title))
+    return created or [*_iterate_entries(lines)]
+
+
+def _read_create(line: str) -> str | None:
+    found = _CREATE.fullmatch(line)
+    if found is None:
+        return None
+    try:
+        words = shlex.split(found["words"], comments=True)
+    except ValueError:
+        return None
+    return words[0] if words and words[0].strip() and not words[0].startswith("-") else None
+
+
+def _iterate_entries(lines: list[str]) -> Iterator[Draft]:
+    entries: list[list[str]] = []
+    outermost = min((len(found["indent"]) for line in lines if (found := _ENTRY.fullmatch(line))), default=0)
+    is_open = False
+    for line in lines:
+        found = _ENTRY.fullmatch(line)
+        if found and len(found["indent"]) == outermost:
+            is_open = found["box"] in (None, " ")
+            entries += [[found["text"]]] if is_open else []
+        elif line.strip() and not line.startswith(" "):
+            is_open = False
+        elif is_open:
+            entries[-1].append(line)
+    for first, *rest in entries:
+        bold = _BOLD.fullmatch(first.strip())
+        title, begin = (bold["title"], bold["rest"]) if bold else (first, "")
+        if title.strip():
+            yield Draft(title.strip(), "\n".join([begin, dedent("\n".join(rest))]).strip("\n"))
 
 
 def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any) -> Ingested:
@@ -122,13 +187,6 @@ def ingest(files: Sequence[Path] = (), *, backend: str | None = None, **how: Any
         if not os.path.lexists(path):
             raise InputError(f"{path}: No such file or directory")
     return take_follow_ups(open_queue(backend=backend), find_place(Path.cwd()), paths, warn=notify, **how)
-
-
-def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
-    """Settle the claims of sessions that are gone; `results_dir` None: those of the directory in use."""
-    from sessionrun.queue.claims import reclaim
-
-    return reclaim(feed, resolve_results_dir(results_dir), most=most)
 
 
 Attempt = Mapping[str, Any]

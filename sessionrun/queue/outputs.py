@@ -1,13 +1,17 @@
-"""What `queue` prints with `--json`, as shapes."""
+"""What other rooms show of the queue: the shapes of what it prints as JSON, and what `clean` finds of it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, Literal
 
+from sessionrun.client.findings import Findings
 from sessionrun.client.schemas.outputs import LAUNCH, LAUNCHED
 from sessionrun.client.schemas.shape import keys_of
 from sessionrun.model.kinds import Count
-from sessionrun.queue.task import QueueTask
+from sessionrun.model.places import Repository
+from sessionrun.queue.task import LOCK_NAME, QueueTask
+from sessionrun.store import locks
 
 QUEUE_TASK: Final = {
     **keys_of(QueueTask),
@@ -34,3 +38,11 @@ SPLIT: Final = {
 }
 
 OUTPUTS: Final = {"queue": (QUEUE, QUEUE_TASK, QUEUE_TASKS, IMPORTED, *LAUNCH, INGESTED, SPLIT)}
+
+
+def sweep_repository(repository: Repository) -> None:
+    """Remove the lock of the queue from the directory of git, if no process holds it."""
+    locks.remove_free(Path(repository.common_dir, LOCK_NAME))
+
+
+FINDINGS: Final = Findings(sweep_repository=sweep_repository)

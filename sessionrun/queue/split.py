@@ -1,22 +1,24 @@
 """`split`: a goal becomes a group of small tasks in the queue, by an agent's answer or by rule.
 
-The agent runs in a session like any other, so its output is kept.  It is not approved to change anything.
+The agent runs in a session like any other, so its output is kept.  It is not approved to change anything.  What it
+is asked, the check of its answer, and the rule that stands in for it are pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sessionrun.client.notices import notify
+from sessionrun.input.text import quote
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.ingest import make_draft
-from sessionrun.queue.lists import MAX_SUBTASKS, name_group, read_answer, split_by_rule, write_prompt
-from sessionrun.queue.open import open_queue
-from sessionrun.queue.task import Changes, QueueTask
+from sessionrun.queue.ingest import MAX_TITLE, fold, make_draft, strip_mark
+from sessionrun.queue.open import MAX_SUBTASKS, open_queue
+from sessionrun.queue.task import Changes, QueueTask, name_apart
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import SessionSpec
@@ -26,6 +28,42 @@ TIMEOUT_S: Final = 600.0
 """How long an agent may think about one answer."""
 
 _ASKS: Final = 2
+
+_QUOTED: Final = r"""`[^`\n]*`|"[^"\n]*"|(?<!\w)'[^'\n]*'(?!\w)"""
+_SEPARATOR: Final = (
+    r"\s*;\s*|(?<!\be\.g)(?<!\bi\.e)\.(?:\s+|$)|,\s+(?:and\s+)?(?:then\s+)?"
+    r"|\s+and\s+(?:then\s+)?|\s+then\s+"
+)
+_PIECE: Final = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<separator>{_SEPARATOR})|.", re.DOTALL | re.IGNORECASE)
+_LEADING: Final = re.compile(r"^(?:and\s+then|and|then)\s+", re.IGNORECASE)
+
+_CODE: Final = re.compile(r"[$>#%|<{}\[\]()&]|sudo\s|cd\s+\S+$|(?:git|npm|pip|make|bash|sh|echo|cat|ls)\s+-")
+_OPERATORS: Final = re.compile(r"&&|\|\||[<>]{2}|[;{\\]$")
+_PROSE: Final = re.compile(
+    r"(?:sure|certainly|okay|ok|of course|(?:here|below|there) (?:is|are)|here's|i|i'll|i've|i'd|i'm|let me|we|you"
+    r"|this|these|those|the following|note that|note:|hope|thanks)(?![\w-])",
+    re.IGNORECASE,
+)
+_SENTENCES: Final = re.compile(r"[.!?]\s+[A-Z]")
+
+_PROMPT: Final = """\
+Split a goal into small tasks.  Several coding agents will do them at the same time, each alone, in this
+repository.
+
+The goal:
+{goal}
+
+Answer with 2 to {maximum} lines, and nothing else.  Each line is a task:
+- it can be done without the others, in any order;
+- it names the file, or the few files, that it changes, and no other task changes them;
+- it is a command to the agent, in one sentence of at most {length} characters.
+No numbers, no headings, no explanation, no code blocks.  Look at the repository as far as you need to, but change
+no file and do none of the tasks.
+"""
+
+_AGAIN: Final = """
+Another answer was refused: {problem}.  Give the lines alone.
+"""
 
 
 class Split(NamedTuple):
@@ -76,7 +114,12 @@ def split(
     if not by_rule:
         found = _ask(whole, maximum, agent, model, results_dir, on_start)
     if not found.titles:
-        parts = _split_by_rule(whole if task is None else task.body, text, maximum)
+        # the parts of the text, or of the title if the text has none
+        tries = (split_by_rule(words, maximum) for words in (whole if task is None else task.body, text))
+        parts = next((parts for parts in tries if len(parts) > 1), None)
+        if parts is None:
+            why = "the rule finds only one part in this goal; name its parts, or ask an agent (--agent)"
+            raise InputError(f"split: {why}")
         found = found._replace(titles=parts)
     if dry_run:
         return found
@@ -91,15 +134,6 @@ def _find_task(feed: Feed, task_id: str) -> QueueTask:
     if task.is_group:
         raise InputError(f"{task.id}: it is a group already (sessionrun queue list --group {task.id})")
     return task
-
-
-def _split_by_rule(body: str, title: str, maximum: int) -> list[str]:
-    """The parts of the text, or of the title if the text has none."""
-    for text in (body, title):
-        parts = split_by_rule(text, maximum)
-        if len(parts) > 1:
-            return parts
-    raise InputError("split: the rule finds only one part in this goal; name its parts, or ask an agent (--agent)")
 
 
 def _add(feed: Feed, task: QueueTask | None, goal: str, titles: list[str]) -> tuple[QueueTask, list[QueueTask]]:
@@ -131,10 +165,11 @@ def _ask(
     """Ask an agent, once more if its answer is bad; no titles: no agent can be asked, or both are bad."""
     sessions: list[str] = []
     nothing = Split(None, [], [], "rule", sessions)
-    problem: str | None = None
+    prompt = _PROMPT.format(goal=goal, maximum=maximum, length=MAX_TITLE)
+    again = ""
     for _ in range(_ASKS):
         try:
-            spec = _plan(write_prompt(goal, maximum, problem), agent, model)
+            spec = _plan(prompt + again, agent, model)
             from sessionrun.client.launch import launch
 
             session = launch(spec, results_dir)
@@ -148,8 +183,8 @@ def _ask(
         try:
             return nothing._replace(titles=read_answer(_wait(session), maximum), by="agent")
         except ValueError as error:
-            problem = str(error)
-            notify(f"session {session.session_id[:8]}: a bad answer: {problem}", again=True)
+            again = _AGAIN.format(problem=error)
+            notify(f"session {session.session_id[:8]}: a bad answer: {error}", again=True)
     notify("the agent gave no good answer; the goal is split by rule")
     return nothing
 
@@ -189,3 +224,69 @@ def _wait(session: SessionDir) -> str:
     if task["outcome"] != "succeeded":
         raise ValueError(f"the agent {task['outcome'] or 'did not end'}: {task['reason'] or 'no reason is known'}")
     return read_output(session, task)
+
+
+# --- an agent's answer, and the rule; pure ---
+
+
+def read_answer(text: str, maximum: int) -> list[str]:
+    """Return the tasks of an answer.  ValueError: what is wrong with it."""
+    lines = [line.strip() for line in text.splitlines()]
+    tasks = [strip_mark(line) for line in lines if line and not line.startswith(("```", "~~~"))]
+    seen: set[str] = set()
+    for task in tasks:
+        name = fold(task).rstrip(".")
+        problem = "is there twice" if name in seen else _describe_problem(task)
+        if problem is not None:
+            raise ValueError(f"the line {quote(task)} {problem}")
+        seen.add(name)
+    if not 2 <= len(tasks) <= maximum:
+        raise ValueError(f"it has {len(tasks)} task{'s' * (len(tasks) != 1)}, not 2 to {maximum}")
+    return tasks
+
+
+def _describe_problem(task: str) -> str | None:
+    if len(task) > MAX_TITLE:
+        return f"has more than {MAX_TITLE} characters"
+    if len(task.split()) < 2:
+        return "is not a task"
+    bare = re.sub(_QUOTED, "", task)
+    if _CODE.match(task) or _OPERATORS.search(bare):
+        return "is code, not a task"
+    if _PROSE.match(task) or task.endswith((":", "?", "!")) or _SENTENCES.search(bare):
+        return "is talk, not a task"
+    return None
+
+
+def split_by_rule(goal: str, maximum: int) -> list[str]:
+    """Return the parts of a goal: between ``;`` ``. `` ``, ``, `and`, `then` and ends of lines; once each.
+
+    What stands in quotes or backticks stays whole.  If there are more parts than `maximum`, the last one has the
+    rest.
+
+    >>> split_by_rule('Fix login, then write "a, b" to notes.md and test it.', 10)
+    ['Fix login', 'write "a, b" to notes.md', 'test it']
+    """
+    parts = [""]
+    for line in goal.splitlines():
+        for piece in _PIECE.finditer(strip_mark(line)):
+            if piece["separator"] is None:
+                parts[-1] += piece[0]
+            else:
+                parts.append("")
+        parts.append("")
+    named: dict[str, str] = {}
+    for part in parts:
+        text = _LEADING.sub("", part.strip()).strip(" .,;")
+        if any(map(str.isalnum, text)):
+            named.setdefault(fold(text), text)
+    parts = [*named.values()]
+    if len(parts) <= maximum:
+        return parts
+    return [*parts[: maximum - 1], "; ".join(parts[maximum - 1 :])]
+
+
+def name_group(goal: str, taken: Iterable[str]) -> str:
+    """Return an id for the group of a goal that no task has as its id or title."""
+    stem = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:30].rstrip("-") or "goal"
+    return name_apart(stem, {name.casefold() for name in taken})

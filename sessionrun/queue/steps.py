@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
-from sessionrun.input.effects import QUEUE
 from sessionrun.input.given import read_text
 from sessionrun.input.plan import SeatsWish
 from sessionrun.input.prompts import FRAME
+from sessionrun.input.rows import QUEUE
 from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
 from sessionrun.model.errors import InputError
 
@@ -105,9 +105,7 @@ def add_feed(draft: Draft) -> Draft:
     queue = open_queue(draft.place, backend=values.get("backend"))
     (template,) = spec.tasks
     if template.prompts == (FRAME,) and spec.agents[template.agent].prompt_kind == "script":
-        from sessionrun.queue.sync import SCRIPT
-
-        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
+        template = replace(template, prompts=("{script}\n",))  # words around it would be commands
     known, moves = spec.repository, spec.landing is not None
     if known is not None and not moves:  # else the base may be a commit
         moves = Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None

@@ -295,14 +295,8 @@ def _is_closed_by_hand(one: Standing, task: QueueTask | None) -> bool:
 
 # --- a task of the queue as one of the session ---
 
-TASK: Final = "{task}"
-TITLE: Final = "{title}"
-BODY: Final = "{body}"
-QUEUE_ID: Final = "{id}"
-SCRIPT: Final = "{script}"
-"""What a frame has in place of the task: title and text, one of them, the id; the text or else the title."""
-
-_PLACE: Final = re.compile("|".join(map(re.escape, (TASK, TITLE, BODY, QUEUE_ID, SCRIPT))))
+_PLACE: Final = re.compile(r"\{(task|title|body|script|id)\}")
+"""What a frame has in place of the task: title and text, one of them, the text or else the title; the id."""
 
 _LONGEST: Final = 100
 """Characters of an id, so that a number has room behind it."""
@@ -323,11 +317,11 @@ def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
 
 def fill_frame(frame: str, task: QueueTask) -> str:
     """Return a prompt: the frame with the task in its places, or before the task if it names none."""
-    whole = f"{task.title}\n\n{task.body}".strip()
-    if not any(place in frame for place in (TASK, TITLE, BODY, SCRIPT)):
-        frame = f"{frame.rstrip()}\n\n{TASK}\n"
-    values = {TASK: whole, TITLE: task.title, BODY: task.body, QUEUE_ID: task.id, SCRIPT: task.body or task.title}
-    return _PLACE.sub(lambda found: values[found[0]], frame)
+    if {*_PLACE.findall(frame)} <= {"id"}:
+        frame = f"{frame.rstrip()}\n\n{{task}}\n"
+    whole, script = f"{task.title}\n\n{task.body}".strip(), task.body or task.title
+    values = {"task": whole, "title": task.title, "body": task.body, "script": script, "id": task.id}
+    return _PLACE.sub(lambda place: values[place[1]], frame)
 
 
 def choose_id(queue_id: str, taken: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from sessionrun.input.limits import plain
+from sessionrun.input.text import plain
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.validation import find_cycle
@@ -215,12 +215,17 @@ def find_circle(tasks: Tasks) -> list[str] | None:
 
 def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:
     """The tasks that may be claimed, bigger priority first, then in the order of the queue; see `choose_group`."""
-    among = tasks.values() if group is None else choose_group(tasks, group)
-    return sorted((task for task in among if task.is_ready), key=lambda task: -task.priority)
+    return sorted((task for task in choose_group(tasks, group) if task.is_ready), key=lambda task: -task.priority)
 
 
-def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
-    """A group, by its id or else its title, and all in it and in its groups; InputError: there is none."""
+def choose_group(tasks: Tasks, name: str | None) -> list[QueueTask]:
+    """A group, by its id or else its title, and all in it and in its groups; None: all tasks.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    if name is None:
+        return [*tasks.values()]
     titles = {task.title: task.id for task in tasks.values() if task.is_group}
     group = name if name in tasks else titles.get(name)
     if group is None:

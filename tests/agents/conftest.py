@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from conftest import Command
@@ -13,7 +13,7 @@ from stages import make_repository_of
 
 from sessionrun.agents import table
 
-from .install import AGENTS, FOLDER, Cache
+from .install import AGENTS, find_version, make_environ
 from .model_server import ModelServer
 from .stage import Stage, find_agent, write_settings
 
@@ -30,7 +30,7 @@ _SEEN: Final[list[str]] = []
 def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A home of the test's own with all agents pointed at a server of its own, and a repository."""
     server = ModelServer()
-    variables = {**write_settings(Path(os.environ["HOME"]), server.url), "PATH": Cache(FOLDER).env["PATH"]}
+    variables = {**write_settings(Path(os.environ["HOME"]), server.url), "PATH": make_environ()["PATH"]}
     variables["SESSIONRUN_RESULTS_DIR"] = str(own_place / "results")
     variables["TMPDIR"] = str(own_place.with_name("tmp"))
     own_place.with_name("tmp").mkdir()
@@ -43,13 +43,9 @@ def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     made = Stage(Command(repository, own_place / "results"), server, repository)
     yield made
     made.stop()
-    _SEEN.extend(_line_of(task_id, task) for task_id, task in made.seen.items())
-
-
-def _line_of(task_id: str, task: dict[str, Any]) -> str:
-    agent = task["agent"].partition("-")[0]
-    head = f"{agent:9} {task_id:12} {task['outcome'] or 'held':10} {task['duration_s'] or 0:6.1f} s"
-    return f"{head}  {task['reason'] or ''}"[:160]
+    for task_id, task in made.seen.items():
+        head = f"{task['agent']:9} {task_id:12} {task['outcome'] or 'held':10} {task['duration_s'] or 0:6.1f} s"
+        _SEEN.append(f"{head}  {task['reason'] or ''}"[:160])
 
 
 @pytest.fixture(params=table.FIRST_FOUND)
@@ -75,6 +71,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     terminalreporter.section("real agents")
     for name in AGENTS:
-        terminalreporter.write_line(f"{name:9} {Cache(FOLDER).version(name) or find_agent(name) or 'on PATH'}")
+        terminalreporter.write_line(f"{name:9} {find_version(name) or find_agent(name) or 'on PATH'}")
     for line in sorted(_SEEN):
         terminalreporter.write_line(line)

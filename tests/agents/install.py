@@ -4,7 +4,7 @@
 
 The folder is AGENTS_CACHE, else `sessionrun-agents` in the user's cache directory.  What is there in its
 version is left alone.  What cannot be installed is named with the reason and makes no failure: its tests are
-skipped with that reason.  Only npm's and pip's registries are asked.
+skipped.  Only npm's and pip's registries are asked.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NODE: Final = "22.23.3"
 NODE_AT_LEAST: Final = (22, 0)
 """With an older Node npm takes older versions of some of them, and says nothing."""
 
@@ -40,113 +38,72 @@ class CannotInstall(Exception):
     """Why something could not be installed, in one line."""
 
 
-def _choose_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get("AGENTS_CACHE") or Path(base, "sessionrun-agents")).absolute()
-
-
-FOLDER: Final = _choose_folder()
+_CACHES: Final = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+FOLDER: Final = Path(os.environ.get("AGENTS_CACHE") or Path(_CACHES, "sessionrun-agents")).absolute()
 """Chosen at import: the tests have a home of their own."""
 
-
-@dataclass(frozen=True)
-class Cache:
-    """The folder and what lies in it."""
-
-    folder: Path
-
-    @property
-    def path(self) -> str:
-        """What comes in front of PATH to find the agents, each with the Node that it needs."""
-        places = ("node/node_modules/.bin", "npm/node_modules/.bin", "bin")
-        return os.pathsep.join(str(self.folder / place) for place in places)
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The environment in which the agents are found."""
-        return {**os.environ, "PATH": os.pathsep.join((self.path, os.environ.get("PATH", os.defpath)))}
-
-    def version(self, agent: str) -> str | None:
-        """The version of an agent in the folder, as it says itself; None when it does not run."""
-        program = shutil.which(agent, path=self.path)
-        if program is None:
-            return None
-        try:
-            done = subprocess.run(
-                [program, "--version"], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        found = re.search(rb"\d+\.\d+\.\d+\S*", done.stdout)
-        return found.group().decode() if found and done.returncode == 0 else None
-
-    def reason(self, agent: str) -> str | None:
-        """Why an agent is not there, as the last installation noted it."""
-        try:
-            return self._note(agent).read_text().strip()
-        except OSError:
-            return None
-
-    def install(self, agent: str) -> str:
-        """Make sure that an agent is there in its version; the version.
-
-        Raises:
-            CannotInstall: it cannot be; the reason is noted in the folder.
-        """
-        wanted = AIDER if agent == "aider" else NPM_VERSIONS[agent][1]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._note(agent).unlink(missing_ok=True)
-        try:
-            if self.version(agent) != wanted:
-                self._install_aider() if agent == "aider" else self._install_npm(*NPM_VERSIONS[agent])
-            found = self.version(agent)
-            if found != wanted:
-                raise CannotInstall(f"it was installed, but says version {found}, not {wanted}")
-        except CannotInstall as error:
-            self._note(agent).write_text(f"{error}\n")
-            raise
-        return wanted
-
-    def _note(self, agent: str) -> Path:
-        return self.folder / f"{agent}.missing"
-
-    def _install_npm(self, package: str, version: str) -> None:
-        self._install_node()
-        _npm(self.folder / "npm", f"{package}@{version}", self.env)
-
-    def _install_node(self) -> None:
-        """A Node that is new enough: the user's, else one from npm."""
-        if _node_version(self.env) >= NODE_AT_LEAST:
-            return
-        system = "darwin" if sys.platform == "darwin" else "linux"
-        machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
-        package = f"node-{system}-{machine}"
-        _npm(self.folder / "node", f"{package}@{NODE}", self.env)
-        programs = self.folder / "node/node_modules/.bin"
-        programs.mkdir(exist_ok=True)
-        if not (programs / "node").exists():  # the package names no program of its own
-            (programs / "node").symlink_to(f"../{package}/bin/node")
-
-    def _install_aider(self) -> None:
-        """Aider in a virtual environment of its own: it wants exact versions of a hundred packages."""
-        venv = self.folder / "aider"
-        _run([_find_python(), "-m", "venv", "--clear", str(venv)], dict(os.environ))
-        _run([str(venv / "bin/pip"), "install", "-q", f"aider-chat=={AIDER}"], dict(os.environ))
-        # Only aider itself goes on PATH: the environment has a python of its own beside it.
-        (self.folder / "bin").mkdir(exist_ok=True)
-        (self.folder / "bin/aider").unlink(missing_ok=True)
-        (self.folder / "bin/aider").symlink_to("../aider/bin/aider")
-
+PATH: Final = os.pathsep.join(str(FOLDER / place) for place in ("npm/node_modules/.bin", "bin"))
+"""What comes in front of the user's to find the agents."""
 
 AGENTS: Final = (*NPM_VERSIONS, "aider")
 
 
-def _npm(folder: Path, package: str, env: dict[str, str]) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise CannotInstall("npm is not on PATH")
+def make_environ() -> dict[str, str]:
+    """The environment in which the agents are found."""
+    return {**os.environ, "PATH": os.pathsep.join((PATH, os.environ.get("PATH", os.defpath)))}
+
+
+def find_version(agent: str) -> str | None:
+    """The version of an agent in the folder, as it says itself; None when it does not run."""
+    program = shutil.which(agent, path=PATH)
+    if program is None:
+        return None
+    argv = [program, "--version"]
+    try:
+        done = subprocess.run(
+            argv, env=make_environ(), stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb"\d+\.\d+\.\d+\S*", done.stdout)
+    return found.group().decode() if found and done.returncode == 0 else None
+
+
+def install(agent: str) -> str:
+    """Make sure that an agent is there in its version; the version.
+
+    Raises:
+        CannotInstall: it cannot be.
+    """
+    wanted = AIDER if agent == "aider" else NPM_VERSIONS[agent][1]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if find_version(agent) != wanted:
+        _install_aider() if agent == "aider" else _install_npm(*NPM_VERSIONS[agent])
+    found = find_version(agent)
+    if found != wanted:
+        raise CannotInstall(f"it was installed, but says version {found}, not {wanted}")
+    return wanted
+
+
+def _install_npm(package: str, version: str) -> None:
+    environ, npm = make_environ(), shutil.which("npm")
+    if npm is None or _node_version(environ) < NODE_AT_LEAST:
+        raise CannotInstall("it needs npm, and Node 22 or newer, on PATH")
+    folder = FOLDER / "npm"
     folder.mkdir(parents=True, exist_ok=True)
-    _run([npm, "install", "--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder), package], env)
+    options = ("--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder))
+    _run([npm, "install", *options, f"{package}@{version}"], environ)
+
+
+def _install_aider() -> None:
+    """Aider in a virtual environment of its own: it wants exact versions of a hundred packages."""
+    venv, link = FOLDER / "aider", FOLDER / "bin" / "aider"
+    _run([_find_python(), "-m", "venv", "--clear", str(venv)], dict(os.environ))
+    _run([str(venv / "bin/pip"), "install", "-q", f"aider-chat=={AIDER}"], dict(os.environ))
+    # Only aider itself goes on PATH: the environment has a python of its own beside it.
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to("../aider/bin/aider")
 
 
 def _node_version(env: dict[str, str]) -> tuple[int, ...]:
@@ -186,11 +143,10 @@ def _run(argv: list[str], env: dict[str, str]) -> None:
 
 def main() -> None:
     """Install all and print one line for each."""
-    cache = Cache(FOLDER)
-    print(f"agents in {cache.folder}", flush=True)
+    print(f"agents in {FOLDER}", flush=True)
     for agent in AGENTS:
         try:
-            print(f"  {agent:9} {cache.install(agent)}", flush=True)
+            print(f"  {agent:9} {install(agent)}", flush=True)
         except CannotInstall as error:
             print(f"  {agent:9} not installed: {error}", flush=True)
 

@@ -21,7 +21,7 @@ from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.store.processes import JOB_MARKER
 
-from .install import FOLDER, Cache
+from .install import FOLDER, find_version, make_environ
 from .model_server import ModelServer
 
 MODELS: Final = {
@@ -93,7 +93,9 @@ class Stage:
     def start(self, tasks: list[dict[str, Any]], *words: str, max_parallel: int = 4) -> str:
         """Start a session, detached; the id.  Each task names its agent; the model is the one for it."""
         if any(task["agent"] == "opencode" for task in tasks):
-            _make_opencode_database()
+            # of several that start at once in a new home all but one may fail: each makes the same tables
+            argv = ["opencode", "session", "list"]
+            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=True)
         prompts = [{"model": MODELS[task["agent"]], **task} for task in tasks]
         plan = {"prompts": prompts, "max_parallel": max_parallel}
         file = self.repository.with_name("plan.json")
@@ -115,9 +117,9 @@ class Stage:
             self._record(session_id, task)
         return tasks
 
-    def play(self, tasks: list[dict[str, Any]], *words: str, max_parallel: int = 4) -> dict[str, dict[str, Any]]:
+    def play(self, tasks: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
         """Start a session and wait for its end."""
-        return self.finish(self.start(tasks, *words, max_parallel=max_parallel))
+        return self.finish(self.start(tasks, *words))
 
     def git(self, *words: str) -> str:
         argv = ["git", "-C", str(self.repository), *words]
@@ -139,7 +141,7 @@ class Stage:
         self.seen[task["id"]] = said
         if RECORD_TO is None:
             return
-        folder = Path(RECORD_TO, task["agent"], Cache(FOLDER).version(task["agent"]) or "unknown")
+        folder = Path(RECORD_TO, task["agent"], find_version(task["agent"]) or "unknown")
         folder.mkdir(parents=True, exist_ok=True)
         for ending in ("raw", "err", "txt"):
             path = self.file(task["id"], ending, session_id)
@@ -160,17 +162,11 @@ class Stage:
         return re.sub(rb"127\.0\.0\.1:\d+", b"127.0.0.1:8000", content)
 
 
-def _make_opencode_database() -> None:
-    """Of several that start at once in a new home all but one may fail: each makes the same tables."""
-    subprocess.run(["opencode", "session", "list"], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-
-
 def find_agent(name: str) -> str | None:
     """Why an agent cannot be run, None if it can."""
-    cache = Cache(FOLDER)
-    if shutil.which(name, path=cache.env["PATH"]):
+    if shutil.which(name, path=make_environ()["PATH"]):
         return None
-    return f"{name}: {cache.reason(name) or 'not installed (make agents installs it)'}"
+    return f"{name}: not installed (make agents installs it, or says why it cannot)"
 
 
 def find_processes(session_id: str, token: str) -> list[psutil.Process]:
@@ -185,8 +181,3 @@ def find_processes(session_id: str, token: str) -> list[psutil.Process]:
         if (marked or called) and process.pid != os.getpid() and not is_gone(process):
             found.append(process)
     return found
-
-
-def expect_no_process(session_id: str, token: str) -> None:
-    """Fail unless all processes of a session are gone within a moment."""
-    eventually(lambda: not find_processes(session_id, token), timeout_s=5)

@@ -1,13 +1,19 @@
-"""Starting the agents: argument lists, and what is refused before anything starts."""
+"""Starting the agents: argument lists, what is refused before anything starts, and whether an agent is ready."""
 
 from __future__ import annotations
 
 import os
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
+from conftest import Command, eventually, is_gone
+from stages import make_program
 
 from sessionrun.agents import table
+from sessionrun.agents.installed import find_unready
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
@@ -30,7 +36,6 @@ def test_builtin_agents(name: str) -> None:
     agent = table.BUILTIN[name]
     table.check_agent(agent)
     assert (agent.name, agent.env) == (name, {}), "the user's environment holds"
-    assert (table.version_argv(agent) == ()) is (agent.prompt_kind == "script")
     argv = table.build_argv(agent, model="M", approve=True, prompt_file="/p/1")
     assert argv == tuple(ARGV[name].split())
     assert ("/p/1" in " ".join(argv)) is (agent.stdin == "none"), "the prompt reaches the agent in exactly one way"
@@ -78,20 +83,13 @@ def test_check_agent_lets_foreign_braces_pass(argv: tuple[str, ...]) -> None:
     table.check_agent(AgentSpec(name="mine", argv=argv, model_args=("--m={model}",)))
 
 
-def make_program(folder: Path, name: str = "claude", mode: int = 0o755) -> Path:
-    folder.mkdir(exist_ok=True)
-    program = folder / name
-    program.write_text("#!/bin/sh\n")
-    program.chmod(mode)
-    return program
-
-
 def test_find_program_takes_the_first_executable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claude = table.BUILTIN["claude"]
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "claude").mkdir()
-    plain = make_program(tmp_path / "b", mode=0o644)
-    good = make_program(tmp_path / "c")
+    plain = make_program(tmp_path / "b" / "claude", "")
+    plain.chmod(0o644)
+    good = make_program(tmp_path / "c" / "claude", "")
     monkeypatch.chdir(tmp_path / "c")
     path = os.pathsep.join(["", ".", str(tmp_path / "a"), str(plain.parent), str(good.parent)])
     assert table.find_program(claude, path) == str(good)
@@ -100,45 +98,100 @@ def test_find_program_takes_the_first_executable_file(tmp_path: Path, monkeypatc
 
 
 def test_find_program_with_a_slash_ignores_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_program(tmp_path, "mine")
+    make_program(tmp_path / "mine", "")
     monkeypatch.chdir(tmp_path)
     assert table.find_program(AgentSpec(name="m", argv=("./mine",)), "") == str(tmp_path / "mine")
     assert table.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path)) is None
 
 
+CLAUDE, QWEN = table.BUILTIN["claude"], table.BUILTIN["qwen"]
+MINE = AgentSpec("mine", ("claude",), approve_args=("--dangerously-skip-permissions",), env={"IS_SANDBOX": "1"})
+
+
 @pytest.mark.parametrize(
-    ("approve", "euid", "extra", "fine"),
+    ("agent", "approve", "euid", "extra", "may"),
     [
-        (True, 0, {}, False),
-        (True, 0, {"IS_SANDBOX": "0"}, False),
-        (True, 0, {"IS_SANDBOX": "true"}, False),  # claude 2.1 takes nothing but 1
-        (True, 0, {"IS_SANDBOX": "1"}, True),
-        (True, 0, {"CLAUDE_CODE_BUBBLEWRAP": "1"}, True),
-        (False, 0, {}, True),
-        (True, 1000, {}, True),
+        (CLAUDE, True, 0, {}, False),
+        (CLAUDE, True, 0, {"IS_SANDBOX": "0"}, False),
+        (CLAUDE, True, 0, {"IS_SANDBOX": "true"}, False),  # claude 2.1 takes nothing but 1
+        (CLAUDE, True, 0, {"IS_SANDBOX": "1"}, True),
+        (CLAUDE, True, 0, {"CLAUDE_CODE_BUBBLEWRAP": "1"}, True),
+        (CLAUDE, False, 0, {}, True),
+        (CLAUDE, True, 1000, {}, True),
+        (MINE, True, 0, {}, True),
+        (QWEN, True, 0, {}, True),
     ],
 )
-def test_claude_as_root(tmp_path: Path, *, approve: bool, euid: int, extra: dict[str, str], fine: bool) -> None:
-    program = make_program(tmp_path)
-    environ = {"PATH": str(tmp_path), **extra}
-    claude = table.BUILTIN["claude"]
-    if fine:
-        found = table.check_startable(claude, approve=approve, euid=euid, environ=environ)
-        assert found == str(program)
-        return
-    with pytest.raises(InputError, match="IS_SANDBOX=1"):
-        table.check_startable(claude, approve=approve, euid=euid, environ=environ)
+def test_which_agents_may_be_root(
+    tmp_path: Path, *, agent: AgentSpec, approve: bool, euid: int, extra: dict[str, str], may: bool
+) -> None:
+    program = make_program(tmp_path / agent.argv[0], "")
+    with nullcontext() if may else pytest.raises(InputError, match="IS_SANDBOX=1"):
+        environ = {"PATH": str(tmp_path), **extra}
+        assert table.check_startable(agent, approve=approve, euid=euid, environ=environ) == str(program)
 
 
-def test_an_agents_own_env_counts_and_others_may_be_root(tmp_path: Path) -> None:
-    program = make_program(tmp_path)
-    make_program(tmp_path, "qwen")
-    environ = {"PATH": str(tmp_path)}
-    mine = AgentSpec(
-        name="mine",
-        argv=("claude",),
-        approve_args=("--dangerously-skip-permissions",),
-        env={"IS_SANDBOX": "1"},
-    )
-    assert table.check_startable(mine, approve=True, euid=0, environ=environ) == str(program)
-    table.check_startable(table.BUILTIN["qwen"], approve=True, euid=0, environ=environ)
+# --- `ready`: asked before a session starts, all at once ---
+
+OWN = '[agents.{}]\nargv = ["/bin/sh", "{{prompt_file}}"]\nstdin = "none"\nprompt_kind = "script"\nready = {}\n'
+
+
+def agent(name: str, script: str) -> AgentSpec:
+    return AgentSpec(name, ("sh",), ready=("/bin/sh", "-c", script), env={"WORD": "own"})
+
+
+def configure(sessionrun: Command, **ready: str) -> None:
+    """Agents of these names with these scripts as their ready commands."""
+    words = {name: f'["/bin/sh", "-c", {script!r}]' for name, script in ready.items()}
+    (sessionrun.cwd / "sessionrun.toml").write_text("".join(OWN.format(name, ask) for name, ask in words.items()))
+
+
+def test_who_is_ready_starts(sessionrun: Command) -> None:
+    configure(sessionrun, mine="echo noise; echo asked >>log; ! read line", other="exit 3")
+    session = sessionrun.start([{"prompt": "true", "agent": "mine"}, {"prompt": "true", "agent": "mine"}])
+    assert sessionrun.wait(session)["outcome"] == "succeeded"
+    assert (sessionrun.cwd / "log").read_text() == "asked\n", "once, and only of agents that are used"
+
+
+def test_who_is_not_ready_starts_nothing(sessionrun: Command) -> None:
+    configure(sessionrun, mine="echo first >&2; printf 'not \\033[1msigned in\\n\\n' >&2; exit 3", other="exit 0")
+    plan = '[{"prompt": "touch made", "agent": "mine"}, {"prompt": "touch made", "agent": "other"}]'
+    done = sessionrun(stdin=plan)
+    assert (done.returncode, done.stdout) == (2, "")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("sessionrun: error: agent 'mine' is not ready: /bin/sh -c 'echo first")
+    assert "exit code 3: not " in error
+    assert error.endswith("signed in (--no-ready starts all the same)")
+    assert "\033" not in done.stderr
+    assert sorted(path.name for path in sessionrun.cwd.iterdir()) == ["sessionrun.toml"]
+    assert sessionrun("--dry-run", stdin=plan).returncode == 0, "a dry run asks nobody"
+    done = sessionrun("-q", "--no-ready", stdin=plan)
+    assert done.returncode == 0
+    sessionrun.sessions.append(done.stdout.strip())
+    assert sessionrun.wait(sessionrun.sessions[-1])["outcome"] == "succeeded"
+
+
+def test_several_are_asked_at_once_and_nobody_is_waited_for_longer_than_allowed(tmp_path: Path) -> None:
+    stays = tmp_path / "pid"
+    slow = {
+        "hangs": f"trap '' TERM; sleep 600 & echo $! >{stays}; echo waiting >&2; wait",
+        "says": "test $WORD = own || exit 9; sleep 0.5",
+        "loud": "yes | head -c 1000000; yes | head -c 1000000 >&2; exit 4",
+        "killed": "kill -9 $$",
+    }
+    begun = time.monotonic()
+    unready = find_unready([agent(name, script) for name, script in slow.items()], timeout_s=2.0)
+    assert time.monotonic() - begun < 300, "the one that hangs was waited for"
+    assert set(unready) == {"hangs", "loud", "killed"}
+    assert unready["hangs"].endswith("no answer after 2 s: waiting")
+    assert unready["killed"].endswith("killed by signal 9")
+    assert "exit code 4" in unready["loud"]
+    pid = int(stays.read_text())
+    eventually(lambda: not psutil.pid_exists(pid) or is_gone(psutil.Process(pid)))
+
+
+def test_a_command_that_is_not_there() -> None:
+    asked = AgentSpec("mine", ("sh",), ready=("no such program", "--check"))
+    assert find_unready([asked, AgentSpec("other", ("sh",))]) == {
+        "mine": "'no such program' --check: cannot be started: No such file or directory"
+    }

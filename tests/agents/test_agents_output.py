@@ -166,24 +166,36 @@ def test_the_last_result_counts(scratch: Path) -> None:
     assert read_stream(scratch, "claude", bad, RESULT).problem is None
 
 
-def test_claude_input_tokens_count_the_cache_and_qwens_already_do(scratch: Path) -> None:
-    usage = {"input_tokens": 1, "cache_read_input_tokens": 20, "output_tokens": 5}
-    qwen = read_stream(scratch, "qwen", {**RESULT, "usage": usage})
-    assert qwen.usage == Usage(1, 5, None, 20)
-    usage["cache_creation_input_tokens"] = 300
-    claude = read_stream(scratch, "claude", {**RESULT, "usage": usage, "total_cost_usd": 2})
-    assert claude.usage == Usage(321, 5, 2.0, 20)
+CLAUDE = {"input_tokens": 1, "cache_read_input_tokens": 20, "output_tokens": 5}
+CACHED = {"input_tokens": 30, "output_tokens": 5}
+OF_STEP = {"input": 4, "output": 5, "cache": {"read": 20, "write": 6}}
 
 
-def test_tokens_from_a_cache(scratch: Path) -> None:
-    codex = {"input_tokens": 30, "cached_input_tokens": 20, "output_tokens": 5}
-    assert read_stream(scratch, "codex", {**COMPLETED, "usage": codex}).usage == Usage(30, 5, None, 20)
-    stats = {"input_tokens": 30, "cached": 20, "output_tokens": 5}
-    gemini = {"type": "result", "status": "success", "stats": stats}
-    assert read_stream(scratch, "gemini", gemini).usage == Usage(30, 5, None, 20)
-    tokens = {"input": 4, "output": 5, "cache": {"read": 20, "write": 6}}
-    step = {"type": "step_finish", "part": {"reason": "stop", "tokens": tokens}}
-    assert read_stream(scratch, "opencode", step).usage == Usage(30, 5, None, 20)
+@pytest.mark.parametrize(
+    ("output", "event", "usage"),
+    [
+        ("qwen", {**RESULT, "usage": CLAUDE}, Usage(1, 5, None, 20)),
+        (
+            "claude",
+            {**RESULT, "usage": {**CLAUDE, "cache_creation_input_tokens": 300}, "total_cost_usd": 2},
+            Usage(321, 5, 2.0, 20),
+        ),
+        ("codex", {**COMPLETED, "usage": {**CACHED, "cached_input_tokens": 20}}, Usage(30, 5, None, 20)),
+        (
+            "gemini",
+            {"type": "result", "status": "success", "stats": {**CACHED, "cached": 20}},
+            Usage(30, 5, None, 20),
+        ),
+        (
+            "opencode",
+            {"type": "step_finish", "part": {"reason": "stop", "tokens": OF_STEP}},
+            Usage(30, 5, None, 20),
+        ),
+    ],
+)
+def test_tokens_from_a_cache(scratch: Path, output: OutputFormat, event: Any, usage: Usage) -> None:
+    """Claude's input tokens come without the cache, those of the others with it."""
+    assert read_stream(scratch, output, event).usage == usage
 
 
 @pytest.mark.parametrize("wrong", [True, -1, 1.5, "7", None, [], 2**60, 1e300, -0.5, float("inf"), float("nan")])

@@ -1,6 +1,7 @@
 """The real agent CLIs in detached sessions: what reaches the model, what they do, what comes out.
 
 They go on with a conversation, work inside of walls, leave nothing when they are stopped, and call our own tools.
+Where their provider refuses, is silent or has had enough, what is asserted on recorded samples is still said.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +26,11 @@ from sessionrun.agents import table
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.engine.money import usage_since
+from sessionrun.model.units import format_time
 from sessionrun.walls.trial import find_problem
 
-from .stage import MODELS, PROVIDERS, Stage, expect_no_process, find_agent, find_processes
-from .wire import INPUT_TOKENS, OUTPUT_TOKENS
+from .model_server import FORMS, GEMINI_FORMS, INPUT_TOKENS, OPENAI_FORMS, OUTPUT_TOKENS
+from .stage import MODELS, PROVIDERS, SESSION_S, Stage, find_agent, find_processes
 
 pytestmark = pytest.mark.agents
 
@@ -52,7 +56,7 @@ def test_four_at_once_under_one_home(agent: str, stage: Stage) -> None:
     assert len(LARGE.encode()) > 300_000
     assert stage.server.told(LARGE)
     told = [request.model for word in ("pong", "large", "written") for request in stage.server.told(word)]
-    assert set(told) == {_name_of(MODELS[agent])}
+    assert set(told) == {re.sub("^(" + "|".join(PROVIDERS) + ")", "", MODELS[agent])}
     assert stage.git("show", f"{tasks['writes']['branch']}:note.txt") == "from the tool\n"
     assert stage.git("rev-parse", tasks["pong"]["branch"] or "main") == stage.git("rev-parse", "main")
     for task_id, text in (("large", "seen all of it"), ("writes", "written"), ("ping", "ping from the model")):
@@ -73,11 +77,6 @@ def _check_answer(stage: Stage, task: dict[str, Any], text: str) -> None:
     assert 1 <= requests <= 3  # some ask once more on the side
     assert task["usage"]["input_tokens"] == requests * INPUT_TOKENS
     assert task["usage"]["output_tokens"] == requests * OUTPUT_TOKENS
-
-
-def _name_of(model: str) -> str:
-    """The model as the server is asked for it."""
-    return re.sub("^(" + "|".join(PROVIDERS) + ")", "", model)
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_nothing_is_left_after_cancel_and_after_term(agent: str, stage: Stage, t
     pids = {task["id"]: task["pid"] for task in stage.command.status(session)["tasks"]}
     os.killpg(pids["terminated"], signal.SIGTERM)
     tasks = stage.finish(session)
-    expect_no_process(session, token)
+    eventually(lambda: not find_processes(session, token), timeout_s=5)
     assert tasks["cancelled"]["outcome"] == "cancelled"
     assert tasks["terminated"]["outcome"] == "failed", tasks["terminated"]
 
@@ -244,3 +243,151 @@ def test_a_matrix_keeps_what_qwen_logs_of_each_of_its_models(stage: Stage) -> No
         logs = sorted((folder / "logs").glob("openai-*.json"))
         assert logs and run["model"] in logs[0].read_text(), list(folder.iterdir())
         assert "+from the tool" in (folder / "diff.patch").read_text()
+
+
+# --- a provider that fails, is silent, or has had enough ---
+
+PATIENCE_S: Final = {"claude": 15, "codex": 15, "qwen": 30, "gemini": 30, "opencode": 35, "aider": 35}
+"""Longer than the agent needs to start; on 429 and 500 some try again for minutes and say nothing."""
+LONG_S: Final = 150
+"""For those that say at once what is wrong, however busy the machine is."""
+
+RESET_S: Final = 40
+"""Until when the provider is limited: longer than all of them need to start."""
+
+SUBSCRIPTION: Final = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "any"}
+
+EXPECTED: Final = {
+    "bad_request": {"api_error"},
+    "unauthorized": {"auth"},
+    "too_many": {"rate_limited", "timeout"},
+    "server_error": {"api_error", "overloaded", "timeout"},
+    "silent": {"timeout"},
+}
+ORDERS: Final = {
+    "bad_request": "fail[[400]]",
+    "unauthorized": "fail[[401]]",
+    "too_many": "fail[[429]]",
+    "server_error": "fail[[500]]",
+    "silent": "slow[[200]]",
+}
+
+
+def test_what_a_provider_that_fails_leads_to(agent: str, stage: Stage) -> None:
+    prompts = {case: f"Do it: {order}" for case, order in ORDERS.items()}
+    met = _meet(
+        stage,
+        [
+            {"id": case, "agent": agent, "prompt": prompt, "timeout": patience}
+            for case, prompt in prompts.items()
+            for patience in [2 * PATIENCE_S[agent] if "timeout" in EXPECTED[case] else LONG_S]
+        ],
+    )
+    assert _wrong(met, EXPECTED) == []
+    assert all(stage.server.told(prompt) for prompt in prompts.values())
+
+
+def test_how_claude_says_that_a_limit_is_reached(stage: Stage, needs_claude: None) -> None:
+    """With an API key and with a subscription; only the second names the limit and its end."""
+    met = _meet(
+        stage,
+        [
+            {"id": f"{case}_{account}", "agent": "claude", "prompt": f"Do it: limit[[{case}]]", "env": env}
+            for case in FORMS
+            for account, env in _sign_in(case).items()
+        ],
+    )
+    said = {f"{case}_{account}": {"usage_limit"} for case in FORMS for account in ("key", "subscription")}
+    hasty = {f"{case}_key": {"rate_limited"} for case in ("five_hour", "seven_day", "seven_day_opus", "rate")}
+    busy = {name: {"overloaded"} for name in said if name.startswith("overloaded")}
+    assert _wrong(met, {**said, **hasty, **busy, "rate_subscription": {"rate_limited"}}) == []
+
+
+def test_how_the_others_say_that_a_limit_is_reached(stage: Stage) -> None:
+    """An account's plan or quota is used up: some say so at once, some try again for minutes."""
+    cases = [(name, case) for name in ("codex", "qwen", "opencode", "aider") for case in OPENAI_FORMS]
+    cases += [("gemini", case) for case in GEMINI_FORMS]
+    met = _meet(
+        stage,
+        [
+            {
+                "id": f"{case}_{name}",
+                "agent": name,
+                "prompt": f"Do it: limit[[{case}]]",
+                "timeout": PATIENCE_S[name],
+            }
+            for name, case in cases
+            if find_agent(name) is None
+        ],
+    )
+    patient = {name: {"timeout"} for name in met}
+    at_once = {name: {"usage_limit"} for name in met if name.endswith(("_codex", "_gemini"))}
+    assert _wrong(met, {**patient, **at_once}) == []
+
+
+def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage, needs_claude: None) -> None:
+    """Two tasks of a limited account wait for its reset, and then succeed at their first attempt."""
+    reset_at = int(time.time()) + RESET_S
+    reset = str(format_time(reset_at))
+    stage.server.limited_until(reset_at)
+    others = [name for name in ("codex", "qwen", "opencode") if find_agent(name) is None]
+    tasks: list[dict[str, Any]] = [{"id": name, "agent": name, "prompt": "Say answer[[now]]"} for name in others]
+    for number in (1, 2):
+        prompt = "claude says answer[[later]]"
+        tasks.append({"id": f"claude-{number}", "agent": "claude", "prompt": prompt, "env": SUBSCRIPTION})
+    session = stage.start(tasks, max_parallel=5)
+
+    def held() -> list[dict[str, Any]]:
+        tasks = stage.command.status(session)["tasks"]
+        return [task for task in tasks if task["agent"] == "claude" and task["held_until"]]
+
+    eventually(lambda: len(held()) == 2, timeout_s=RESET_S - 5)
+    ended = stage.finish(session)
+    assert {(task["outcome"], task["attempt"]) for task in ended.values()} == {("succeeded", 1)}
+    for task in ended.values():
+        if task["agent"] != "claude":
+            assert task["started_at"] < reset, "it waited for a limit that is not its own"
+        else:
+            assert task["ended_at"] > reset
+    assert len(stage.server.told("claude says ")) <= 4  # one refused, one canary, then the others
+
+
+def _sign_in(case: str) -> dict[str, dict[str, str]]:
+    """A key and a subscription for one case: sessions of one account would hear of each other's limits."""
+    return {
+        "key": {"ANTHROPIC_API_KEY": f"key-{case}"},
+        "subscription": {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"},
+    }
+
+
+def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:
+    """The reason class of each task, or of what holds it; each has a session, and so a hold, of its own."""
+    sessions = {task["id"]: _start(stage, task) for task in tasks}
+    met = {
+        name: eventually(partial(_reason, stage, session), timeout_s=SESSION_S)
+        for name, session in sessions.items()
+    }
+    for session in sessions.values():
+        stage.command("cancel", session)
+        stage.finish(session)
+    return met
+
+
+def _start(stage: Stage, task: dict[str, Any]) -> str:
+    """Start a session of one task, signed in as the task says: the account of a session is that of its launch."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in task.get("env", {}).items():
+            patch.setenv(name, value)
+        return stage.start([task])
+
+
+def _reason(stage: Stage, session: str) -> str | None:
+    (task,) = stage.command.status(session)["tasks"]
+    if task["reason_class"] == "held":
+        return str(task["reason"]).split(": ")[1]
+    return str(task["reason_class"]) if task["outcome"] else None
+
+
+def _wrong(met: dict[str, str], expected: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """The tasks that met something else."""
+    return [(name, reason_class) for name, reason_class in met.items() if reason_class not in expected[name]]

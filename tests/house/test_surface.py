@@ -19,7 +19,7 @@ import sessionrun
 from sessionrun.cli import group as program
 from sessionrun.cli.argv import VERBS
 from sessionrun.client.schemas.schemas import NAMES, describe
-from sessionrun.input.config import _setting_fields
+from sessionrun.input.rows import FILE_FIELDS
 
 KEPT: Final = Path(__file__).with_name("surface.txt")
 FEW_KEYS: Final = 3
@@ -31,7 +31,7 @@ def describe_surface() -> str:
     keys = Keys()
     parts = {
         "verbs": _iterate_verbs(),
-        "settings of a configuration file": iter(sorted(_setting_fields())),
+        "settings of a configuration file": iter(sorted(FILE_FIELDS)),
         "variables": iter(sorted(_find_variables())),
         "exit codes": _iterate_exit_codes(),
         "JSON": (line for name in NAMES for line in keys.describe(name, describe(name))),

@@ -83,36 +83,28 @@ def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> No
     assert user_directory("config", environ) == tmp_path / ".config" / "sessionrun"
 
 
-def test_every_setting(places: Places) -> None:
+def test_settings_of_each_kind(places: Places) -> None:
     places.project(
         """
         agent = "claude"
-        model = "opus"
         max_parallel = 0
         timeout = "15m"
-        idle_timeout = "90s"
         results_dir = "runs"
         approve = false
         halt = "now"
-        max_load = 7.5
         min_free_memory = "4G"
-        stagger = "30s"
         """
     )
     assert places.load()._replace(origins={}, tables={}) == Config(
         BUILTIN,
         values={
             "agent": "claude",
-            "model": "opus",
             "max_parallel": 0,
             "timeout_s": 900.0,
-            "idle_timeout_s": 90.0,
             "results_dir": places.top / "runs",
             "approve": False,
             "halt": "now",
-            "max_load": 7.5,
             "min_free_memory": 4 << 30,
-            "stagger_s": 30.0,
         },
     )
 

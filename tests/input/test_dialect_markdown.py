@@ -15,7 +15,7 @@ import pytest
 from conftest import Command
 from simulation import make_session
 from stages import make_program
-from test_dialect_prompts import ROOT
+from test_dialects import ROOT
 
 from sessionrun.checks.answers import Unclear
 from sessionrun.checks.writing import apply_answer
@@ -40,11 +40,8 @@ def job(body: str = "# Do it\n", **fields: Any) -> str:
     return "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items()) + f"---\n{body}"
 
 
-def load(
-    files: Mapping[str, str], options: Options | None = None, settings: str | None = None, only: str | None = None
-) -> Plan:
-    raw = {name: text.encode() for name, text in files.items()}
-    folder = Folder("jobs", "/p/jobs", "/p", raw, settings.encode() if settings is not None else None, only)
+def load(files: Mapping[str, str], options: Options | None = None, only: str | None = None) -> Plan:
+    folder = Folder("jobs", "/p/jobs", "/p", {name: text.encode() for name, text in files.items()}, None, only)
     source = Source("jobs", b"", "/p/jobs", "/p", folder)
     dialect, _ = choose_format(source, None)
     assert dialect == "markdown"

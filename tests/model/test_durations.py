@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Command
-from test_dialect_prompts import load, one, only
+from test_dialects import load, one, only
 from test_removal import left, make_older, reseal
 
 from sessionrun.cli.options import Age, Duration, Since

@@ -19,9 +19,9 @@ from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
-from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, read_line
-from sessionrun.queue.lists import name_group, read_answer, split_by_rule, write_prompt
+from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, strip_mark
 from sessionrun.queue.open import Ingested, ingest, open_queue
+from sessionrun.queue.split import name_group, read_answer, split_by_rule
 from sessionrun.queue.task import Draft, QueueTask, find_place
 
 
@@ -49,12 +49,10 @@ def added(found: Ingested) -> list[str]:
         ("-v is not an option", "-v is not an option"),
         ("3.5 is the version", "3.5 is the version"),
         ("Fix\x1b[2J\0it", "Fix [2J it"),
-        ("---", None),
-        ("", None),
     ],
 )
-def test_a_line_is_a_task(line: str, text: str | None) -> None:
-    assert read_line(line) == text
+def test_a_line_is_a_task(line: str, text: str) -> None:
+    assert strip_mark(line) == text
 
 
 def test_a_long_line_is_title_and_body() -> None:
@@ -287,7 +285,7 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
     )
     assert done.stderr.startswith("session: ")
     asked = (sessionrun.cwd / "asked-0").read_text()
-    assert asked.strip() == write_prompt(GOAL, 3).strip()
+    assert f"The goal:\n{GOAL}\n\nAnswer with 2 to 3 lines" in asked
     session = sessionrun.load("status", "split")  # kept like any other
     assert session["session_id"] == done.stderr.split()[1]
     spec = json.loads((sessionrun.directory(session["session_id"]) / "spec.json").read_bytes())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import lay_out_repository, make_program, make_repository_of
+from stages import make_program, make_repository_of
 from terminal import Terminal
 from test_documents import code_blocks
 
@@ -216,15 +216,11 @@ PROMPT = (
 )
 
 
-def make_repository(top: Path) -> None:
-    make_repository_of(top, {"README": "first\n"})
-
-
 @pytest.fixture
 def noting(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command in a repository, whose configuration has an agent that notes its prompts."""
     command = Command(own_place / "repo", own_place / "results")
-    lay_out_repository(make_repository, command.cwd)
+    make_repository_of(command.cwd, {"README": "first\n"})
     notes = f'cat "$1" >>{own_place}/told\npwd >>{own_place}/where\necho more >>README\n. {own_place}/then'
     agent = make_program(own_place / "agent", notes)
     (own_place / "then").write_text("exit 0\n")

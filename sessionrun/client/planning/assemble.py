@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sessionrun.agents import table
 from sessionrun.client.graph import walk
 from sessionrun.input.config import Config
-from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
+from sessionrun.input.rows import MARKDOWN
 from sessionrun.model.errors import AgentNotFound, InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, ignore_leavings

@@ -1,4 +1,6 @@
-"""JSON without its soft spots: duplicate keys, NaN, integers that readers round, half characters, depth; and YAML.
+"""Foreign text: read strictly as JSON and YAML, and shown in a message; how large, deep and odd it may be.
+
+JSON is read without its soft spots: duplicate keys, NaN, integers that readers round, half characters, depth.
 
 The scanner of JSON is the standard library's.  Its hooks see values, not places: so what breaks one of our rules
 is named, and only what is no JSON at all is told with its line.
@@ -16,22 +18,85 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.input.limits import (
-    HALF_CHARACTER,
-    MAX_DEPTH,
-    NOT_FINITE,
-    TOO_DEEP,
-    TWICE,
-    Breach,
-    has_half_character,
-    quote,
-    read_finite,
-    read_integer,
-)
-
 if TYPE_CHECKING:
     from yaml.events import Event, ScalarEvent
 
+MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
+_MAX_DEPTH: Final = 64
+_MAX_INTEGER: Final = 2**53
+"""Beyond it, JSON readers that hold numbers as doubles (most of them) silently change the value."""
+
+_TOO_DEEP: Final = f"nesting deeper than {_MAX_DEPTH} levels"
+_TOO_LARGE: Final = "{} is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
+_INFINITE: Final = "{} is not a finite number"
+_TWICE: Final = "key {} is given twice; keep one"
+_HALF_CHARACTER: Final = "text holds half of a surrogate pair (\\ud800 to \\udfff); write the whole character"
+
+_MAX_DIGITS: Final = len(str(-_MAX_INTEGER))
+_SHOWN: Final = 60
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+
+class Breach(Exception):
+    """The text breaks a rule of its format or of ours, at `line` and `column` (both from 1; None: not known)."""
+
+    def __init__(self, line: int | None, column: int | None, problem: str) -> None:
+        places = (("line", line), ("column", column))
+        where = ", ".join(f"{name} {number}" for name, number in places if number is not None)
+        super().__init__(f"{where}: {problem}" if where else problem)
+        self.line = line
+        self.column = column
+        self.problem = problem
+
+
+def _read_integer(digits: str) -> int:
+    """A whole number of JSON or YAML.
+
+    Raises:
+        Breach: it is out of range.
+    """
+    # the length first: converting very long numbers takes quadratic time
+    if len(digits) > _MAX_DIGITS or abs(number := int(digits)) > _MAX_INTEGER:
+        raise Breach(None, None, _TOO_LARGE.format(shorten(digits)))
+    return number
+
+
+def _read_finite(digits: str) -> float:
+    """A number with a fraction or an exponent.
+
+    Raises:
+        Breach: it is none, or infinite.
+    """
+    number = float(digits)
+    if not abs(number) < float("inf"):
+        raise Breach(None, None, _INFINITE.format(shorten(digits)))
+    return number
+
+
+def shorten(digits: str) -> str:
+    """The beginning of a number, for messages."""
+    return digits if len(digits) <= 40 else digits[:40] + "..."
+
+
+def quote(text: str) -> str:
+    """Show foreign text inside a message: quoted, escaped, on one line, not long."""
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    if shown.isprintable() and '"' not in shown and "\\" not in shown:
+        return f'"{shown}"'
+    return '"' + shown.replace('"', '\\"').encode("unicode_escape", "backslashreplace").decode() + '"'
+
+
+def plain(text: str) -> str:
+    """Foreign text as it is when it fits a message, else `quote`d: for names that were typed."""
+    return text if text.isprintable() and len(text) <= 4096 else quote(text)
+
+
+def has_half_character(text: str) -> bool:
+    """Whether the text cannot be encoded: it holds a surrogate without its other half."""
+    return _SURROGATE.search(text) is not None
+
+
+# --- JSON ---
 
 _MAYBE_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Escapes of half characters; two that belong together are one character."""
@@ -55,18 +120,18 @@ def parse_json(text: str) -> Any:
         line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
         raise kind(line, column, f"not valid JSON: {what}") from None
     except RecursionError:
-        raise Breach(None, None, TOO_DEEP) from None
-    if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(value):
-        raise Breach(None, None, TOO_DEEP)
+        raise Breach(None, None, _TOO_DEEP) from None
+    if text.count("[") + text.count("{") > _MAX_DEPTH and _is_too_deep(value):
+        raise Breach(None, None, _TOO_DEEP)
     if _MAYBE_HALF.search(text) and has_half_character(json.dumps(value, ensure_ascii=False)):
-        raise Breach(None, None, HALF_CHARACTER)
+        raise Breach(None, None, _HALF_CHARACTER)
     return value
 
 
-def is_too_deep(value: Any) -> bool:
-    """Whether lists and objects lie in each other more than `MAX_DEPTH` deep; goes level by level."""
+def _is_too_deep(value: Any) -> bool:
+    """Whether lists and objects lie in each other more than `_MAX_DEPTH` deep; goes level by level."""
     level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH):
+    for _ in range(_MAX_DEPTH):
         level = [
             child
             for node in level
@@ -80,12 +145,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         twin, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise Breach(None, None, TWICE.format(quote(twin)))
+        raise Breach(None, None, _TWICE.format(quote(twin)))
     return record
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=read_integer, parse_float=read_finite, parse_constant=read_finite
+    object_pairs_hook=_unique, parse_int=_read_integer, parse_float=_read_finite, parse_constant=_read_finite
 )
 
 
@@ -124,6 +189,8 @@ def _name_mistake(text: str, offset: int, message: str) -> tuple[int, str]:
     return offset, known or mend or message[:1].lower() + message[1:]
 
 
+# --- YAML ---
+
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
@@ -155,13 +222,18 @@ def parse_yaml(text: str) -> Any:
     """Read one YAML document; an empty one is None.
 
     Raises:
-        Breach: no YAML, more than one document, an alias, a tag of its own, or a broken rule of `limits`.
+        Breach: no YAML, more than one document, an alias, a tag of its own, or one of the rules above is broken.
     """
     import yaml
 
     loader: Any = getattr(yaml, "CLoader", yaml.Loader)
+    events = yaml.parse(text, Loader=loader)
+    documents = (event for event in events if isinstance(event, yaml.DocumentStartEvent))
     try:
-        return _document(yaml.parse(text, Loader=loader))
+        value = _node(events, next(events), 0) if next(documents, None) is not None else None
+        if (second := next(documents, None)) is not None:
+            raise _breach(second, "a second document begins; put all prompts into one")
+        return value
     except yaml.MarkedYAMLError as error:
         raise _explain(error, text) from None
     except yaml.YAMLError as error:
@@ -189,19 +261,6 @@ def _one_line(problem: str | None) -> str:
     return line if line.isprintable() and len(line) <= 160 else quote(line)
 
 
-def _document(events: Iterator[Event]) -> Any:
-    import yaml
-
-    value, documents = None, 0
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise _breach(event, "a second document begins; put all prompts into one")
-            value = _node(events, next(events), 0)
-    return value
-
-
 def _node(events: Iterator[Event], event: Event, depth: int) -> Any:
     import yaml
 
@@ -209,8 +268,8 @@ def _node(events: Iterator[Event], event: Event, depth: int) -> Any:
         return _scalar(event)
     if isinstance(event, yaml.AliasEvent):
         raise _breach(event, 'aliases ("*name") are not read; write the value out, or use "defaults"')
-    if depth == MAX_DEPTH:
-        raise _breach(event, TOO_DEEP)
+    if depth == _MAX_DEPTH:
+        raise _breach(event, _TOO_DEEP)
     assert isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent))
     if event.tag not in _COLLECTION_TAGS:
         raise _breach(event, f"tag {quote(event.tag)} is not read; remove it")
@@ -231,9 +290,9 @@ def _mapping(events: Iterator[Event], depth: int) -> dict[str, Any]:
             raise _breach(event, "a key must be plain text")
         key = event.value
         if has_half_character(key):
-            raise _breach(event, HALF_CHARACTER)
+            raise _breach(event, _HALF_CHARACTER)
         if key in record:
-            raise _breach(event, TWICE.format(quote(key)))
+            raise _breach(event, _TWICE.format(quote(key)))
         record[key] = _node(events, next(events), depth)
     return record
 
@@ -246,14 +305,14 @@ def _scalar(event: ScalarEvent) -> Any:
         if text in _CONSTANTS:
             return _CONSTANTS[text]
         if _NOT_FINITE.fullmatch(text):
-            raise _breach(event, NOT_FINITE.format(text))
+            raise _breach(event, _INFINITE.format(text))
         if _NUMBER.fullmatch(text):
             try:
-                return read_integer(text) if _INTEGER.fullmatch(text) else read_finite(text)
+                return _read_integer(text) if _INTEGER.fullmatch(text) else _read_finite(text)
             except Breach as breach:
                 raise _breach(event, breach.problem) from None
     if has_half_character(text):
-        raise _breach(event, HALF_CHARACTER)
+        raise _breach(event, _HALF_CHARACTER)
     return text
 
 

@@ -1,30 +1,38 @@
-"""The prompts dialect: what is accepted, who wins, what is warned of and refused, and any bytes at all.
+"""Input formats: what each input becomes, who wins, what is warned of and refused, and any bytes at all.
 
-The JSON Schema of plans takes what the reader takes, and refuses slips of the pen.
+The JSON Schema of plans takes what the reader of prompts takes, and refuses slips of the pen.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.schemas.schemas import describe_plan
+from sessionrun.input import matrix
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, choose_format, load_plan
-from sessionrun.input.limits import MAX_INPUT_BYTES
-from sessionrun.input.parse import Source
+from sessionrun.input.given import find_input
+from sessionrun.input.job_files import FIELDS
+from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
-from sessionrun.input.settings import Options
+from sessionrun.input.rows import SETTINGS
+from sessionrun.input.settings import Options, read_values
+from sessionrun.input.text import MAX_INPUT_BYTES
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
-from sessionrun.model.spec import Check, TaskSpec
+from sessionrun.model.spec import Check, Prove, TaskSpec
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "dialects"
@@ -94,8 +102,6 @@ def test_one_object_with_a_prompt_is_a_list_of_one() -> None:
 def test_asking_for_the_dialect_by_name() -> None:
     source = Source("stdin", b'["a"]', "/")
     assert choose_format(source, "prompts")[1] == "asked for"
-    with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
-        choose_format(source, "prompt")
 
 
 # --- who wins ---
@@ -344,6 +350,234 @@ def test_refused_for_its_size() -> None:
 
 def test_names_of_files_are_shown_on_one_line() -> None:
     assert refusal("[]", "a\nb.json").startswith('"a\\nb.json": expected')
+
+
+# --- what inputs of each format become ---
+
+CASES = sorted((DATA / "plans").glob("*.json"))
+"""The input (`text`, or `files` of a directory of job files, or an `example` of ours), its `name`, what is said
+beside it (`given`, `config`, `settings`: ``worksplit.toml``), and the `plan` without what is the default.
+UPDATE_GOLDENS=1 writes the plans anew."""
+FRESH: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})?")
+"""An id that was generated."""
+
+
+def make_source(case: dict[str, Any]) -> Source:
+    if "files" in case:
+        files = {name: text.encode() for name, text in case["files"].items()}
+        settings = case["settings"].encode() if "settings" in case else None
+        return Source("jobs", b"", "/p/jobs", "/p", Folder("jobs", "/p/jobs", "/p", files, settings))
+    if "example" in case:
+        path = ROOT / "examples" / case["example"]
+        return Source(path.name, path.read_bytes(), "/plans", "/started")
+    text = case["text"] if isinstance(case["text"], str) else json.dumps(case["text"])
+    return Source(case.get("name", "stdin"), text.encode(), "/plans", "/started")
+
+
+def tell(plan: Plan) -> str:
+    """A plan as JSON; ids that were generated are masked, wherever they stand."""
+    silent, empty = asdict(TaskSpec("", ())), asdict(Plan(()))
+    record = {name: value for name, value in asdict(plan).items() if value != empty[name] and name != "places"}
+    record["tasks"] = [
+        {name: value for name, value in asdict(task).items() if value != silent[name]} for task in plan.tasks
+    ]
+    text = json.dumps(record)
+    for number, task in enumerate(plan.tasks, 1):
+        text = text.replace(task.id, f"(fresh {number})") if FRESH.fullmatch(task.id) else text
+    return text
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_an_input_becomes_this_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    case = json.loads(path.read_text())
+    given, config = (read_values(SETTINGS, case.get(key, {})) for key in ("given", "config"))
+    source = make_source(case)
+    dialect, _ = choose_format(source, None)
+    assert dialect == path.stem.partition("-")[0]
+    found = json.loads(tell(load_plan(dialect, source, Options(given, config, stamp="20260102-030405"))))
+    if os.environ.get("UPDATE_GOLDENS"):
+        path.write_text(json.dumps({**case, "plan": found}, indent=1, ensure_ascii=False) + "\n")
+    assert found == case.get("plan")
+
+
+def test_every_field_of_a_task_is_in_a_plan() -> None:
+    """But for those that no input says."""
+    task = json.loads((DATA / "plans" / "prompts-every-field.json").read_text())["plan"]["tasks"][0]
+    assert {field.name for field in fields(TaskSpec)} - {*task} == {"needs", "linger_s", "leftovers", "mend"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "dialect", "why"),
+    [
+        ({"tasks": ["a"], "model": "m"}, "prompts", 'JSON object with "tasks"'),
+        ({"source_repo": ".", "tasks": [{"id": "t"}]}, "matrix", 'JSON object with "tasks" and "source_repo"'),
+    ],
+    ids=["a-plan-with-one-model", "a-matrix-without-models"],
+)
+def test_a_matrix_and_a_plan_are_told_apart(plan: object, dialect: str, why: str) -> None:
+    assert choose_format(Source("c.json", json.dumps(plan).encode(), "/"), None) == (dialect, why)
+
+
+def test_the_check_of_a_whole_matrix_may_ask_for_proof() -> None:
+    check = {"commands": "true", "prove": True}
+    text = json.dumps({"models": ["m"], "tasks": [{"id": "t", "prompts": ["p"]}], "check": check})
+    assert only(load(text)).prove == Prove()
+
+
+MATRIX_TABLES = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, matrix._MODEL_FIELDS, matrix._RULE_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "keys"),
+    [
+        ("PROMPTS", "MATRIX", TASK_FIELDS),
+        ("MATRIX", "MARKDOWN", {key for table in MATRIX_TABLES for key in table if not key.endswith("_s")}),
+        ("MARKDOWN", "SWE", FIELDS),
+    ],
+)
+def test_the_manual_names_every_key(first: str, end: str, keys: Iterable[str]) -> None:
+    page = (ROOT / "man" / "sessionrun-input.5").read_text()
+    text = page[page.index(f".SH {first}") : page.index(f".SH {end}")]
+    assert [key for key in keys if not re.search(rf"(?m)^\.BR? .*\b{key}\b|\\fB{key}\\fP", text)] == []
+
+
+# --- swebench ---
+
+PATCH = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n"
+INSTANCE: dict[str, Any] = {
+    "instance_id": "o__r-1",
+    "repo": "o/r",
+    "base_commit": "a" * 40,
+    "problem_statement": "It is {broken}.",
+    "hints_text": "a hint",
+    "patch": "the fix",
+    "test_patch": PATCH,
+    "FAIL_TO_PASS": '["tests/test_a.py::test_b"]',
+    "PASS_TO_PASS": ["tests/test_a.py::test_c"],
+    "version": "1.0",
+    "environment_setup_commit": "b" * 40,
+    "created_at": "2024-01-01T00:00:00Z",
+}
+
+
+def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") -> Plan:
+    text = entries if isinstance(entries, str) else "\n".join(map(json.dumps, entries))
+    source = Source(name, text.encode(), "/of/file", "/started")
+    dialect, _ = choose_format(source, None)
+    assert dialect == "swebench"
+    return load_plan(dialect, source, options or Options(stamp="20260102-030405"))
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [{**INSTANCE, "instance_id": f"o__r-{number}"} for number in range(count)]
+
+
+def ids(plan: Plan) -> list[str]:
+    return [task.id for task in plan.tasks]
+
+
+def test_the_agent_does_not_learn_the_fix_or_the_tests() -> None:
+    plan = read([{**INSTANCE, "patch": "THE-FIX", "test_patch": PATCH + "THE-TESTS"}])
+    (prompt,) = plan.tasks[0].prompts
+    assert "It is {broken}." in prompt, "braces in the issue are text"
+    assert "o/r at commit aaaa" in prompt
+    for secret in ("THE-FIX", "THE-TESTS", "test_b", "test_c", "a hint"):
+        assert secret not in prompt
+    assert "THE-FIX" not in repr(plan.tasks) + repr(plan.exports)
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"sample": 2}, [0, 1]),
+        ({"start": 4}, [4, 5]),
+        ({"start": 1, "sample": 2}, [1, 2]),
+        ({"sample": 100}, [0, 1, 2, 3, 4, 5]),
+        ({"instance": ("o__r-3", "o__r-1")}, [1, 3]),
+        ({"filter": "[24]$"}, [2, 4]),
+        ({"filter": "r-", "start": 5}, [5]),
+    ],
+)
+def test_which_instances(own: dict[str, Any], chosen: list[int]) -> None:
+    assert ids(read(many(6), Options(own))) == [f"o__r-{number}" for number in chosen]
+
+
+def test_shuffled_alike() -> None:
+    first = ids(read(many(20), Options({"shuffle": 7})))
+    assert first == ids(read(many(20), Options({"shuffle": 7}))) != ids(read(many(20), Options({"shuffle": 8})))
+    assert sorted(first) == sorted(ids(read(many(20))))
+    assert ids(read(many(20), Options({"shuffle": 7, "start": 3, "sample": 4}))) == first[3:7]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FAIL_TO_PASS", {"fail_to_pass": ["tests/test_a.py::test_b"]}),
+        ("FAIL_TO_PASS", {"failToPass": ["tests/test_a.py::test_b"]}),
+        ("FAIL_TO_PASS", {"FAIL_TO_PASS": "['tests/test_a.py::test_b']"}),
+        ("base_commit", {"Base-Commit": "a" * 40}),
+        ("test_patch", {"test_patch": PATCH.rstrip()}),
+        ("test_patch", {"testPatch": PATCH.replace("\n", "\r\n")}),
+        ("instance_id", {"Instance ID": "o__r-1"}),
+    ],
+)
+def test_near_keys_and_spellings_are_read(old: str, new: dict[str, Any]) -> None:
+    near = {**{key: value for key, value in INSTANCE.items() if key != old}, **new}
+    assert read([near]) == read([INSTANCE])
+
+
+def test_a_patch_to_lines_that_end_in_a_carriage_return_stays_as_it_is() -> None:
+    patch = PATCH + "@@ -1 +1 @@\n-a\r\n+b\r\n"
+    (task,) = read([{**INSTANCE, "test_patch": patch}]).tasks
+    assert task.prove is not None and task.prove.hidden is not None and task.prove.hidden.patch == patch
+
+
+def test_instances_without_tests_are_a_warning() -> None:
+    bare = {"instance_id": "a", "repo": "./r", "problem_statement": "p", "test_patch": PATCH}
+    (warning,) = read([INSTANCE, bare]).warnings
+    assert '1 of 2 instances to run name no tests, such as "a"' in warning
+    assert read([INSTANCE, bare], Options({"sample": 1})).warnings == (), "those that do not run do not matter"
+
+
+def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
+    (warning,) = read([INSTANCE, {**INSTANCE, "instance_id": "x", "FAIL_TO_PASS": []}]).warnings
+    assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
+
+
+def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other formats do not know it, and 0 asks for nothing."""
+    Path("i.jsonl").write_text(json.dumps(INSTANCE))
+    monkeypatch.setenv("SWEBENCH_USE_DOCKER", "1")
+    assert plan_input(["true"], {"agent": "shell"}, preview=True)
+    for value in ("0", ""):
+        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
+        assert plan_input("i.jsonl", {"agent": "shell"}, preview=True)
+
+
+def test_the_input_that_is_usual(own_place: Path) -> None:
+    assert find_input("f", {}) == ("f", None)
+    assert find_input(None, {"instances": "f"}) == ("f", "swebench")
+    assert find_input(None, {}) == (None, None), "standard input"
+    assert find_input("-", {"sample": 5, "dialect": "swebench"}) == ("-", "swebench")
+    for options in ({"dialect": "swebench"}, {"sample": 5}):
+        with pytest.raises(InputError, match=r"artifacts/instances.jsonl is not there: .*SWE-bench_Verified"):
+            find_input(None, options)
+    os.makedirs("artifacts")
+    Path("artifacts/instances.jsonl").write_text("{}")
+    assert find_input(None, {"sample": 5}) == ("artifacts/instances.jsonl", "swebench")
+    with pytest.raises(InputError, match="both name the input"):
+        find_input("f", {"instances": "g"})
+
+
+def test_the_instances_of_the_example() -> None:
+    text = (ROOT / "examples" / "swebench" / "instances.in.jsonl").read_text().replace("BASE_COMMIT", "c" * 40)
+    plan = read(text)
+    assert len(plan.tasks) == 3
+    assert plan.warnings == ()
+    for task in plan.tasks:
+        assert task.prove is not None and task.prove.hidden is not None and task.prove.hidden.fail_to_pass
 
 
 # --- anything at all ---

@@ -22,7 +22,7 @@ import orjson
 from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_files
 from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
-from sessionrun.session.context_files import BriefProblem, count_lines, read_inside, resolve_inside
+from sessionrun.session.prompt import BriefProblem, count_lines, read_inside, resolve_inside
 from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.outside import open_folder
 

@@ -25,7 +25,7 @@ from sessionrun.engine.status import project
 from sessionrun.model.events import JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.session.executor import Exit
-from sessionrun.session.limits import MAX_BYTES, LimitSharing, find_files, load_limit, name_file, write_limit
+from sessionrun.session.partners import MAX_BYTES, LimitSharing, find_files, load_limit, name_file, write_limit
 from sessionrun.store.index import limits_path
 
 LIMITED = 75 << 8

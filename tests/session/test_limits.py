@@ -18,7 +18,7 @@ from conftest import Command
 from simulation import make_session
 
 from sessionrun.agents.table import BUILTIN
-from sessionrun.session.limits import find_files
+from sessionrun.session.partners import find_files
 
 PROGRAM = """\
 import json, os, pathlib, signal, sys, time

@@ -25,11 +25,10 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
-from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 from sessionrun.session.maker import JobMaker, _render
-from sessionrun.session.prompt import read_earlier_answer
+from sessionrun.session.prompt import BriefProblem, read_earlier_answer
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -79,6 +80,12 @@ def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None
     argv, address, lock_fd = open_head(host, 0, environ)
     os.close(lock_fd)
     assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
+
+
+def test_a_full_disk_of_a_log_ends_no_program_of_a_machine() -> None:
+    with open("/dev/full", "wb") as full:
+        program = "from sessionrun.keeper.wire import say; say('no contact with the cluster')"
+        assert subprocess.run([sys.executable, "-c", program], stderr=full).returncode == 0
 
 
 @pytest.mark.long

@@ -268,7 +268,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         rules="cluster.rules:RULES",
         partners="cluster.partners:open_partners",
         findings="cluster.findings:FINDINGS",
-        outputs="cluster.outputs:OUTPUTS",
+        outputs="cluster.findings:OUTPUTS",
     ),
 )
 
@@ -321,7 +321,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("worktrees.steps:check_worktrees", of_tasks=("workspace.kind",)),
         Step("landing.steps:settle_landing", ("land", "land_into", "gates", "mends", "landing", "feed")),
         Step("worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
-        Step("cluster.steps:choose_cluster", ("cluster", "slurm")),
+        Step("cluster.address:choose_cluster", ("cluster", "slurm")),
         Step("client.planning.plan:settle_rest"),
         Step("client.planning.plan:refuse_idle"),
         Step("client.planning.assemble:foresee"),

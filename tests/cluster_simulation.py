@@ -136,8 +136,14 @@ class Scheduler:
         self._calls: dict[str, Callable[[Message], None]] = {}
         self._look_at_clock(self.permits)
 
-    def die(self) -> None:
+    def die(self, seconds: float) -> None:
         self.permits, self._ticks, self._calls = None, {}, {}
+        self.world.after(seconds, self.restart)
+
+    def stop(self, seconds: float) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.world.after(seconds, self.resume)
 
     def has(self, node: str) -> bool:
         """Whether the node lives, for all that is known here."""
@@ -209,8 +215,7 @@ class Scheduler:
         _, send = self._ticks.pop(node)
         answer = permits.answer_node(self.world.now, node)
         if answer["orders"] and self.world.dies():
-            self.die()
-            self.world.after(DEATH_S, self.restart)
+            self.die(DEATH_S)
             return
         send(answer)
 
@@ -395,10 +400,10 @@ class SimulatedNode:
         self.lease = Lease()
         self._boot, self._booted_at = self._boot + 1, self.world.now
 
-    def stop(self, who: str, seconds: float) -> None:
-        """Stop one for a while; a stopped keeper does nothing, but its jobs go on."""
-        self.stopped.add(who)
-        self.world.after(seconds, lambda: self.stopped.discard(who))
+    def stop(self, seconds: float, *who: str) -> None:
+        """Stop these for a while; a stopped keeper does nothing, but its jobs go on."""
+        self.stopped.update(who)
+        self.world.after(seconds, lambda: self.stopped.difference_update(who))
 
 
 class SimulatedSession:
@@ -589,40 +594,32 @@ def play(seed: int, *, timers: Timers = TIMERS) -> Truth:
 def _plan_faults(
     world: World, scheduler: Scheduler, nodes: list[SimulatedNode], sessions: list[SimulatedSession], until: float
 ) -> None:
-    def heal(who: str) -> Callable[[], None]:
-        return lambda: world.cut.discard(who)
+    choose = world.random
+
+    def cut(name: str, seconds: float) -> None:
+        world.cut.add(name)
+        world.after(seconds, lambda: world.cut.discard(name))
 
     def fault() -> None:
         if world.now > until:
             world.faulty = False
             return
         world.truth.faults += 1
-        pick = world.random.random()
-        node, session = world.random.choice(nodes), world.random.choice(sessions)
-        seconds = world.random.choice((0.2, 1.0, 3.0, 12.0))
-        if pick < 0.3:
-            node.kill(world.random.choice(("link", "keeper", "root", "guard")), min(seconds, 3.0))
-        elif pick < 0.4:
-            node.stop(world.random.choice(("link", "keeper", "root")), seconds)
-        elif pick < 0.45:
-            for who in ("link", "keeper", "root"):  # only the last watcher is left
-                node.stop(who, seconds)
-        elif pick < 0.48:
-            node.reboot(min(seconds, 3.0))
-        elif pick < 0.6:
-            world.cut.add(node.name)
-            world.after(seconds, heal(node.name))
-        elif pick < 0.7:
-            world.cut.add(session.name)
-            world.after(seconds, heal(session.name))
-        elif pick < 0.85:
-            session.kill(min(seconds, 3.0))
-        elif pick < 0.95:
-            scheduler.die()
-            world.after(seconds, scheduler.restart)
-        elif not scheduler.stopped:
-            scheduler.stopped = True
-            world.after(seconds, scheduler.resume)
-        world.after(world.random.uniform(0.5, 5.0), fault)
+        node, session = choose.choice(nodes), choose.choice(sessions)
+        seconds = choose.choice((0.2, 1.0, 3.0, 12.0))
+        short = min(seconds, 3.0)
+        kinds: dict[Callable[[], None], int] = {  # and how often each comes
+            lambda: node.kill(choose.choice(("link", "keeper", "root", "guard")), short): 30,
+            lambda: node.stop(seconds, choose.choice(("link", "keeper", "root"))): 10,
+            lambda: node.stop(seconds, "link", "keeper", "root"): 5,  # only the last watcher is left
+            lambda: node.reboot(short): 3,
+            lambda: cut(node.name, seconds): 12,
+            lambda: cut(session.name, seconds): 10,
+            lambda: session.kill(short): 15,
+            lambda: scheduler.die(seconds): 10,
+            lambda: scheduler.stop(seconds): 5,
+        }
+        choose.choices([*kinds], [*kinds.values()])[0]()
+        world.after(choose.uniform(0.5, 5.0), fault)
 
     world.after(2.0, fault)

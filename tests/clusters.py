@@ -253,15 +253,13 @@ class RealCluster:
             **env,
         }
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.host = host
         self.address = f"tls://{host}:{self.port}"
 
-    def start_head(self, *words: str) -> None:
+    def start_head(self) -> None:
         """Start the scheduler."""
-        self._start("head", "head", "--host", self.host, "--port", str(self.port), *words)
+        self._start("head", "head", "--host", self.host, "--port", str(self.port))
 
     def start_node(self, name: str, slots: int = 2, *words: str) -> None:
         """Start a node."""
@@ -367,6 +365,7 @@ def find_own_address() -> str:
 
 def make_repository(path: Path) -> Path:
     """A repository with a commit on main."""
+    path.mkdir(parents=True, exist_ok=True)
     begin_repository(path)
     (path / "f").write_text("base\n")
     git(path, "add", "f")
@@ -421,7 +420,7 @@ def find_missing() -> str | None:
 class RealSlurm:
     """The daemons, each a child of the test: so they are ended by their pids."""
 
-    def __init__(self, place: Path, nodes: int, cpus: int) -> None:
+    def __init__(self, place: Path, nodes: int) -> None:
         self.place = place
         self.nodes = [f"n{number}" for number in range(nodes)]
         self.conf = place / "slurm.conf"
@@ -436,7 +435,7 @@ class RealSlurm:
         host = socket.gethostname()
         lines = [CONFIGURATION.format(host=host, port=ports[0], place=self.place)]
         for node, port in zip(self.nodes, ports[1:], strict=True):
-            lines.append(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}\n")
+            lines.append(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8\n")
         lines.append(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP\n")
         lines.append(f"PartitionName=shut Nodes={self.nodes[0]} State=DOWN\n")
         self.conf.write_text("".join(lines))
@@ -544,13 +543,13 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def real_slurm(nodes: int = 2, cpus: int = 8) -> Iterator[RealSlurm]:
+def real_slurm(nodes: int = 2) -> Iterator[RealSlurm]:
     """A Slurm whose nodes are up; its directory is below /tmp, for the path of a socket has to be short."""
     if (missing := find_missing()) is not None:
         pytest.skip(missing)
     place = Path(tempfile.mkdtemp(prefix="sr-slurm-", dir="/tmp"))
     place.chmod(0o711)
-    slurm = RealSlurm(place, nodes, cpus)
+    slurm = RealSlurm(place, nodes)
     try:
         slurm.start()
         yield slurm

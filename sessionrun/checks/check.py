@@ -23,7 +23,7 @@ from sessionrun.checks.writing import DoesNotApply, apply_answer, apply_patch, f
 from sessionrun.model.checks import Brief, Checked, CheckReport
 from sessionrun.model.errors import SessionrunError, name_some
 from sessionrun.model.reasons import CHECK_NOT_RUN
-from sessionrun.session.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
+from sessionrun.session.prompt import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK
 from sessionrun.walls.argv import Walls

@@ -20,9 +20,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, answers_with_patch
-from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
-from sessionrun.session.prompt import list_earlier
+from sessionrun.session.prompt import BriefProblem, list_earlier, load_shown
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import KNOWN, load_answer

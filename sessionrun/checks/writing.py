@@ -33,7 +33,7 @@ from sessionrun.git.links import is_behind_link
 from sessionrun.model.checks import Brief
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
-from sessionrun.session.context_files import BriefProblem, count_lines, read_inside, resolve_inside
+from sessionrun.session.prompt import BriefProblem, count_lines, read_inside, resolve_inside
 from sessionrun.store.files import NotRegular, read_regular, remove_empty, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.outside import open_folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -52,8 +51,8 @@ def head(host: str, port: int) -> int:
     argv, address, lock_fd = open_head(host, port, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
-        _say(f"in the place of {host} give the others an address of this machine that they reach")
-    return keep_head(argv, lock_fd, os.environ, _say)
+        click.echo(f"in the place of {host} give the others an address of this machine that they reach", err=True)
+    return keep_head(argv, lock_fd, os.environ)
 
 
 @command.command("node")
@@ -73,7 +72,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     """
     from sessionrun.cluster.machines import keep_node
 
-    keep_node(name, slots, address, os.environ, rescue, _say)
+    keep_node(name, slots, address, os.environ, rescue)
     return 0
 
 
@@ -131,8 +130,3 @@ _HEADS = {
     "up": "The head is up: not all of its nodes, or not the head itself, have ended in time; try again.",
     "foreign": "The scheduler is up: `sessionrun cluster head` did not start it, so it is yours to end.",
 }
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # the disk of a log may be full: that ends no node and no head
-        click.echo(line, err=True)

@@ -80,7 +80,7 @@ def _tell_limits(spec: SessionSpec) -> None:
     is_scripts = all(agent.prompt_kind == "script" for agent in spec.agents.values())
     if is_scripts or not index.limits_path().exists():
         return
-    from sessionrun.session.limits import find_files, load_limit
+    from sessionrun.session.partners import find_files, load_limit
 
     now = time.time()
     for path in find_files(spec, os.environ).values():

@@ -1,5 +1,6 @@
 """A cluster as its users meet it: its address, its certificates, whether it serves a session, what it shows.
 
+Which cluster runs the jobs of a session is settled here; of Slurm also its options, and whether it takes the jobs.
 Its machines share one certificate: each takes a peer that has it, whatever its name.
 
 So a person who has the key belongs to the cluster.
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shutil
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,8 +21,9 @@ from typing import Any, Final, TypeVar
 from sessionrun import __version__
 from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
+from sessionrun.client.planning.assemble import Draft
 from sessionrun.git.repository import INCLUDE_FILE
-from sessionrun.model.asked import SLURM, Cluster
+from sessionrun.model.asked import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.store.files import make_directories, replace_file
@@ -82,6 +85,29 @@ def require_dask() -> None:
 
 
 # --- a session of its ---
+
+
+def choose_cluster(draft: Draft) -> Draft:
+    """The cluster of the session; tasks that are added to one run where its own do.
+
+    Raises:
+        InputError: the cluster cannot be used, or a task needs what it cannot give.
+    """
+    spec, into, options = draft.spec, draft.into, draft.options
+    if into is not None:
+        if uses_replicas(into.cluster) and not draft.preview:
+            spec = replace(spec, tasks=settle_tasks(spec, into.tasks))
+        return replace(draft, spec=replace(spec, cluster=into.cluster))
+    address = options.choose("cluster") or ""
+    if "slurm" in options.given and address != SLURM:
+        raise InputError("--slurm-option has no effect without --cluster slurm")
+    if not (address and spec.tasks):
+        return draft
+    if address == SLURM:
+        of_config = check_options(options.config.get("slurm", {}), "slurm")
+        of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
+        return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
+    return replace(draft, spec=settle_cluster(spec, address, os.environ, preview=draft.preview))
 
 
 def settle_cluster(
@@ -248,3 +274,62 @@ def _sign() -> tuple[bytes, bytes]:
     )
     encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return certificate.public_bytes(Encoding.PEM), encoded
+
+
+# --- Slurm ---
+
+PROGRAMS: Final = ("sbatch", "squeue", "scancel", "sinfo")
+
+OPTIONS: Final = frozenset(
+    (
+        *("account", "partition", "qos", "reservation", "wckey", "priority", "nice", "licenses", "power"),
+        *("constraint", "prefer", "nodelist", "exclude", "exclusive", "contiguous"),
+        *("cpus-per-task", "cores-per-socket", "sockets-per-node", "threads-per-core", "core-spec", "hint"),
+        *("gpus", "gres", "gres-flags", "cpus-per-gpu", "mem-per-gpu", "mem", "mem-per-cpu", "tmp"),
+        *("time", "time-min", "deadline"),
+    )
+)
+"""The options of sbatch that say where and how a job may run; the others are ours, or are for scripts."""
+
+
+def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The options as words.  InputError: one is none that a user may give, or has a value that is no word."""
+    checked: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.removeprefix("--")
+        if name not in OPTIONS:
+            known = ", ".join(sorted(OPTIONS))
+            raise InputError(
+                f"{where} {name!r:.140}: is not an option that a session may give sbatch; there are {known}"
+            )
+        if value is False:
+            continue
+        if not isinstance(value, (str, int, float)):
+            raise InputError(f"{where} {name}: must be text or a number, not {value!r:.140}")
+        text = "" if value is True else str(value)
+        if not text.isprintable():
+            raise InputError(f"{where} {name}: holds a character that cannot be printed")
+        checked[name] = text
+    return checked
+
+
+def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluster:
+    """Slurm as a cluster, once it says that it would take such jobs.
+
+    Raises:
+        InputError: its programs are not there, it does not answer, or refuses.
+    """
+    from sessionrun.cluster import slurm_jobs  # few sessions are Slurm's
+
+    for program in PROGRAMS:
+        if shutil.which(program, path=environ.get("PATH")) is None:
+            raise InputError(
+                f"--cluster {SLURM}: {program} is not on PATH; sessions are started where Slurm's are"
+            )
+    words = ["sbatch", *slurm_jobs.option_words(options), "--test-only", "--no-requeue"]
+    words += ["--array=0-0", "--chdir=/", "--wrap=true"]
+    try:
+        slurm_jobs.run_program(words, slurm_jobs.make_environment(environ), slurm_jobs.ASK_S)
+    except slurm_jobs.SlurmFault as fault:
+        raise InputError(f"--cluster {SLURM}: {fault}") from None
+    return Cluster(SLURM, options=dict(options))

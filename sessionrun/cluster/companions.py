@@ -151,18 +151,12 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
         lines = git.line("rev-list", "--boundary", commit, "--not", f"--remotes={name}").splitlines()
         # where the remote lacks a part, the last commits of the history that it has
         there |= dict.fromkeys([line[1:] for line in lines if line.startswith("-")] if lines else [commit])
-    return Remote(_clean(url, repository.top), tuple(there)) if there else None
-
-
-def _clean(url: str, top: str) -> str:
-    """A URL without a password, or the absolute path of a repository."""
     url = url.removeprefix("file://")
     if is_path(url):
-        return expand_path(top, url)
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        url = expand_path(repository.top, url)
+    elif (parts := urlsplit(url)).password is not None:
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return Remote(url, tuple(there)) if there else None
 
 
 def fetch_missing(git: Git, replica: Path, remote: Remote, limit_s: float | None) -> None:

@@ -258,11 +258,11 @@ class _Plugin:
     plug-in, and fails for the log alone.
     """
 
-    def __init__(self, kind: str, method: str, end: str) -> None:
-        """`method` of this `kind` begins the module `end`, and dask gives it what it is called by that name."""
+    def __init__(self, kind: str, method: str, end: str, module: str) -> None:
+        """`method` of this `kind` begins the `module`, and dask gives it what it is called by the name `end`."""
         self._text = (
             f"type('Sessionrun{kind}', (__import__('distributed').{kind},), {{'{method}': lambda self, {end}: "
-            f"__import__('importlib').import_module('sessionrun.cluster.dask_{end}').join({end})}})()"
+            f"__import__('importlib').import_module('sessionrun.cluster.{module}').join({end})}})()"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -278,7 +278,8 @@ async def register(rpc: Any) -> dict[str, str]:
     from distributed.core import clean_exception
     from distributed.protocol.pickle import dumps
 
-    permits, guard = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
+    permits = _Plugin("SchedulerPlugin", "start", "scheduler", "dask_scheduler")
+    guard = _Plugin("WorkerPlugin", "setup", "worker", "machines")
     packed: list[Any] = [dumps(plugin) for plugin in (permits, guard)]  # type: ignore[no-untyped-call]
     names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "guard")]
     await rpc.register_scheduler_plugin(plugin=packed[0], name=names[0], idempotent=True)

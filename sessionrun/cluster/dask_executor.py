@@ -6,21 +6,26 @@ leaves.  An end that a node tells is dropped at the scheduler only when the jour
 
 from __future__ import annotations
 
+import base64
+import errno
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from io import FileIO
 from operator import methodcaller
+from pathlib import Path
 from typing import Any, Final
 
 from sessionrun import __version__
-from sessionrun.cluster.arrivals import Arrivals
 from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
 from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.orders import Replicas, find_prepare, make_order
 from sessionrun.cluster.replica import ObjectsMissing
+from sessionrun.cluster.rescues import drop_older
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
@@ -28,10 +33,10 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.session.executor import Executor, Exit, Notice, read_end
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import NotRegular, make_directories, open_regular
 from sessionrun.store.jobfiles import load_request
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
 NODE_RETRY_S: Final = 1.0
 
@@ -114,10 +119,11 @@ class DaskExecutor:
             try:
                 folder = find_prepare(self._session, job.key)
                 asked = load_request(folder, WorkspaceRequest) if folder is not None else None
-                order = make_order(self._session, job, asked.repository if asked is not None else None)
+                place = load_place(folder) if folder is not None else None
+                order = make_order(self._session, job, asked.repository if asked else None, place)
                 order["disk"] = disk
                 if asked is not None:
-                    self._find_replicas(asked).equip(at.node, job, order, asked)
+                    self._find_replicas(asked).equip(at.node, job, order, asked, place)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._used[at.node] -= 1
@@ -197,24 +203,23 @@ class DaskExecutor:
             if seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__
         ]
         self._slots = {seen["id"]: seen["slots"] for seen in usable}
-        notices: list[Notice] = [*self._hold_unfit(usable)]
+        # tasks whose walls no node can build wait for as long as that is so
+        missing = {
+            name for seen in usable[:1] for name in seen["walls"] if all(name in one["walls"] for one in usable)
+        }
+        notices = list[Notice]()
+        for name in sorted(missing - self._unfit):
+            why = f"no node of the cluster can build its walls: {usable[0]['name']}: {usable[0]['walls'][name]}"
+            notices.append(HoldPlaced(f"{WALLS_PREFIX}{name}", why))
+        for name in sorted(self._unfit - missing) if usable else ():
+            why = "a node has come that can build its walls"
+            notices.append(HoldPlaced(f"{WALLS_PREFIX}{name}", why, self._clock()))
+        self._unfit = missing if usable else self._unfit
         offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
         if offered != self._offered:
             self._offered = offered
             notices.append(offered)
         return notices
-
-    def _hold_unfit(self, usable: Sequence[Message]) -> Iterator[HoldPlaced]:
-        """Let tasks wait whose walls no node can build, for as long as that is so."""
-        missing = {
-            name for seen in usable[:1] for name in seen["walls"] if all(name in one["walls"] for one in usable)
-        }
-        for name in sorted(missing - self._unfit):
-            why = f"no node of the cluster can build its walls: {usable[0]['name']}: {usable[0]['walls'][name]}"
-            yield HoldPlaced(f"{WALLS_PREFIX}{name}", why)
-        for name in sorted(self._unfit - missing) if usable else ():
-            yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
-        self._unfit = missing if usable else self._unfit
 
     def _hear(self, kind: str, about: Message) -> list[Notice]:
         """What an end, a death or a beginning means."""
@@ -281,3 +286,136 @@ def choose_node(slots: Mapping[str, int], used: Mapping[str, int], without: Coll
     """The node with most room for its size, but for those `without`; None: none can be used."""
     fit = [(used.get(node, 0) / count, node) for node, count in slots.items() if node not in without]
     return min(fit)[1] if fit else None
+
+
+# --- the carrier's thread: what comes back of the jobs ---
+
+ALL: Final = 1 << 62
+"""A size that says: send no more of it."""
+
+_IN_THE_WAY: Final = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
+"""Errors of a path that another try would have again: something else lies there, or it is too long here."""
+
+
+class Arrivals:
+    """What comes back: files in chunks, and ends, which count once their files are whole.
+
+    A chunk is written where the file belongs, at its offset.  What has arrived is counted in memory: another
+    supervisor has all of a job's files sent again, for it cannot know what a power failure took, or what in a
+    folder that the jobs of a task share is an older file of the same name.  Nothing of that is left once the end
+    counts.
+
+    All of it is done in the carrier's thread, as all that is done with the head.  `_have` is, job by job, how much
+    of each file has arrived; `_ends` are those whose files are not whole.
+    """
+
+    def __init__(self, session: SessionDir, head: Head, log: Callable[[object], None]) -> None:
+        self._session = session
+        self._head = head
+        self._log = log
+        self._have: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._ends: dict[str, Message] = {}
+
+    def keep(self, reply: Message) -> list[tuple[str, Message]]:
+        """Write what a reply brought; what has begun, what is dead, and the ends whose files are whole."""
+        heard: list[tuple[str, Message]] = [
+            ("begun", about) for about in reply["begun"] if self._is_open(about["job"])
+        ]
+        grown: set[str] = set()
+        for chunk in reply["out"]:
+            job, name = chunk["job"], str(chunk.get("name"))
+            # if the disk refuses it, the node sends it again
+            if self._is_open(job) and self._try(job, name, partial(self._write, job, name, chunk)):
+                self._head.wrote(job, name, self._have[job][name])
+                grown.add(job)
+        for end in reply["ends"]:
+            if self._is_open(end["job"]):
+                self._ends[end["job"]] = end
+                grown.add(end["job"])
+        whole = [job for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
+        heard += [("end", self._ends[job]) for job in whole]
+        dead = [about for about in reply["dead"] if self._is_open(about["job"])]
+        heard += [("dead", about) for about in dead]
+        for job in (*whole, *(about["job"] for about in dead)):
+            self._have.pop(job, None)
+            self._ends.pop(job, None)
+        return heard
+
+    def _is_open(self, job: str) -> bool:
+        """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
+        if job in self._head.opened:
+            return True
+        self._head.drop(job)
+        return False
+
+    def _try(self, job: str, name: str, work: Callable[[], object]) -> bool:
+        """Work with a file; False: the disk refuses.
+
+        What cannot be had, however often it is tried, is done without: its job's end must not wait for it.
+        """
+        try:
+            work()
+            return True
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"what its node sends of it cannot be read: {error}"
+        except OSError as error:
+            why = error.strerror or str(error)
+            if not isinstance(error, NotRegular) and error.errno not in _IN_THE_WAY:
+                self._log(f"{job}: {name!r:.140} cannot be written: {why}")
+                return False
+        self._log(f"{job}: {name!r:.140} does not come home: {why}")
+        self._have[job][name] = ALL
+        return True
+
+    def _write(self, job: str, name: str, chunk: Message) -> None:
+        """Write a chunk, unless bytes before it are missing, or it is here.
+
+        Raises:
+            OSError: the disk refuses.
+            ValueError, KeyError, TypeError: it is damaged.
+        """
+        at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
+        path, have = find_path(self._session, key_of(job).task, name), self._have[job]
+        size = have.setdefault(name, 0 if path is not None else ALL)
+        if path is None or not at <= size < at + len(content):
+            return
+        with _open(path) as stream:
+            if at == 0:
+                drop_older(path)
+            stream.seek(at)
+            have[name] = at + stream.write(content)
+
+    def _is_whole(self, job: str) -> bool:
+        """Whether all files of a job that has ended are here; else its node hears what is not."""
+        for name, size in self._ends[job]["files"].items():
+            have = self._have[job].get(name, 0)
+            if have < size:  # its node may have sent more to a supervisor before this one
+                self._head.wrote(job, name, have)
+                return False
+            if have != ALL and not self._try(job, name, partial(self._finish, job, name, size)):
+                return False
+        return True
+
+    def _finish(self, job: str, name: str, size: int) -> None:
+        """Give a file that is here its size, also an empty one.  OSError: something else lies there."""
+        path = find_path(self._session, key_of(job).task, name)
+        if path is not None:
+            with _open(path) as stream:
+                stream.truncate(size)
+
+
+def find_path(session: SessionDir, task: str, name: str) -> Path | None:
+    """Where a file that a node sends belongs: below the jobs of its task, or among its outputs; None: nowhere."""
+    top = {f"task-{task}.{ending}" for ending in ("txt", "err", "raw")}
+    parts: Sequence[str] = name.split("/")
+    inside = name.startswith(f"jobs/{task}/") and not any(part in ("", ".", "..") for part in parts)
+    return session.path / name if (name in top or inside) and "\0" not in name else None
+
+
+def _open(path: Path) -> FileIO:
+    try:
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        make_directories(path.parent, 0o700)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+    return FileIO(fd, "r+")

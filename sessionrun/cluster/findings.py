@@ -1,4 +1,4 @@
-"""What `doctor` finds of clusters and of nodes on this machine, and what `clean` finds of the latter."""
+"""What `doctor` and `clean` find of clusters and of nodes on this machine; what `cluster` prints, as shapes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sessionrun import __version__
 from sessionrun.client.findings import Finding, Findings, Kind, error, warning
 from sessionrun.model.asked import SLURM, Cluster
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.kinds import Count
+from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
-
-
-def check_replicas(_: Path) -> Iterator[Finding]:
-    """Whether work lies on this machine's nodes that did not come home."""
-    from sessionrun.cluster.node_directory import find_stranded
-
-    for path in find_stranded():
-        what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
-        plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
-        yield warning(path, what, plan)
-
+from sessionrun.store.space import Cached
+from sessionrun.store.trees import iterate_entries, remove_unused
 
 # --- clusters ---
 
@@ -78,13 +71,93 @@ def _judge_nodes(address: str, nodes: Sequence[dict[str, Any]]) -> Iterator[Find
         yield warning(address, "no node can run jobs: sessions wait", plan)
 
 
+# --- nodes of this machine ---
+
+
+def check_replicas(_: Path) -> Iterator[Finding]:
+    """Whether work lies on this machine's nodes that did not come home: nothing works on it, or will send it."""
+    what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
+    plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
+    for folder in _list_folders():
+        for name in () if _has_jobs(folder.parent) else list_folders(folder):
+            for path in _list_worktrees(folder / name):
+                yield warning(path, what, plan)
+
+
 def list_kinds() -> tuple[Kind, ...]:
     """The replicas of repositories on the nodes of this machine."""
-    from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
-
     return (Kind("replica", iterate_replicas, remove_replica, beside=True),)
+
+
+def iterate_replicas(_: Path) -> Iterator[Cached]:
+    """The replicas of all nodes of this machine, by name: they lie beside the cache."""
+    for folder in _list_folders():
+        yield from iterate_entries(folder, lambda name: True)
+
+
+def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove a replica; why it stays, or None.
+
+    It holds what tasks began with, which sessions send again.  It stays while its node has jobs, and while a
+    worktree of it is there: that is work which did not come home.
+    """
+    node = replica.path.parent.parent
+
+    def find_obstacle() -> str | None:
+        if _has_jobs(node):
+            return f"the node {node.name} has jobs"
+        worktrees = _list_worktrees(replica.path)
+        return f"there are worktrees in it: {worktrees[0]}" if worktrees else None
+
+    return remove_unused(replica.path, dry_run=dry_run, find_obstacle=find_obstacle)
+
+
+def _list_worktrees(replica: Path) -> list[Path]:
+    """Those of tasks: rooms and environments, with a dot, hold no work."""
+    names = list_folders(replica / "worktrees")
+    return [replica / "worktrees" / name for name in names if not name.startswith(".")]
+
+
+def _list_folders() -> list[Path]:
+    """Where the replicas of each node are."""
+    from sessionrun.cluster.node_directory import find_nodes_dir  # `explain` has no need of it
+
+    nodes = find_nodes_dir(os.environ)
+    return [nodes / node / "repositories" for node in list_folders(nodes)]
+
+
+def _has_jobs(node: Path) -> bool:
+    from sessionrun.cluster.node_directory import JOBS
+
+    return any(list_folders(site / JOBS) for site in node.glob("node-*"))
 
 
 FINDINGS: Final = Findings(
     machine_checks={"replicas": check_replicas}, check_clusters=check_clusters, list_kinds=list_kinds
 )
+
+
+# --- shapes ---
+
+_NODES: Final = [
+    {
+        "id": str,
+        "name": str,
+        "slots": Count,
+        "version": str,
+        "lives": bool,
+        "used": Count,
+        "walls": {str: str},
+        "silent_s": float | None,
+        "lease_s": float | None,
+    }
+]
+_STOPPED: Final = {
+    "address": str,
+    "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],
+    "head": Literal["left", "up", "foreign"],
+    "sessions": [str],
+}
+_SHOWN: Final = {"address": str, "epoch": str, "nodes": _NODES, "sessions": [{"id": str, "jobs": Count}]}
+
+OUTPUTS: Final = {"cluster": ({"files": [str]}, _SHOWN, _STOPPED)}

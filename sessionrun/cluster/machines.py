@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from sessionrun.cluster.address import (
     ask_scheduler,
+    check_address,
     find_certs,
     open_cluster,
     require_dask,
@@ -25,13 +28,16 @@ from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, TIMERS_V
 from sessionrun.cluster.ends import parse_timers
 from sessionrun.cluster.node_directory import (
     GUARD_LOCK,
+    MAX_NAME,
     RESCUE_S,
+    NodeSite,
     check_node,
     find_nodes_dir,
     guard,
     open_node,
     take_lock,
 )
+from sessionrun.keeper.wire import say
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, name_some
 
@@ -97,7 +103,7 @@ def _probe(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str]) -> int:
     """Run the scheduler again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
     It inherits its lock, and is killed with this process: jobs go on for a lease, in which this may start again.
@@ -130,12 +136,7 @@ def keep_head(argv: list[str], lock_fd: int, environ: Mapping[str, str], say: Ca
 
 
 def keep_node(
-    name: str | None,
-    slots: int | None,
-    address: str,
-    environ: Mapping[str, str],
-    rescue_s: float | None,
-    say: Callable[[str], None],
+    name: str | None, slots: int | None, address: str, environ: Mapping[str, str], rescue_s: float | None
 ) -> None:
     """Guard the node of that name until it, or this process, is told to end (TERM, INT).
 
@@ -145,11 +146,19 @@ def keep_node(
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)
-    cluster, nodes = open_cluster(address, environ), find_nodes_dir(environ)
-    take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
-    site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
+    cluster = open_cluster(address, environ)
+    site = _lock_node(name, slots, cluster, environ, RESCUE_S if rescue_s is None else rescue_s)
     say(f"node {site.node_id}: {site.slots} slots, {site.path}")
-    guard(site, _await_signal(), say)
+    guard(site, _await_signal())
+
+
+def _lock_node(
+    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float = RESCUE_S
+) -> NodeSite:
+    """The node of that name, once no other program of this machine guards it."""
+    nodes = find_nodes_dir(environ)
+    take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
+    return open_node(nodes, name, slots, cluster, rescue_s)
 
 
 def _await_signal() -> threading.Event:
@@ -158,6 +167,39 @@ def _await_signal() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     return ended
+
+
+# --- a node of a worker of dask's ---
+
+SLOT: Final = "slot"
+"""The resource by which a worker says how many slots it has; without it one for each thread."""
+
+_THREADS: Final[list[threading.Thread]] = []
+
+
+async def join(worker: Any) -> None:
+    """Guard a node in a worker of dask that the user started, unless this process guards one: see `dask_carrier`.
+
+    Raises:
+        InputError: the node's directory cannot be written, another program of this machine is that node, the
+            name or the number of slots cannot be used, or the scheduler's address is without TLS.
+    """
+    if _THREADS:
+        return
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
+    slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
+    name, tls = name[:MAX_NAME], worker.security
+    files: list[str | None] = [tls.tls_ca_file, tls.tls_worker_cert, tls.tls_worker_key]
+    # the node's processes are elsewhere; dask also takes the text of a file
+    ca_file, cert_file, key_file = (
+        file if file is None or "\n" in file else os.path.abspath(file) for file in files
+    )
+    cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
+    check_address(cluster.address)
+    check_node(name, slots)
+    site = await asyncio.to_thread(_lock_node, name, slots, cluster, os.environ)
+    _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event()), daemon=True))
+    _THREADS[0].start()
 
 
 # --- their end ---

@@ -26,8 +26,7 @@ from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import JobLost
-from sessionrun.session.executor import Exit, KeeperGone, NotSet, describe_end, greet, read_frame
-from sessionrun.session.recovery import judge_job
+from sessionrun.session.executor import Exit, KeeperGone, NotSet, describe_end, greet, judge_job, read_frame
 from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.logs import fold_ledger, parse_log

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,17 +24,15 @@ from uuid import uuid4
 
 from sessionrun.cluster.ends import GUARD_SLACK_S
 from sessionrun.keeper.lease import Lease, LeaseFile, Watcher
-from sessionrun.keeper.wire import LEASE, module_command
+from sessionrun.keeper.wire import LEASE, module_command, say
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.store import locks, processes
 from sessionrun.store.codec import build
-from sessionrun.store.files import list_folders, make_directories, read_regular, replace_file
+from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.index import choose_directory, user_directory
-from sessionrun.store.space import Cached
-from sessionrun.store.trees import iterate_entries, remove_unused
 
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
@@ -150,7 +148,7 @@ def load_site(path: Path) -> NodeSite:
     return replace(build(NodeSite, about), path=path)
 
 
-def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
+def guard(site: NodeSite, ended: threading.Event) -> None:
     """Keep the root of a node running, and watch the lease, until `ended`, or until the node was told to end."""
     over, watcher = threading.Event(), Watcher(site.path, GUARD_SLACK_S)
 
@@ -160,12 +158,12 @@ def guard(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) ->
 
     threading.Thread(target=watch, daemon=True).start()  # for a root may take its time to come up
     try:
-        _keep_root(site, ended, say)
+        _keep_root(site, ended)
     finally:
         over.set()
 
 
-def _keep_root(site: NodeSite, ended: threading.Event, say: Callable[[str], None]) -> None:
+def _keep_root(site: NodeSite, ended: threading.Event) -> None:
     printed = set[str]()
     while not ended.is_set():
         lines = set[str]()
@@ -211,50 +209,3 @@ def main() -> None:
             launch.start_detached(SessionDir(directory), lock_fd, new=False, program="sessionrun.cluster.node")
     except (StoreError, OSError) as error:
         sys.exit(str(error))
-
-
-def iterate_replicas(_: Path) -> Iterator[Cached]:
-    """The replicas of all nodes of this machine, by name: they lie beside the cache."""
-    for folder in _list_folders():
-        yield from iterate_entries(folder, lambda name: True)
-
-
-def find_stranded() -> Iterator[Path]:
-    """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
-    for folder in _list_folders():
-        if not _has_jobs(folder.parent):
-            for name in list_folders(folder):
-                yield from _list_worktrees(folder / name)
-
-
-def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
-    """Remove a replica; why it stays, or None.
-
-    It holds what tasks began with, which sessions send again.  It stays while its node has jobs, and while a
-    worktree of it is there: that is work which did not come home.
-    """
-    node = replica.path.parent.parent
-
-    def find_obstacle() -> str | None:
-        if _has_jobs(node):
-            return f"the node {node.name} has jobs"
-        worktrees = _list_worktrees(replica.path)
-        return f"there are worktrees in it: {worktrees[0]}" if worktrees else None
-
-    return remove_unused(replica.path, dry_run=dry_run, find_obstacle=find_obstacle)
-
-
-def _list_worktrees(replica: Path) -> list[Path]:
-    """Those of tasks: rooms and environments, with a dot, hold no work."""
-    names = list_folders(replica / "worktrees")
-    return [replica / "worktrees" / name for name in names if not name.startswith(".")]
-
-
-def _list_folders() -> list[Path]:
-    """Where the replicas of each node are."""
-    nodes = find_nodes_dir(os.environ)
-    return [nodes / node / "repositories" for node in list_folders(nodes)]
-
-
-def _has_jobs(node: Path) -> bool:
-    return any(list_folders(site / JOBS) for site in node.glob("node-*"))

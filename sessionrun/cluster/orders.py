@@ -51,7 +51,7 @@ from sessionrun.store.jobfiles import REPLICA, REQUEST
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
 from sessionrun.worktrees.environments.inputs import find_tag_behind
-from sessionrun.worktrees.request import WorkspaceRequest, load_place
+from sessionrun.worktrees.request import WorkspaceRequest
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
@@ -66,8 +66,8 @@ WALLS: Final = "walls"
 # --- the order ---
 
 
-def make_order(session: SessionDir, job: Job, repository: Repository | None = None) -> Message:
-    """What a node has to know to run a job; of a `repository` it has a replica.
+def make_order(session: SessionDir, job: Job, repository: Repository | None, place: Place | None) -> Message:
+    """What a node has to know to run a job; of a `repository` it has a replica, with the task's `place`.
 
     Raises:
         OSError: a file of it cannot be read.
@@ -80,7 +80,6 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         words.append(read_regular(inside).decode())
     pattern = re.escape(root) + r"/[^\s'\":;,]+"
     paths = sorted({folder, *(str(Path(found)) for word in words for found in re.findall(pattern, word))})
-    place = load_prepared(session, job.key) if repository is not None else None
     files: dict[str, str] = {}
     size = 0
     for path in (each for top in paths for each in _list_files(top)):
@@ -116,19 +115,10 @@ def encode(path: str, content: bytes, there: Callable[[str], str]) -> str:
     return base64.b64encode(content).decode()
 
 
-# --- what a PREPARE was asked, and made ---
-
-
 def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
     """The folder of the last PREPARE of a job's attempt; None: its task has no worktree."""
     folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
     return folder if folder is not None and (folder / REQUEST).exists() else None
-
-
-def load_prepared(session: SessionDir, key: JobKey) -> Place | None:
-    """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
-    folder = find_prepare(session, key)
-    return None if folder is None else load_place(folder)
 
 
 # --- places ---
@@ -207,7 +197,6 @@ class Replicas:
     """
 
     def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: str | None = None) -> None:
-        self._session = session
         self._tokens = put_tokens(str(session.path))
         self._repository = asked.repository
         self._upstream = asked.upstream
@@ -218,14 +207,16 @@ class Replicas:
         self._there: dict[str, set[str]] = {}
         self._open: dict[JobKey, tuple[str, Sequence[str], Sequence[str]]] = {}
 
-    def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
-        """Add to the order of a workspace's job what the replica of its node needs; `asked` is its PREPARE's.
+    def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest, place: Place | None) -> None:
+        """Add to the order of a workspace's job what the replica of its node needs.
+
+        `asked` is what its PREPARE was asked, and `place` what that has made.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
         files, wish = dict[str, bytes](), ReplicaWish(tuple(self._find_known(asked)))
-        if job.key.phase == "work" and (place := load_prepared(self._session, job.key)) is not None:
+        if job.key.phase == "work" and place is not None:
             # what PREPARE was asked, and made, lets the node send the work in progress
             request = place_request(orjson.dumps(replace(asked, place=place)), self._repository)
             files = {f"{RESCUE}/{REQUEST}": request, f"{RESCUE}/{REPLICA}": orjson.dumps(wish)}

@@ -61,7 +61,11 @@ def main() -> int:
     batch = load(batch_file)
     order = batch["jobs"][index]
     folder = session / order["folder"]
-    who = _describe_self()
+    who = {
+        "job": f"{os.environ.get('SLURM_ARRAY_JOB_ID', '?')}_{index}",
+        "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "pid": os.getpid(),
+    }
     if not claim(folder, {**who, "by": "node"}):
         print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
         return 0
@@ -78,15 +82,6 @@ def main() -> int:
     status = end.wait_status if isinstance(end, Exit) else None
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-def _describe_self() -> dict[str, Any]:
-    environ = os.environ
-    return {
-        "job": f"{environ.get('SLURM_ARRAY_JOB_ID', '?')}_{environ.get('SLURM_ARRAY_TASK_ID', '?')}",
-        "node": environ.get("SLURMD_NODENAME") or os.uname().nodename,
-        "pid": os.getpid(),
-    }
 
 
 class OneJob:

@@ -6,7 +6,7 @@ its worktree but without its slot.  When the hold's time is over one task goes f
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
 
-What other sessions of the user met comes in as events (`LimitHeard`); see `session.limits`.
+What other sessions of the user met comes in as events (`LimitHeard`); see `session.partners`.
 
 Nothing here reads a clock: times come from the entries.
 """

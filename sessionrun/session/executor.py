@@ -30,7 +30,7 @@ from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.spec import SLOT, Job
-from sessionrun.store.logs import KILLED
+from sessionrun.store.logs import KILLED, Ledger, LedgerJob
 
 
 @frozen
@@ -201,6 +201,44 @@ def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str
 def list_named(env: Mapping[str, str]) -> dict[str, str]:
     """Those variables that are given by name."""
     return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
+
+
+# --- what the ledger says to a new supervisor, and to a node's new link ---
+
+
+def judge_job(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, was_seen: bool) -> Notice | None:
+    """The end of a job by the ledger; None: it runs.  `was_seen`: the journal has seen its process.
+
+    The journal says what was decided, the ledger what became of it; the ledger wins:
+
+    | the ledger says of a job whose end the journal does not tell | then |
+    |---|---|
+    | less than the journal, which has seen its process | lost |
+    | nothing; or claimed, not tried, and on this boot; or refused for lack of room | never ran: started anew |
+    | it could not be started | it failed |
+    | it ended, and nothing of its tree is left | judged now |
+    | it was spawned, no end, its keeper watches it | it runs; its end will be told |
+    | its end was not seen | lost |
+    | any of it on another boot, without an end | interrupted |
+    """
+    if job is not None and job.wait_status is not None:
+        return Exit(key, job.wait_status, offset, left=name_left(job.left)) if job.gone else None
+    same_boot = job is not None and (job.boot_id, job.pid_ns) == (ledger.boot_id, ledger.pid_ns)
+    if job is None or (job.never_ran and (same_boot or job.tried)):
+        if was_seen and (job is None or job.errno is None):
+            # the ledger was cut: to start it anew would run it twice
+            return JobLost(key, "lost", "it was started, and the ledger has lost the record of it")
+        why = "it was not started" if job is None else "it was claimed and not started"
+        return JobLost(key, "void", why, counts=False)
+    if job.errno is not None:
+        return Exit(key, None, offset, errno=job.errno)
+    if job.boot_id != ledger.boot_id:
+        return JobLost(key, "interrupted", "the machine was restarted while it ran", gone=True)
+    if job.lost:
+        # whether a process of another container lives cannot be seen
+        gone = True if same_boot and job.pid is not None else None
+        return JobLost(key, "lost", UNSEEN, gone=gone)
+    return None
 
 
 # --- this machine ---

@@ -70,18 +70,6 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
         return session.load_spec()
 
 
-def find_task(session: SessionDir, task_id: str) -> TaskSpec:
-    """A task that status.json shows, as a session's own files have it.
-
-    Raises:
-        StoreError: they know no such task.
-    """
-    tasks = load_tasks(session)
-    if task_id not in tasks:
-        raise StoreError(f"{session.spec_path} is damaged: it lacks the task {task_id!r:.140} of status.json")
-    return tasks[task_id]
-
-
 def find_damage(session: SessionDir) -> str | None:
     """Which of its logs is damaged, and at which byte; such a session cannot go on.  None: both are whole."""
     for path in (session.journal_path, session.ledger_path):

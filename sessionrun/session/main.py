@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -22,18 +23,16 @@ from sessionrun.engine.state import State
 from sessionrun.house import HOUSE, load
 from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
-from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.session.executor import KeeperGone, LocalExecutor
+from sessionrun.model.events import Entry, Event, JobClaimed, JobStarted, SupervisorStarted, to_record
+from sessionrun.session.executor import KeeperGone, LocalExecutor, Notice, judge_job
 from sessionrun.session.history import project_status, replay
-from sessionrun.session.limits import LimitSharing
 from sessionrun.session.maker import JobMaker
-from sessionrun.session.partners import Clock, MachineWatch, Partners, SilenceWatch, Watch
-from sessionrun.session.recovery import find_notices, find_unclaimed
+from sessionrun.session.partners import Clock, LimitSharing, MachineWatch, Partners, SilenceWatch, Watch
 from sessionrun.session.shared import import_makers
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.store import locks, processes
 from sessionrun.store.files import read_regular
-from sessionrun.store.logs import AppendLog, fold_ledger, parse_log
+from sessionrun.store.logs import AppendLog, Ledger, fold_ledger, parse_log
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
 
@@ -87,6 +86,34 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
     Supervisor(session, state, journal, partners, jobs, Clock()).run(notices)
+
+
+def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
+    """Claims that the ledger knows and the journal does not: it lost its unsynced end when the power went."""
+    for task in state.tasks.values():
+        if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
+            yield JobClaimed(task.next_key())
+    for rules in state.rules:
+        key = rules.starts(state)
+        if key is not None and key.text() in ledger.jobs:
+            yield JobClaimed(key)
+
+
+def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
+    """What happened to the jobs that run as far as the journal knows, which has the claims of `find_unclaimed`.
+
+    The ledger is folded up to the keeper's hello, at `offset`; its last keeper is the one that lives now.
+    """
+    for task in state.tasks.values():
+        if task.job is None or task.job.node is not None:
+            continue  # what became of a job on a node, its cluster will tell
+        key = task.job.key
+        job = ledger.jobs.get(key.text())
+        if job is not None and job.pid is not None and task.job.pid is None:
+            yield JobStarted(key, job.pid, job.started or 0, offset)
+        notice = judge_job(key, job, ledger, offset, was_seen=task.job.pid is not None)
+        if notice is not None:
+            yield notice
 
 
 def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:

@@ -42,9 +42,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, SessionSpec, TaskSpec
 from sessionrun.model.usage import Usage
-from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
-from sessionrun.session.prompt import find_feedback, read_earlier_answer, word_prompt, word_task
+from sessionrun.session.prompt import BriefProblem, find_feedback, read_earlier_answer, word_prompt, word_task
 from sessionrun.session.shared import Judged, Site, find_phase, list_wraps
 from sessionrun.store.files import NotRegular, make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail

@@ -66,7 +66,13 @@ class MatrixResults(OwnedFile):
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
-        succeeded = [run for run in self._load_runs() if run.get("status") == "succeeded"]
+        document, owner = self.load(), self.find_owner()
+        runs: list[_Run] = document["runs"] if document else []
+        if owner is not None and document and not self.has_ended(document):
+            # what its session says of these counts: the disk may have been full at the end
+            known = _list_known(owner)
+            runs = [run if run.get("status") in _ENDS else known.get(run.get("run_id"), run) for run in runs]
+        succeeded = [run for run in runs if run.get("status") == "succeeded"]
         done = {tuple(str(run.get(key, other)) for key, other in _CELL): run for run in succeeded}
         kept: dict[str, _Run] = {}
         names = set()
@@ -78,21 +84,6 @@ class MatrixResults(OwnedFile):
                     kept.setdefault(str(place), run)
                     names.add(task.id)
         return replace(self.export, settings={**self.export.settings, "kept": kept}), names
-
-    def _load_runs(self) -> list[_Run]:
-        """The runs that are in the file now; an empty list if the file does not exist.
-
-        Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
-
-        Raises:
-            InputError: there is something else than a results file.
-        """
-        document, owner = self.load(), self.find_owner()
-        runs: list[_Run] = document["runs"] if document else []
-        if owner is None or not document or self.has_ended(document):
-            return runs
-        known = _list_known(owner)
-        return [run if run.get("status") in _ENDS else known.get(run.get("run_id"), run) for run in runs]
 
     def make_places(self) -> None:
         try:

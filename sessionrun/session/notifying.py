@@ -138,24 +138,21 @@ _IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]:
     """What a receiver gets."""
-    cause = find_cause(status, event)
-    shown = None if event == "completed" else cause
-    task = shown and {key: shown.get(key) for key in NotifiedTask.__annotations__}
+    task = None if event == "completed" else find_cause(status, event)
+    if task is None:
+        message = f"{tell_session(status)} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
+    else:
+        message = f"{tell_session(status)}: {task['id']} {tell_word(task['word'])}"
+        if reason := tell_reason(task, name_tasks(status), time.time()):
+            message += f": {reason}"
     return {
         "schema_version": 1,
         "event": event,
-        "message": _word(status, cause if task else None),
+        "message": message,
         **{key: status[key] for key in _KEYS},
         "results_dir": results_dir,
-        "task": task,
+        "task": task and {key: task.get(key) for key in NotifiedTask.__annotations__},
     }
-
-
-def _word(status: Status, task: Mapping[str, Any] | None) -> str:
-    if task is None:
-        return f"{tell_session(status)} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
-    reason = tell_reason(task, name_tasks(status), time.time())
-    return f"{tell_session(status)}: {task['id']} {tell_word(task['word'])}" + (f": {reason}" if reason else "")
 
 
 def _post(address: str, message: Mapping[str, Any]) -> str | None:

@@ -114,7 +114,9 @@ class Supervisor:
 
         A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
         """
-        while self._state.ended is not None and not (self._unwritten or self._dirty or self._is_telling()):
+        while self._state.ended is not None and not (self._unwritten or self._dirty):
+            if self._notifier is not None and self._notifier.is_busy:
+                return False
             self._drain_wake()
             os.close(self._wake_fd)
             if not self._take_requests() and not self._dirty:
@@ -255,7 +257,12 @@ class Supervisor:
     def _settle(self) -> None:
         """Carry out orders until there is nothing left but to wait."""
         self._wake_at = None
-        self._keep_reserve()
+        session = self._session.path
+        # without room for the end of what runs nothing new is started
+        if not make_reserve(session, len(self._state.tasks)) and SLOT not in self._state.holds:
+            is_there = session.is_dir()
+            why = f"the disk of {session.parent} is full" if is_there else f"{session} is not there any more"
+            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
         self._hear_partners()
         while True:
             starts, waits = list[JobKey](), True
@@ -281,14 +288,6 @@ class Supervisor:
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
                     self._record(event)
-
-    def _keep_reserve(self) -> None:
-        """Without room for the end of what runs nothing new is started."""
-        session = self._session.path
-        if not make_reserve(session, len(self._state.tasks)) and SLOT not in self._state.holds:
-            is_there = session.is_dir()
-            why = f"the disk of {session.parent} is full" if is_there else f"{session} is not there any more"
-            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
 
     def _carry_out(self, order: CancelJob | CheckOutput | Record) -> None:
         if isinstance(order, CancelJob):
@@ -379,9 +378,6 @@ class Supervisor:
             say(f"cannot write {self._session.status_path}: {error.strerror}")
             return False
         return True
-
-    def _is_telling(self) -> bool:
-        return self._notifier is not None and self._notifier.is_busy
 
     def _timeout_s(self) -> float | None:
         """How long to wait (seconds); None = until something happens."""

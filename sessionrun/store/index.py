@@ -72,7 +72,7 @@ def index_path() -> Path:
 
 
 def limits_path() -> Path:
-    """The directory beside it with what sessions tell each other of limits; see `session.limits`."""
+    """The directory beside it with what sessions tell each other of limits; see `session.partners`."""
     return index_path().with_name("limits")
 
 

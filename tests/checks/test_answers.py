@@ -16,7 +16,7 @@ from sessionrun.checks.requests import CheckRequest
 from sessionrun.checks.writing import apply_answer, finish_answer
 from sessionrun.model.checks import Brief, CheckReport
 from sessionrun.session import job as own_job
-from sessionrun.session.context_files import BriefProblem, check_brief, load_shown, word_answer
+from sessionrun.session.prompt import BriefProblem, check_brief, load_shown, word_answer
 from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer
 
 ONE = ("a.py",)

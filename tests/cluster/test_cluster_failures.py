@@ -292,8 +292,7 @@ def test_failure(name: str, own_place: Path, say: Callable[[str], None]) -> None
 def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
     """The machines and a session on them, whose first tasks run."""
     repository, record = place / "project", place / "record"
-    for folder in (repository, record):
-        folder.mkdir()
+    record.mkdir()
     make_repository(repository)
     (record / "log.py").write_text(LOG_PROGRAM)
     script = (

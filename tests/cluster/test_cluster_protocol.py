@@ -13,8 +13,7 @@ import pytest
 from cluster_simulation import TIMERS, play
 from conftest import slow, slow_seed
 
-from sessionrun.cluster.arrivals import ALL, Arrivals
-from sessionrun.cluster.dask_executor import choose_node
+from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import (
     AWAY_S,

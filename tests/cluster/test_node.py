@@ -25,7 +25,7 @@ from calls import Calls, each_call, needs_calls
 from clusters import PATIENT, SHORT, SID, NodeUnderTest, make_order, real_cluster
 from conftest import Command, eventually, is_gone, slow
 
-from sessionrun.cluster import dask_worker, node_directory
+from sessionrun.cluster import machines, node_directory
 from sessionrun.cluster.ends import Timers
 from sessionrun.cluster.messages import KILL, SESSION_TOKEN, key_of
 from sessionrun.cluster.node_directory import guard, load_site, open_node, start_root
@@ -146,7 +146,7 @@ def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: py
 
 
 def test_a_lease_is_watched_while_a_root_does_not_come_up(
-    own_place: Path, monkeypatch: pytest.MonkeyPatch
+    own_place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     site = open_node(own_place, "n", 1, Cluster("tls://a:1"))
     looks, ended = list[float](), threading.Event()
@@ -163,9 +163,8 @@ def test_a_lease_is_watched_while_a_root_does_not_come_up(
 
     monkeypatch.setattr(Watcher, "look", look_on)
     monkeypatch.setattr(node_directory, "start_root", wait_for_looks)
-    said = list[str]()
-    guard(site, ended, said.append)
-    assert said == ["node n: its root does not start: it took too long"]
+    guard(site, ended)
+    assert capfd.readouterr().err == "node n: its root does not start: it took too long\n"
 
 
 def test_without_room_for_a_process_a_guard_goes_on(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,18 +191,18 @@ def test_a_worker_of_dask_tells_its_node_where_its_files_are_from_anywhere(
 ) -> None:
     monkeypatch.chdir(own_place)
     monkeypatch.setenv("SESSIONRUN_NODES", str(own_place / "nodes"))
-    monkeypatch.setattr(dask_worker, "_THREADS", [])
-    monkeypatch.setattr(dask_worker, "guard", lambda *_: None)
+    monkeypatch.setattr(machines, "_THREADS", [])
+    monkeypatch.setattr(machines, "guard", lambda *_: None)
     tls = SimpleNamespace(tls_ca_file="ca.pem", tls_worker_cert="-----BEGIN\n", tls_worker_key=None)
     size = SimpleNamespace(total_resources={}, nthreads=1)
     scheduler = SimpleNamespace(address="tls://a:1")
-    asyncio.run(dask_worker.join(SimpleNamespace(name="w", state=size, security=tls, scheduler=scheduler)))
+    asyncio.run(machines.join(SimpleNamespace(name="w", state=size, security=tls, scheduler=scheduler)))
     (path,) = (own_place / "nodes").glob("*/node-*")
     assert load_site(path).cluster == Cluster("tls://a:1", str(own_place / "ca.pem"), "-----BEGIN\n")
-    monkeypatch.setattr(dask_worker, "_THREADS", [])
-    many = SimpleNamespace(total_resources={dask_worker.SLOT: 10_001}, nthreads=1)
+    monkeypatch.setattr(machines, "_THREADS", [])
+    many = SimpleNamespace(total_resources={machines.SLOT: 10_001}, nthreads=1)
     with pytest.raises(InputError, match="10000"):
-        asyncio.run(dask_worker.join(SimpleNamespace(name="v", state=many, security=tls, scheduler=scheduler)))
+        asyncio.run(machines.join(SimpleNamespace(name="v", state=many, security=tls, scheduler=scheduler)))
     assert len([*(own_place / "nodes").iterdir()]) == 1
 
 

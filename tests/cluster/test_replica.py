@@ -35,10 +35,9 @@ from sessionrun.cluster.companions import (
 )
 from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head
-from sessionrun.cluster.findings import check_clusters, check_replicas
+from sessionrun.cluster.findings import check_clusters, check_replicas, iterate_replicas, remove_replica
 from sessionrun.cluster.homecoming import take_rescue
 from sessionrun.cluster.messages import LEASE_OVER
-from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
 from sessionrun.cluster.orders import Replicas, place_request
 from sessionrun.cluster.replica import (
     PACK,
@@ -108,7 +107,6 @@ class Node:
 @pytest.fixture
 def node(own_place: Path) -> Node:
     """A replica that has the base, and a branch with work that was packed for its session."""
-    (own_place / "source").mkdir()
     node = Node(own_place)
     node.top.parent.mkdir(parents=True)
     git(own_place, "clone", "-q", str(node.source), str(node.top))
@@ -404,7 +402,6 @@ class Hub:
 
     def __init__(self, place: Path) -> None:
         self.path, self.top = place / "hub.git", place / "clone"
-        (place / "first").mkdir()
         make_repository(place / "first")
         subprocess.run(["git", "clone", "-q", "--bare", str(place / "first"), str(self.path)], check=True)
         subprocess.run(["git", "clone", "-q", str(self.path), str(self.top)], check=True)
@@ -477,7 +474,6 @@ def test_a_node_fetches_what_is_too_large_to_travel_and_takes_the_rest(
     git(hub.top, "push", "-q", "origin", "main")
     pack, wish = bring("later", b"later\n")
     assert pack is not None and len(pack) < 1000 and wish.remote == Remote(str(hub.path), (pushed,))
-    (own_place / "node" / "source").mkdir(parents=True)
     node = Node(own_place / "node")
     (node.base,) = wish.known
     folder = node.folder("job")
@@ -491,9 +487,7 @@ def test_a_node_fetches_what_is_too_large_to_travel_and_takes_the_rest(
 
 
 def test_a_remote_that_lost_a_commit_is_named(own_place: Path, hub: Hub) -> None:
-    (own_place / "node" / "source").mkdir(parents=True)
     node = Node(own_place / "node")
-    node.top.mkdir(parents=True)
     make_repository(node.top)
     with pytest.raises(SessionrunError, match=f"cannot be fetched.*{hub.own}"):
         fetch_missing(Git(node.top, limit_s=None), node.top, Remote(str(hub.path), (hub.own,)), None)
@@ -504,8 +498,7 @@ def test_a_remote_that_lost_a_commit_is_named(own_place: Path, hub: Hub) -> None
 
 def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:
     user, node, folder = (own_place / name for name in ("user", "node", "a1-r1-work"))
-    for path in (user, folder):
-        path.mkdir()
+    folder.mkdir()
     make_repository(user)
     git(own_place, "clone", "-q", str(user), str(node))
     base = git(user, "rev-parse", "HEAD")

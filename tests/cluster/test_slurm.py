@@ -21,23 +21,20 @@ from clusters import RealSlurm, marker_of, real_slurm
 from conftest import Command, eventually, slow_seed
 
 from sessionrun.cli.options import Parsed
-from sessionrun.cluster import slurm_programs
-from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
-from sessionrun.cluster.slurm_node import CLAIM, END, claim, dump, load, make_job_environment
-from sessionrun.cluster.slurm_programs import (
+from sessionrun.cluster import slurm_jobs
+from sessionrun.cluster.address import check_options
+from sessionrun.cluster.slurm_executor import Desk, SlurmExecutor, find_poll
+from sessionrun.cluster.slurm_jobs import (
     LARGEST_ARRAY,
     Row,
     SlurmFault,
     describe,
-    find_complaint,
     parse_answering,
     parse_rows,
 )
-from sessionrun.cluster.slurm_queue import Desk
-from sessionrun.cluster.steps import check_options
+from sessionrun.cluster.slurm_node import END, claim, dump, load, make_job_environment
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.asked import Cluster
-from sessionrun.model.errors import InputError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import PHASES, JobKey, parse_job_key
 from sessionrun.model.spec import Job, SessionSpec
@@ -51,11 +48,11 @@ PREFIX = f"sessionrun-{SID}-"
 
 
 def test_the_command_lines() -> None:
-    words = slurm_programs.submit_words(Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": ""})
+    words = slurm_jobs.submit_words(Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": ""})
     assert words[:3] == ["sbatch", "--partition=p", "--exclusive"]
     assert "--array=0-39" in words and "--no-requeue" in words and "--job-name=name" in words
     assert words[-1].startswith("--wrap=exec ") and words[-1].endswith("'/s p' '/s p/slurm/batch-1-2.json'")
-    assert "--array=0-0" in slurm_programs.submit_words(Path("/s"), "1-1", "n", 1, {})
+    assert "--array=0-0" in slurm_jobs.submit_words(Path("/s"), "1-1", "n", 1, {})
 
 
 def test_what_slurm_is_given_of_the_environment() -> None:
@@ -68,7 +65,7 @@ def test_what_slurm_is_given_of_the_environment() -> None:
         "SBATCH_WAIT": "1",
         "SCANCEL_INTERACTIVE": "1",
     }
-    assert slurm_programs.make_environment(given) == {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a"}
+    assert slurm_jobs.make_environment(given) == {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a"}
     job = make_job_environment({"A": "\udcff", "SLURM_JOB_ID": "outer"}, {b"SLURM_JOB_ID": b"7", b"HOME": b"/n"})
     assert job == {b"A": b"\xff", b"SLURM_JOB_ID": b"7"}
 
@@ -81,15 +78,6 @@ def test_the_options_of_a_user() -> None:
         "cpus-per-task": "2",
         "exclusive": "",
     }
-    for name, value, problem in [
-        ("requeue", "", "is not an option that a session may give"),
-        ("array", "0-9", "is not an option"),
-        ("partition", "a\nb", "cannot be printed"),
-    ]:
-        with pytest.raises(InputError, match=problem):
-            check_options({name: value}, "--slurm-option")
-    with pytest.raises(InputError, match="must be text or a number"):
-        check_options({"partition": ["a"]}, "slurm")
     assert (find_poll({}), find_poll({"SESSIONRUN_SLURM_POLL": "x"})) == (5.0, 5.0)
     assert find_poll({"SESSIONRUN_SLURM_POLL": "0"}) == 0.1
 
@@ -123,13 +111,16 @@ def test_the_table_of_states() -> None:
 
 
 def test_why_a_program_failed() -> None:
-    said = "sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name specified\n"
-    assert find_complaint("sbatch", said, 1) == "allocation failure: Invalid partition name specified"
-    assert find_complaint("sbatch", "\n", 3) == "sbatch ended with 3"
-    with pytest.raises(SlurmFault, match="did not end within"):
-        slurm_programs.run_program(["sleep", "60"], {"PATH": os.environ["PATH"]}, 0.1)
+    said = "sbatch: error: invalid partition: x\nallocation failure: Invalid partition name specified\nbye"
+    for script, limit_s, words in (
+        (f"echo '{said}' >&2; exit 1", 60, "^allocation failure: Invalid partition name specified$"),
+        ("echo; exit 3", 60, "^sh ended with 3$"),
+        ("exec sleep 60", 0.1, "did not end within"),
+    ):
+        with pytest.raises(SlurmFault, match=words):
+            slurm_jobs.run_program(["sh", "-c", script], {"PATH": os.environ["PATH"]}, limit_s)
     with pytest.raises(SlurmFault, match="cannot be started"):
-        slurm_programs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 1)
+        slurm_jobs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 60)
 
 
 # --- the desk, with a Slurm of words ---
@@ -248,6 +239,7 @@ FATES = [
     "begin; row NODE_FAIL; node down*; poll -> start; stop; look -> lost: may still run",
     # Slurm, and not the session, told it to end: it has to say why
     "begin; row RUNNING; poll -> start; end told; look; row TIMEOUT; poll -> interrupted gone: time limit",
+    "begin; row RUNNING; poll -> start; spoil; look -> lost: record cannot be read",
     # Slurm does not answer: nothing is concluded, and a record needs no controller
     f"begin; deaf; poll 60 -> start; {'poll 60; ' * 99}end; look -> exit 7",
 ]
@@ -286,6 +278,8 @@ def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[
         assert begin(session)
     elif word == "end":
         end(session, told=about == "told")
+    elif word == "spoil":
+        (session.job_path(key()) / END).write_text("[]")
     else:
         assert move == "stop" and desk.stop(key(), now=False) == []
     return None
@@ -362,20 +356,10 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     assert {claim.node for claim in claims} == {"slurm"}
     by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
-    executor.wait(0)
-    assert executor.claim(key("f"), None, None).epoch == "3-4"  # what was not started is not submitted
-    release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
-    assert executor.start([release]) == [] and here.start.call_args.args == ([release],)
+    jobs = [Job(key()._replace(phase=phase), ("/bin/true",), "/", "o", "e") for phase in ("release", "work")]
+    assert executor.start(jobs) == [] and here.start.call_args.args == (jobs[:1],)
+    assert executor.claim(key("f"), None, None).epoch == "3-4"
     executor.close()
-
-
-def test_a_claim_is_taken_once(session: SessionDir) -> None:
-    assert begin(session) and not begin(session)
-    path = session.job_path(key()) / CLAIM
-    assert load(path)["by"] == "node"
-    path.write_text("[]")
-    with pytest.raises(ValueError, match="holds no object"):
-        load(path)
 
 
 # --- what runs around a job, without Slurm ---

@@ -32,7 +32,7 @@ from sessionrun.model.landings import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.session.history import begin, load_spec_now, load_tasks
-from sessionrun.session.limits import LimitSharing, find_files, write_limit
+from sessionrun.session.partners import LimitSharing, find_files, write_limit
 from sessionrun.store.requests import parse_request
 from sessionrun.store.session import SessionDir
 

@@ -36,7 +36,7 @@ from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec, Workspa
 from sessionrun.model.usage import Usage
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
-from sessionrun.session.limits import MAX_BYTES, LimitSharing, find_files, load_limit, name_file, write_limit
+from sessionrun.session.partners import MAX_BYTES, LimitSharing, find_files, load_limit, name_file, write_limit
 from sessionrun.session.prompt import word_prompt
 from sessionrun.store.index import limits_path
 

@@ -417,7 +417,6 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("click", "cli"),
         ("sessionrun.session.supervisor", "session.main"),
-        ("sessionrun.session.limits", "session.main client.launch client.doctor"),
         ("distributed", "cluster.dask_carrier"),
         ("cryptography", "cluster.address"),
         ("daemon", "session.launch"),

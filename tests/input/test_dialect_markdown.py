@@ -26,9 +26,8 @@ from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
-from sessionrun.session.context_files import BriefProblem
-from sessionrun.session.exports import Shown
-from sessionrun.session.job_status import JobStatus
+from sessionrun.session.exports import JobStatus, Shown
+from sessionrun.session.prompt import BriefProblem
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir
 

@@ -18,8 +18,7 @@ from stages import make_repository_of
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
-from sessionrun.session.exports import ExportWriter, Shown, settle_exports
-from sessionrun.session.job_status import JobStatus
+from sessionrun.session.exports import ExportWriter, JobStatus, Shown, settle_exports
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
 from sessionrun.store.session import SessionDir

@@ -17,8 +17,8 @@ from typing import Final
 import orjson
 import pytest
 from conftest import Command
-from test_mishaps import instead
 from test_prove import make_repository
+from test_supervisor import instead
 from walled import need_walls
 
 from sessionrun.agents import table

@@ -151,7 +151,7 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
     """Prompts of Markdown jobs that nearly fill the context; one without room for the answer is refused."""
     if spec.dialect != MARKDOWN:
         return []
-    from sessionrun.session.context_files import count_tokens
+    from sessionrun.session.prompt import count_tokens
 
     remarks = []
     for num, task in enumerate(spec.tasks, 1):
@@ -251,7 +251,7 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
 
 def _check_briefs(spec: SessionSpec) -> None:
     """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
-    from sessionrun.session.context_files import BriefProblem, check_brief
+    from sessionrun.session.prompt import BriefProblem, check_brief
 
     briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
     writers: dict[str, set[str]] = {}

@@ -9,9 +9,8 @@ from sessionrun.model.checks import CheckReport
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
-from sessionrun.session.exports import find_behind
+from sessionrun.session.exports import find_behind, word_job
 from sessionrun.session.history import load_tasks
-from sessionrun.session.job_status import word_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 

@@ -1,4 +1,8 @@
-"""Slurm's programs: their command lines and environment, how long each may take, and what they print of jobs."""
+"""Slurm's programs, what they print of jobs, and what became of a job by that and by the record of its end.
+
+Of a job that has begun its record wins: it has the raw status of wait(2).  What Slurm says counts without one, and
+of a job that was told to end by something else than its session.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from sessionrun.model.events import HoldPlaced, JobLost, Verdict
+from sessionrun.model.frozen import changeable
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT
+from sessionrun.session.executor import Notice, read_end
 from sessionrun.store import programs
 from sessionrun.store.files import usual_umask
 
@@ -21,16 +30,8 @@ LARGEST_ARRAY: Final = 100
 """So many jobs are submitted at once at most (MaxArraySize of Slurm is 1001, unless a site says otherwise)."""
 
 _KEPT: Final = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "SLURM_CONF",
-    "SLURM_CLUSTERS",
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"),
+    *("SLURM_CONF", "SLURM_CLUSTERS"),
 )
 _KEPT_OF_SBATCH: Final = ("ACCOUNT", "PARTITION", "QOS", "TIMELIMIT", "RESERVATION", "CONSTRAINT", "WCKEY")
 
@@ -103,15 +104,10 @@ def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float
         raise SlurmFault(f"{words[0]} did not end within {limit_s:g} seconds") from None
     printed, complaint = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
     if done.returncode:
-        raise SlurmFault(find_complaint(words[0], complaint or printed, done.returncode))
+        lines = [line.strip() for line in (complaint or printed).splitlines() if line.strip()]
+        errors = [line for line in lines if "error:" in line or "failure:" in line] or lines
+        raise SlurmFault(errors[-1] if errors else f"{words[0]} ended with {done.returncode}")  # the last says why
     return printed
-
-
-def find_complaint(program: str, printed: str, code: int) -> str:
-    """The line of a complaint that says why: the last one that is an error."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line for line in lines if "error:" in line or "failure:" in line] or lines
-    return errors[-1] if errors else f"{program} ended with {code}"
 
 
 # --- what they print ---
@@ -163,3 +159,93 @@ def parse_answering(printed: str) -> frozenset[str]:
     return frozenset(
         pair[0] for pair in pairs if len(pair) == 2 and "*" not in pair[1] and not pair[1].lower().startswith(lost)
     )
+
+
+# --- what became of a job ---
+
+RETRY_S: Final = 10.0
+RECORD_WAIT_S: Final = 10.0
+"""How long a record may take to be seen here once Slurm says that the job is over: file systems have caches."""
+
+NODE_WAIT_S: Final = 60.0
+"""How long a node that came back may take to end what Slurm has given up (its KillWait is 30 seconds)."""
+
+STATE_WAIT_S: Final = 120.0
+"""How long Slurm may take to say why it told a job to end."""
+
+
+@changeable
+class OpenJob:
+    """A job; `index` is its place in the batch, None if it never came into one.  Times are monotonic."""
+
+    key: JobKey
+    batch: str
+    index: int | None
+    grace_s: float
+    array: str | None = None
+    reported: bool = False
+    claim: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
+    row: Row | None = None
+    over_since: float | None = None
+    stop: str | None = None
+    stop_at: float = 0.0
+    signalled_at: float | None = None
+
+    @property
+    def job(self) -> str | None:
+        """Slurm's name of it, ``ARRAY_INDEX``; None: not known (yet)."""
+        if self.row is not None:
+            return self.row.job
+        if self.claim is not None and self.claim.get("by") == "node":
+            return str(self.claim["job"])
+        return f"{self.array}_{self.index}" if self.array is not None else None
+
+    def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:
+        """What its record says; None: Slurm has to say first why it told the job to end.
+
+        Raises:
+            KeyError, ValueError: the record is damaged.
+        """
+        end = self.end
+        assert end is not None
+        if end.get("told") and self.stop is None:
+            self.over_since = now if self.over_since is None else self.over_since
+            waits = not fresh or (self.row is not None and self.row.meaning == "lives")
+            if waits and now - self.over_since < STATE_WAIT_S:
+                return None
+            if self.row is not None and self.row.meaning not in ("lives", "ended"):
+                return [JobLost(self.key, _judge(self.row), describe(self.row), gone=True)]
+        notice = read_end(end, self.key, f"{end.get('node')}, Slurm job {end.get('job')}")
+        if isinstance(notice, JobLost) and notice.verdict == "void":  # there was no room for a process
+            return [HoldPlaced(SLOT, notice.reason, until=now + RETRY_S), notice]
+        return [notice]
+
+    def judge_over(self, now: float) -> list[Notice] | None:
+        """It has begun, left no record, and Slurm says that it is over, or knows nothing of it; None: wait.
+
+        What ran around it is dead: whether Slurm has found all of its tree depends on how it tracks processes.
+        """
+        self.over_since = now if self.over_since is None else self.over_since
+        is_back = self.row is not None and self.row.meaning == "node"
+        if now - self.over_since < (NODE_WAIT_S if is_back else RECORD_WAIT_S):
+            return None
+        if self.row is None:
+            why = f"Slurm knows nothing of job {self.job} any more, and it left no record"
+            return [JobLost(self.key, "lost", why)]
+        return [JobLost(self.key, _judge(self.row), describe(self.row))]
+
+    def judge_unbegun(self, now: float) -> list[Notice]:
+        """It can never begin: the head has taken its claim, or it was in no batch."""
+        row = self.row
+        if row is not None and row.meaning in ("cancelled", "limit"):
+            return [JobLost(self.key, "interrupted", describe(row))]
+        if row is not None and row.meaning in ("ended", "memory"):
+            why = f"nothing ran: {describe(row)}; see slurm/log-{self.batch}.txt in the session's directory"
+            return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
+        why = "Slurm does not have it" if row is None else describe(row)
+        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
+
+
+def _judge(row: Row) -> Verdict:
+    return "interrupted" if row.meaning in ("cancelled", "limit", "preempted") else "lost"

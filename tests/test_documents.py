@@ -30,7 +30,7 @@ from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all, rewrite_
 from sessionrun.client.schemas.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
-from sessionrun.git import git, repository
+from sessionrun.git import git
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
@@ -40,7 +40,7 @@ from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.store import jobfiles, logs, space
-from sessionrun.worktrees import park, registration, request
+from sessionrun.worktrees import bringing, park, registration, request
 from sessionrun.worktrees.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -306,7 +306,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        repository.INCLUDE_FILE,
+        bringing.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

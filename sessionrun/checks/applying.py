@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.links import is_behind_link
+from sessionrun.git.rooms import is_behind_link
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import remove_empty, replace_file

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
+from sessionrun.git.merging import MergeRoom, open_merge_room
 from sessionrun.git.private import open_fence
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History, load_history
@@ -280,7 +280,7 @@ def build_chain(
             if alone.tree is None:
                 chain.conflicts.append((entry, alone.files))
         elif merged.tree != tree:
-            head, tree = commit_tree(git, merged.tree, (head, tip), _word_merge(entry)), merged.tree
+            head, tree = git.commit_tree(merged.tree, (head, tip), _word_merge(entry)), merged.tree
             chain.links.append(Link(entry, head, tree))
         elif is_first:
             chain.there.append(entry)
@@ -296,7 +296,7 @@ def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
         return last.commit
     lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
     message = "\n".join([f"Land {count} tasks of session {session_id[:8]}", "", *lines, ""])
-    return commit_tree(git, last.tree, (chain.old, last.commit), message)
+    return git.commit_tree(last.tree, (chain.old, last.commit), message)
 
 
 def _word_merge(entry: Entry) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import furnish
-from sessionrun.git.submodules import MARK, list_modules
+from sessionrun.git.rooms import MARK, list_modules
 from sessionrun.store.files import is_folder
 from sessionrun.walls.argv import OWN_PLACE
 from sessionrun.worktrees.registration import read_link
@@ -38,7 +38,7 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
             yield from _find_changes(site, site.git, name, modules)
-    for module in list_modules(site.git.git_dir) if modules.is_dir() else ():
+    for module in list_modules(site.git.git_dir):
         if _has_own_commits(site, module):
             yield f"submodule {module.relative_to(modules)} has commits of its own"
 

@@ -14,8 +14,8 @@ import pytest
 from conftest import Command
 from simulated import Fate
 from test_supervisor import make_session, replay, run
-from test_workspace_limits import project
 from test_workspaces import Project
+from test_worktrees import project
 
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.state import State

@@ -11,16 +11,12 @@ narrowest that there are, whatever the task's are: no network, no home directory
 
 Work leaves as one pack, which git inside writes to a file of ours.  A quarantine outside borrows the objects of
 the repository; there git checks each object of the pack, and walks to see that all are there.  Then the pack is
-moved in, then the branch.  (A `git fetch` needs a repository with refs of ours inside, and a server of it.)  Large
-files, which Git LFS keeps beside the objects, come out too.  The task owns the directory that they lie in: so one
-counts only if it is a regular file whose name is the SHA-256 of its content, and then it is of no matter where it
-comes from.
+moved in, then the branch.  (A `git fetch` needs a repository with refs of ours inside, and a server of it.)
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import stat
 import tempfile
@@ -30,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.clone import list_alternates, list_tags, make_repository
+from sessionrun.git.clone import list_alternates, list_tags, make_repository, take_large_files
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence, furnish, is_promise
 from sessionrun.git.repository import read_author
@@ -39,7 +35,7 @@ from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import WORKSPACE_LIMIT_S, GitSettings, Place
-from sessionrun.store.files import list_folders, make_directories, open_regular, replace_file
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, load_usable, write_record
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import GITFILE, OWN_GIT, OWN_PLACE, TMP_FOLDER, clear_ways
@@ -58,15 +54,6 @@ _MOVED: Final = "{} was moved from outside while the task ran"
 _OPENED: Final = ("HEAD", "packed-refs", "shallow", "refs", "logs", "objects", "objects/info", "modules")
 _MANY: Final = ("objects", "modules")
 """What of a git directory git, or we, open by its name; an index is copied first.  In these there are too many."""
-
-_LARGE: Final = Path("lfs", "objects")
-"""In a common directory: files by the first two, the next two and all digits of their names."""
-
-_LARGE_DRAFTS: Final = Path("lfs", "tmp")
-"""In a common directory: where Git LFS has files that are not whole, and deletes what was left there."""
-
-_LARGE_NAME: Final = re.compile("[0-9a-f]{64}")
-_CHUNK: Final = 1 << 20
 
 
 class CannotLeave(SessionrunError):
@@ -364,39 +351,6 @@ def publish_gone(fence: Fence, request: WorkspaceRequest, path: Path, folder: Pa
             found.publish(head)
             if head != outer.commit_of("HEAD"):  # then it is rescued, as a HEAD that no branch has
                 outer("update-ref", "--no-deref", "HEAD", head)
-
-
-def take_large_files(git_dir: Path, common_dir: Path) -> None:
-    """Copy what a task has stored in its git directory into the repository's store, if there is one."""
-    top = git_dir / _LARGE
-    if not (common_dir / _LARGE.parent).is_dir() or top.parent.is_symlink() or top.is_symlink():
-        return
-    # Git LFS puts them there; `list_folders` follows no link
-    for folder in (top / outer / inner for outer in list_folders(top) for inner in list_folders(top / outer)):
-        for name in filter(_LARGE_NAME.fullmatch, os.listdir(folder)):
-            own = common_dir / _LARGE / name[:2] / name[2:4] / name
-            if stat.S_ISREG((folder / name).lstat().st_mode) and not own.exists():
-                make_directories(own.parent, 0o777)
-                make_directories(common_dir / _LARGE_DRAFTS, 0o777)
-                _copy_large(folder / name, own, common_dir / _LARGE_DRAFTS / f"{name}-{os.getpid()}")
-
-
-def _copy_large(origin: Path, copy: Path, draft: Path) -> None:
-    """Copy a file whose name says its content; another one is left out."""
-    import hashlib  # few tasks need it
-
-    digest = hashlib.sha256()
-    try:
-        with open(open_regular(origin), "rb") as source, open(draft, "wb") as sink:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-                sink.write(chunk)
-            sink.flush()
-            os.fsync(sink.fileno())
-        if digest.hexdigest() == copy.name:
-            os.rename(draft, copy)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read_left(walls: Path) -> str:

@@ -16,6 +16,7 @@ from stages import commit_all, make_program, put_first
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
+from sessionrun.git.clone import take_large_files
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository
@@ -24,7 +25,6 @@ from sessionrun.model.places import GitSettings
 from sessionrun.store.files import expand_path
 from sessionrun.worktrees.bringing import describe_problem, find_name
 from sessionrun.worktrees.findings import sweep_repository
-from sessionrun.worktrees.own import take_large_files
 from sessionrun.worktrees.release import release
 
 __all__ = ["project"]

@@ -5,15 +5,12 @@ The build backend lies in the project (PEP 517 `backend-path`), so that uv fetch
 
 from __future__ import annotations
 
-import os
 import shutil
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from conftest import Command
-from stages import make_program, make_repository_of, write_files
+from stages import make_program, write_files
 from uv import find_uv_bin
 
 BACKEND: Final = """
@@ -95,27 +92,20 @@ def lay_out_project(top: Path, *, extras: bool = True) -> Path:
     return top
 
 
-def make_wheel(folder: Path, name: str, files: Mapping[str, str], script: str = "") -> Path:
-    """A wheel of pure Python in `folder`."""
-    info = f"{name}-1.0.dist-info"
-    whole = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+def make_wheels(folder: Path) -> Path:
+    """A folder of wheels with a `pytest` of a few lines of pure Python."""
+    info = "pytest-1.0.dist-info"
+    files = {
+        "pytest/__init__.py": PYTEST,
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: pytest\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: here\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        **({f"{info}/entry_points.txt": f"[console_scripts]\n{script}\n"} if script else {}),
+        f"{info}/entry_points.txt": "[console_scripts]\npytest = pytest:main\n",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        for inner, text in whole.items():
-            wheel.writestr(inner, text)
-        wheel.writestr(f"{info}/RECORD", "".join(f"{inner},,\n" for inner in (*whole, f"{info}/RECORD")))
-    return path
-
-
-def make_wheels(folder: Path) -> Path:
-    """A folder of wheels with a `pytest` of a few lines."""
-    make_wheel(folder, "pytest", {"pytest/__init__.py": PYTEST}, "pytest = pytest:main")
+    with zipfile.ZipFile(folder / "pytest-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD")))
     return folder
 
 
@@ -131,20 +121,3 @@ def make_uv(folder: Path, wheels: Path) -> Path:
     shutil.copy2(find_uv_bin(), program)
     make_program(folder / "uv", UV.format(log=log, wheels=wheels, cache=cache, program=program))
     return log
-
-
-class PythonPlace:
-    """A repository with the project in a directory of it, a uv without a network, and a cache."""
-
-    def __init__(self, root: Path, command: Command, cache: str, inner: str = ".", settings: str = "") -> None:
-        self.root = Path(os.path.realpath(root))
-        self.command = command
-        self.top, self.cache = self.root / "repo", self.root / cache
-        lay_out_project(self.top / inner)
-        if settings:
-            (self.top / inner / "setup.cfg").write_text(settings)
-        make_repository_of(self.top, {})
-        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
-
-    def builds(self) -> int:
-        return self.log.read_text().count("venv")

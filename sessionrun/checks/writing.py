@@ -29,7 +29,7 @@ import orjson
 
 from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_files
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.links import is_behind_link
+from sessionrun.git.rooms import is_behind_link
 from sessionrun.model.checks import Brief
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen

@@ -22,7 +22,6 @@ from sessionrun import __version__
 from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import Draft
-from sessionrun.git.repository import INCLUDE_FILE
 from sessionrun.model.asked import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -125,7 +124,7 @@ def settle_cluster(
             "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
             "leave worktrees out"
         )
-    if spec.repository is not None and os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+    if spec.repository is not None:
         from sessionrun.cluster.companions import list_included
 
         try:
@@ -143,7 +142,7 @@ def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[Tas
     """
     if spec.mirrors is None:
         return spec.tasks
-    from sessionrun.worktrees.mirrored import settle_starts
+    from sessionrun.worktrees.bases import settle_starts
 
     return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
 

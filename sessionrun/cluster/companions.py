@@ -20,14 +20,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sessionrun.git.clone import open_room
 from sessionrun.git.git import Git
-from sessionrun.git.links import find_name, leads_out
 from sessionrun.git.private import open_fence
-from sessionrun.git.repository import included_files
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository, is_path
 from sessionrun.store.files import expand_path, make_directories
 from sessionrun.store.trees import remove_tree
+from sessionrun.worktrees.bringing import find_name, included_files, leads_out
 
 ARCHIVE: Final = "included.tar"
 """File in the folder of a PREPARE on a node."""

@@ -26,7 +26,7 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST, load_request
-from sessionrun.worktrees.mirrored import bring_home, list_home
+from sessionrun.worktrees.bases import bring_home, list_home
 from sessionrun.worktrees.phases import judge_failed, make_request
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 

@@ -87,7 +87,6 @@ def make_pack(folder: Path, scratch: Path) -> Path | None:
 
 def _make_commit(request: WorkspaceRequest, scratch: Path, last: str | None) -> str | None:
     """A commit of what lies in the worktree; None: the `last` one has the same, or the worktree is gone."""
-    from sessionrun.git.merging import commit_tree
     from sessionrun.git.private import open_fence
     from sessionrun.worktrees.park import write_worktree
     from sessionrun.worktrees.site import find_site, find_worktree
@@ -102,7 +101,7 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: str | None) -> 
             return None
         if written.tree == written.head.tree:
             return written.head.commit
-        return commit_tree(git, written.tree, [written.head.commit], f"Work in progress of task {request.task}\n")
+        return git.commit_tree(written.tree, [written.head.commit], f"Work in progress of task {request.task}\n")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Repositories that are not the user's: how they are laid out, excerpts, and reaching others.
+"""Repositories that are not the user's: how they are laid out, excerpts, reaching others, and their large files.
 
 An excerpt is the repository of one task alone: the base, some commits before it and their tags, out of a mirror.
 An agent that looks at all commits, or at all objects, finds no later commit in it: objects are not borrowed but
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ from sessionrun.git.private import word_settings
 from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, is_path
-from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.files import list_folders, make_directories, open_regular, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, sweep_entry
 
 _ROOM_SETTINGS: Final = (
@@ -271,3 +272,52 @@ def list_alternates(common_dir: Path) -> Iterator[str]:
                 seen.add(path)
                 left.append(Path(path))
                 yield path
+
+
+# --- large files, which Git LFS keeps beside the objects ---
+
+_LARGE: Final = Path("lfs", "objects")
+"""In a common directory: files by the first two, the next two and all digits of their names."""
+
+_LARGE_DRAFTS: Final = Path("lfs", "tmp")
+"""In a common directory: where Git LFS has files that are not whole, and deletes what was left there."""
+
+_LARGE_NAME: Final = re.compile("[0-9a-f]{64}")
+_CHUNK: Final = 1 << 20
+
+
+def take_large_files(git_dir: Path, common_dir: Path) -> None:
+    """Copy the large files that a task has stored in its git directory into the repository's store, if it has one.
+
+    The task owns the directory that they lie in.  So one counts only if it is a regular file whose name is the
+    SHA-256 of its content; then it is of no matter where it comes from.
+    """
+    top = git_dir / _LARGE
+    if not (common_dir / _LARGE.parent).is_dir() or top.parent.is_symlink() or top.is_symlink():
+        return
+    # Git LFS puts them there; `list_folders` follows no link
+    for folder in (top / outer / inner for outer in list_folders(top) for inner in list_folders(top / outer)):
+        for name in filter(_LARGE_NAME.fullmatch, os.listdir(folder)):
+            own = common_dir / _LARGE / name[:2] / name[2:4] / name
+            if stat.S_ISREG((folder / name).lstat().st_mode) and not own.exists():
+                make_directories(own.parent, 0o777)
+                make_directories(common_dir / _LARGE_DRAFTS, 0o777)
+                _copy_large(folder / name, own, common_dir / _LARGE_DRAFTS / f"{name}-{os.getpid()}")
+
+
+def _copy_large(origin: Path, copy: Path, draft: Path) -> None:
+    """Copy a file whose name says its content; another one is left out."""
+    import hashlib  # few tasks need it
+
+    digest = hashlib.sha256()
+    try:
+        with open(open_regular(origin), "rb") as source, open(draft, "wb") as sink:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                sink.write(chunk)
+            sink.flush()
+            os.fsync(sink.fileno())
+        if digest.hexdigest() == copy.name:
+            os.rename(draft, copy)
+    finally:
+        draft.unlink(missing_ok=True)

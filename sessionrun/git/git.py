@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -217,6 +217,12 @@ class Git:
         if _TABLE_IS_LOCKED in done.stderr.decode("utf-8", "replace"):
             check(argv, done)
         return done.returncode == 0
+
+    def commit_tree(self, tree: str, parents: Iterable[str], message: str) -> str:
+        """Make a commit of now."""
+        words = [word for parent in parents for word in ("-p", parent)]
+        text = message.encode("utf-8", "surrogateescape")
+        return self("commit-tree", tree, *words, "-F", "-", stdin=text).decode().strip()
 
     def settle_index(self, commit: str) -> None:
         """Bring the index of a worktree up to date with the commit that holds all that lies there."""

@@ -125,13 +125,6 @@ AUTHOR: Final = f"{ENVIRONMENT['GIT_COMMITTER_NAME'][0]} <{ENVIRONMENT['GIT_COMM
 """Whose our commits are."""
 
 
-def commit_tree(git: Git, tree: str, parents: Iterable[str], message: str) -> str:
-    """Make a commit of now."""
-    words = [word for parent in parents for word in ("-p", parent)]
-    text = message.encode("utf-8", "surrogateescape")
-    return git("commit-tree", tree, *words, "-F", "-", stdin=text).decode().strip()
-
-
 def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str, moment: int | None = None) -> str:
     """Make a commit that depends on the arguments alone: made again after a crash it is the same.
 

@@ -21,17 +21,10 @@ from sessionrun.git.git import Git
 from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
+from sessionrun.store import trees
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_usable, write_record
 from sessionrun.store.space import Cached
-from sessionrun.store.trees import (
-    hold_entry,
-    iterate_entries,
-    make_entry,
-    remove_unused,
-    share_entry,
-    sweep_entry,
-)
 
 FOLDER: Final = "mirrors"
 
@@ -81,11 +74,11 @@ def check_whole(mirror: Path, repo: str) -> None:
 
 
 @contextmanager
-def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
+def hold_mirror(upstream: Upstream) -> Iterator[bool]:
     """Keep a mirror from being removed; whether there is one.  RepositoryFailed: what is there is none."""
-    fd = None if upstream is None else share_entry(Path(upstream.mirror))
+    fd = trees.share_entry(Path(upstream.mirror))
     try:
-        if upstream is not None and fd is not None:
+        if fd is not None:
             check_whole(Path(upstream.mirror), upstream.repo)
         yield fd is not None
     finally:
@@ -116,18 +109,29 @@ def use_mirror(
         RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
         SessionrunError: another process held the lock for too long.
     """
-    mirror, known = Path(upstream.mirror), (upstream, note, folder, limit_s)
+    mirror = Path(upstream.mirror)
+
+    def find_known() -> Start | None:
+        """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
+        with open_room(mirror, upstream.repo, folder, limit_s=limit_s) as room:
+            start = load_usable(note, Start) if note is not None else None
+            # any task may write there: what is no commit's name is no note
+            is_usable = start is not None and is_commit(start.commit) and start.name.isprintable()
+            if start is not None and is_usable and room.git.commit_of(start.commit) == start.commit:
+                return start
+            return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
+
     with ExitStack() as held:
         is_there = held.enter_context(hold_mirror(upstream))
-        start = _find_known(*known, require_cache=require_cache) if is_there else None
+        start = find_known() if is_there else None
         if start is None and require_cache:
             what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
             hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
             raise RepositoryFailed(f"{upstream.repo} {what}, and {hint}")
         if start is None:
-            with hold_entry(mirror, limit_s):
+            with trees.hold_entry(mirror, limit_s):
                 # another task of the session may have fetched it meanwhile
-                start = _find_known(*known) if mirror.exists() else None
+                start = find_known() if mirror.exists() else None
                 start = start or _fetch(upstream, folder, limit_s)
                 if note is not None:
                     write_record(note, start)
@@ -139,31 +143,13 @@ def use_mirror(
         yield start
 
 
-def _find_known(
-    upstream: Upstream,
-    note: Path | None,
-    folder: Path | None,
-    limit_s: float | None,
-    *,
-    require_cache: bool = False,
-) -> Start | None:
-    """Where the task begins, as far as nothing has to be fetched for that: a branch may have moved."""
-    with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
-        start = load_usable(note, Start) if note is not None else None
-        # any task may write there: what is no commit's name is no note
-        is_usable = start is not None and is_commit(start.commit) and start.name.isprintable()
-        if start is not None and is_usable and room.git.commit_of(start.commit) == start.commit:
-            return start
-        return resolve_ref(room.git, upstream.ref) if require_cache or is_commit(upstream.ref) else None
-
-
 def _fetch(upstream: Upstream, folder: Path | None, limit_s: float | None) -> Start:
     """Make or renew a mirror so that it has the ref that a task names, and say where that is; under its lock."""
     mirror, repo, ref = Path(upstream.mirror), upstream.repo, upstream.ref
-    sweep_entry(mirror)
+    trees.sweep_entry(mirror)
     is_new = not mirror.exists()
     if is_new:
-        with make_entry(mirror, sync_repository) as draft:
+        with trees.make_entry(mirror, sync_repository) as draft:
             make_repository(draft, "ref: refs/heads/main", (*_SETTINGS, ("remote.origin.url", repo)))
             with open_room(draft, repo, folder, limit_s=limit_s) as room:
                 _renew(room)
@@ -225,21 +211,16 @@ def resolve_ref(git: Git, ref: str | None) -> Start | None:
         target = git.attempt("symbolic-ref", "--quiet", HEAD).stdout.decode("utf-8", "replace").strip()
         return Start(target.removeprefix(HEADS) or commit[:12], commit) if commit else None
     if is_commit(ref):
-        return Start(ref[:12], ref) if git.commit_of(ref) == ref and _has_history(git, ref) else None
+        # an agent, or a fetch that was refused, may have left a part of what it needs; what is pinned is whole
+        words = ("rev-list", "--quiet", "--objects", ref, "--not", "--remotes", "--tags", f"--glob={PINS}*")
+        is_whole = git.commit_of(PINS + ref) is not None or git.attempt(*words).returncode == 0
+        return Start(ref[:12], ref) if git.commit_of(ref) == ref and is_whole else None
     for full, name in _spell(ref):
         commit = git.commit_of(full)
         if commit is not None:
             return Start(name, commit)
     commit = git.commit_of(ref) if _ABBREVIATED.fullmatch(ref) else None
     return Start(commit[:12], commit) if commit and commit.startswith(ref) else None
-
-
-def _has_history(git: Git, commit: str) -> bool:
-    """Whether all that a commit needs is there: an agent, or a fetch that was refused, may have left a part."""
-    if git.commit_of(PINS + commit) is not None:
-        return True
-    words = ("rev-list", "--quiet", "--objects", commit, "--not", "--remotes", "--tags", f"--glob={PINS}*")
-    return git.attempt(*words).returncode == 0
 
 
 def _spell(ref: str) -> Iterator[tuple[str, str]]:
@@ -257,14 +238,14 @@ def _spell(ref: str) -> Iterator[tuple[str, str]]:
 
 def iterate_mirrors(cache: Path) -> Iterator[Cached]:
     """The mirrors of a cache, by name, and what killed processes left of others."""
-    for mirror in iterate_entries(cache / FOLDER, lambda name: name.endswith(SUFFIX), MARKER):
+    for mirror in trees.iterate_entries(cache / FOLDER, lambda name: name.endswith(SUFFIX), MARKER):
         marker = load_usable(mirror.path / MARKER, Marker)
         yield replace(mirror, repo=marker.repo if marker else None)
 
 
 def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
     """Remove a mirror; why it stays, or None."""
-    return remove_unused(mirror.path, dry_run=dry_run, find_obstacle=lambda: _find_obstacle(mirror))
+    return trees.remove_unused(mirror.path, dry_run=dry_run, find_obstacle=lambda: _find_obstacle(mirror))
 
 
 def _find_obstacle(mirror: Cached) -> str | None:

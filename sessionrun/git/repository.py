@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -39,18 +39,6 @@ def hide_name(common_dir: Path, name: str) -> None:
         line = (b"" if not present or present.endswith(b"\n") else b"\n") + rule + b"\n"
         with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "wb") as stream:
             stream.write(line)
-
-
-INCLUDE_FILE: Final = ".worktreeinclude"
-
-
-def included_files(git: Git) -> list[str]:
-    """Ignored files of the checkout where git works that `.worktreeinclude` (as gitignore(5)) asks for."""
-    if not (git.directory / INCLUDE_FILE).is_file():
-        return []
-    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"))
-    return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
 def read_author(git: Git, *words: str) -> dict[str, str]:
@@ -85,27 +73,12 @@ def find_repository(
         raise InputError(f"{top}: {problem}")
     (top, common, git_dir), commit, names = _check_places(git, lines[:3]), lines[3], lines[4:]
     folder, remark = _choose_folder(top, common, worktree_dir)
-    name = _name_base(names[-1] if names else "") or commit[:12]
+    named = re.match(r"refs/(?:heads/|tags/|remotes/[^/]+/)(.+)", names[-1] if names else "")
+    name = named[1] if named else commit[:12]  # with it the names of task branches begin
     excludes, settings = read_settings(top, common, git_dir)
     _check_complete(Git(top), settings, commit)
     remarks = [*([remark] if remark else []), *_check_filters(Git(top), settings)]
     return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remarks
-
-
-def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
-    """Those directories, relative to the top, that a worktree will lack, unless links bring them."""
-    git = Git(Path(repository.top))
-    missing = set()
-    for folder in folders:
-        if folder == os.curdir:
-            continue
-        entry = git("--literal-pathspecs", "ls-tree", "--full-tree", "-z", repository.base_commit, folder)
-        if not entry.startswith((b"040000 ", b"160000 ")):
-            missing.add(folder)
-    if missing:
-        brought = included_files(git)
-        missing -= {folder for folder in missing if any(name.startswith(f"{folder}/") for name in brought)}
-    return missing
 
 
 def check_version(cwd: Path) -> None:
@@ -200,16 +173,6 @@ def check_path(path: str) -> None:
     """Refuse a path that git's lists of worktrees or our files cannot hold."""
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
-
-
-def _name_base(name: str) -> str | None:
-    """The name with which task branches begin: the branch or tag of a full name; None if that is another."""
-    for prefix in ("refs/heads/", "refs/tags/"):
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    if name.startswith("refs/remotes/"):
-        return name.removeprefix("refs/remotes/").partition("/")[2] or None
-    return None
 
 
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:

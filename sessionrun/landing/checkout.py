@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
+from sessionrun.git.rooms import is_behind_link
 from sessionrun.landing.places import LOCK, explain_lock, give_back, is_locked_by, take_lock
 from sessionrun.landing.records import Checkout, Hold, digest_target, find_changed
 from sessionrun.landing.target import Moved, Slot, show_head, update_ref

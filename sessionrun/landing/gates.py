@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
+from sessionrun.git.merging import MergeRoom, write_commit
 from sessionrun.git.private import Fence
 from sessionrun.git.rooms import keep_room
 from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, room_path
@@ -197,8 +197,8 @@ def _revert(git: Git, room: MergeRoom, commit: str, setups: Collection[str]) -> 
     """The tree of a commit without what setups below it brought, the last one first."""
     tree = _tree_of(git, commit)
     for setup in reversed(list(setups)):
-        with_setup = commit_tree(git, tree, (setup,), "with")
-        without = commit_tree(git, _tree_of(git, f"{setup}~1"), (setup,), "without")
+        with_setup = git.commit_tree(tree, (setup,), "with")
+        without = git.commit_tree(_tree_of(git, f"{setup}~1"), (setup,), "without")
         merged = room.merge(with_setup, without)
         if merged.tree is None:
             return None, merged.files

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import MergeRoom, commit_tree, open_merge_room
+from sessionrun.git.merging import MergeRoom, open_merge_room
 from sessionrun.git.private import open_fence
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.places import find_checkout
@@ -286,7 +286,7 @@ def build_chain(
             if alone.tree is None:
                 chain.conflicts.append((entry, alone.files))
         elif merged.tree != tree:
-            head, tree = commit_tree(git, merged.tree, (head, tip), _word_merge(entry)), merged.tree
+            head, tree = git.commit_tree(merged.tree, (head, tip), _word_merge(entry)), merged.tree
             chain.links.append(Link(entry, head, tree))
         elif is_first:
             chain.there.append(entry)

@@ -18,7 +18,6 @@ from typing import Final, Literal
 import orjson
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.merging import commit_tree
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.records import HEADS, MARK, Hold, SlotRecord, digest_target, shorten
 from sessionrun.model.errors import InputError, SessionrunError
@@ -112,7 +111,7 @@ class Slot:
             git.attempt("update-ref", "-d", self.pin)
             return
         parents = list(dict.fromkeys(commits))
-        commit = commit_tree(git, f"{parents[0]}^{{tree}}", parents, "What a landing needs\n")
+        commit = git.commit_tree(f"{parents[0]}^{{tree}}", parents, "What a landing needs\n")
         git("update-ref", self.pin, commit)
 
 

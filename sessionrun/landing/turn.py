@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import commit_tree, open_merge_room
+from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
@@ -288,7 +288,7 @@ class Turn:
             title = f"Land {count} tasks of session {self._request.session_id[:8]}"
             message = "\n".join([title, "", *lines, ""])
             parents = (chain.old, last.commit)
-            self._candidates[last.commit] = commit_tree(self._git, last.tree, parents, message)
+            self._candidates[last.commit] = self._git.commit_tree(last.tree, parents, message)
         return self._candidates[last.commit]
 
     def _pin(self, *commits: str) -> None:

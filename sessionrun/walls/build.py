@@ -16,7 +16,7 @@ import orjson
 
 from sessionrun.agents.programs import Program, find_program
 from sessionrun.git.clone import list_alternates
-from sessionrun.git.submodules import list_borrowed, list_stores
+from sessionrun.git.rooms import list_borrowed, list_stores
 from sessionrun.model.errors import SessionrunError
 from sessionrun.session.executor import look_up
 from sessionrun.store import index

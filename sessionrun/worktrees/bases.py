@@ -1,6 +1,8 @@
-"""Finds the commit at which a worktree begins: where the needs of its task ended, or where a mend does.
+"""Finds the commit at which a worktree begins: where a mirror's ref stands, its needs ended, or a mend begins.
 
-Of a mend also: what is refused of what it ends with, and the commit that lands.
+Of a mend also: what is refused of what it ends with, and the commit that lands.  Of a mirror's task: how its
+branches come home.  They are in the mirror.  If the repository is one on this disk, its user looks for them there:
+they are fetched into it, too.  Neither side's settings are read for that, and none of its hooks run.
 
 The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
 and a merge that is done again after a crash is the same commit (see `git.merging`).
@@ -12,19 +14,27 @@ with becomes a commit with the same two parents: the marks are in no history, an
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sessionrun.git.clone import make_excerpt, open_room
 from sessionrun.git.git import Git
 from sessionrun.git.merging import AUTHOR, commit_repeatably, open_merge_room
+from sessionrun.git.mirrors import use_mirror
 from sessionrun.git.private import Fence
-from sessionrun.model.errors import SessionrunError, name_some
+from sessionrun.model.errors import InputError, SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Handed, Place, Repository
+from sessionrun.worktrees.registration import read_heads
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import TaskSpec
 
 SUBJECT: Final = "Needs of task "
 MAX_NAMED: Final = 5
@@ -33,31 +43,21 @@ MAX_NAMED: Final = 5
 
 def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
     """The commit at which a worktree begins; `NeedsConflict` if the work of its needs cannot be merged."""
-    repository = request.repository
-    git = fence.main()
-    ends = _find_ends(git, request)
+    git, base = fence.main(), request.repository.base_commit
+    needs = [need for need in request.needs if need.commit != base]  # these have changed something
+    ends: dict[str, Handed] = {}  # each commit with the first need that ended there
+    if request.target is not None:
+        name = request.target.removeprefix("refs/heads/")
+        tip = git.commit_of(request.target)
+        if tip is None:
+            raise SessionrunError(f"the branch {name}, at which it begins, is gone")
+        ends[tip] = Handed("", tip, name)
+    for need, commit in zip(needs, find_tips(git, needs), strict=True):
+        ends.setdefault(commit, need)
     if len(ends) > 1:
         words = git.line("merge-base", "--independent", *ends).split("\n")
         ends = {commit: end for commit, end in ends.items() if commit in words}
-    if len(ends) > 1:
-        return merge_ends(fence, request, ends, folder)
-    return next(iter(ends), repository.base_commit)
-
-
-def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
-    """The commits at which needs ended, each with the first need that ended there; without unchanged needs."""
-    repository = request.repository
-    needs = [need for need in request.needs if need.commit != repository.base_commit]
-    ends: dict[str, Handed] = {}
-    for need, commit in zip(needs, find_tips(git, needs), strict=True):
-        ends.setdefault(commit, need)
-    if request.target is None:
-        return ends
-    name = request.target.removeprefix("refs/heads/")
-    tip = git.commit_of(request.target)
-    if tip is None:
-        raise SessionrunError(f"the branch {name}, at which it begins, is gone")
-    return {tip: Handed("", tip, name), **{commit: end for commit, end in ends.items() if commit != tip}}
+    return merge_ends(fence, request, ends, folder) if len(ends) > 1 else next(iter(ends), base)
 
 
 def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
@@ -260,3 +260,90 @@ def _lines(content: bytes | None) -> set[bytes]:
 
 def _parents(git: Git, commit: str) -> list[str]:
     return git.line("rev-list", "--no-walk", "--parents", commit).split(" ")[1:]
+
+
+# --- tasks of mirrors ---
+
+
+@contextmanager
+def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceRequest]:
+    """The request of a PREPARE with the commit at which the session begins, see `use_mirror`; or as it is."""
+    upstream = request.upstream
+    if upstream is None:
+        yield request
+        return
+    import hashlib
+
+    # in the session's folder of jobs: where the ref stands for all tasks of the session
+    ref = hashlib.sha256(f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")).hexdigest()
+    note = folder.absolute().parents[1] / f".start-{ref[:20]}.json"
+    limit_s = request.git_limit_s
+    with use_mirror(upstream, note, folder, require_cache=request.require_cache, limit_s=limit_s) as start:
+        repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
+        if upstream.history is not None:
+            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
+            make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)
+        yield replace(request, repository=repository)
+
+
+def settle_starts(
+    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
+) -> tuple[TaskSpec, ...]:
+    """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
+
+    A ref stands where it does for tasks that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched, or lacks what was asked for.
+    """
+    starts = {(one.upstream.mirror, one.upstream.ref): one.upstream.start for one in known if one.upstream}
+
+    def settle(task: TaskSpec) -> TaskSpec:
+        upstream = task.upstream
+        if upstream is None:
+            return task
+        ref = upstream.mirror, upstream.ref
+        if starts.get(ref) is None:
+            try:
+                with use_mirror(upstream, None, require_cache=require_cache) as starts[ref]:
+                    pass
+            except (SessionrunError, OSError) as error:
+                raise InputError(str(error)) from error
+        return replace(task, upstream=replace(upstream, start=starts[ref]))
+
+    return tuple(map(settle, tasks))
+
+
+def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
+    """The branches of the local repository whose names begin so: what is brought home there needs a free one."""
+    home = request.upstream and request.upstream.home
+    if not home or not os.path.isdir(home):
+        return set()
+    with open_room(Path(home), "", limit_s=request.git_limit_s) as room:
+        return {*room.git.list_branches(stem)}
+
+
+def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
+    """Fetch a place's branches into the local repository; a remark tells if that cannot be done.
+
+    A branch that its user has checked out meanwhile stays as it is.  Done again, it changes nothing.
+    """
+    home = request.upstream and request.upstream.home
+    names = [f"refs/heads/{name}" for name in (place.branch, place.rescue) if name]
+    if not home or not names or place.holds_no_work:
+        return place
+    common_dir, limit_s = request.repository.common_dir, request.git_limit_s
+    try:
+        with (
+            open_room(Path(common_dir), "", folder, limit_s=limit_s) as mirror,
+            open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,
+        ):
+            heads = read_heads(replace(request.repository, common_dir=home), None)
+            for name in {f"refs/heads/{head}" for head in heads}.intersection(names):
+                if room.git.commit_of(name) != mirror.git.commit_of(name):
+                    raise SessionrunError(f"{name.removeprefix('refs/heads/')} is checked out in {home}")
+            room.fetch(*(f"{name}:{name}" for name in names))
+    except (SessionrunError, OSError) as error:
+        words = f"{place.remark}; " if place.remark else ""
+        return replace(place, remark=f"{words}its branch is only in {common_dir}: {error}")
+    return place

@@ -26,20 +26,9 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
-from sessionrun.worktrees.bases import holds_nothing
-from sessionrun.worktrees.mirrored import bring_home
+from sessionrun.worktrees import registration
+from sessionrun.worktrees.bases import bring_home, holds_nothing
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
-from sessionrun.worktrees.registration import (
-    drop_empty_books,
-    find_admin,
-    find_lost_admins,
-    is_untouched,
-    load_owner,
-    read_heads,
-    register_lock,
-    trash_path,
-    unregister,
-)
 from sessionrun.worktrees.release import drop_made, has_environment, release_behind
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
 from sessionrun.worktrees.rounds import drop_rounds
@@ -85,12 +74,6 @@ def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
 
     A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
     """
-    yield from _clean_claim(claimed, dry_run=dry_run)
-    if claimed.request.upstream is not None and claimed.request.upstream.history is not None and not dry_run:
-        drop_excerpt(Path(claimed.request.repository.common_dir))
-
-
-def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     repository, attempt = claimed.request.repository, claimed.folder.name.partition("-")[0]
     parent = claimed.folder.parent.absolute()  # git runs in other directories than ours
     with (
@@ -101,17 +84,17 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
         worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
-        trash = trash_path(Path(claimed.claim.worktree), claimed.request.owner)
+        trash = registration.trash_path(Path(claimed.claim.worktree), claimed.request.owner)
         if trash.exists():  # the removal was broken off when its job was killed: its work had been parked
             finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
             yield finding if dry_run else _remove(finding)
         if worktree is not None and not worktree.removed:
-            return
+            return  # its branches, and the excerpt that it is of, stay as well
         if not dry_run:
             drop_rounds(main, claimed.request)
-        with nullcontext() if dry_run else register_lock(repository):
+        with nullcontext() if dry_run else registration.register_lock(repository):
             if not dry_run:
-                drop_empty_books(Path(repository.common_dir))
+                registration.drop_empty_books(Path(repository.common_dir))
             there = Path(worktree.name) if dry_run and worktree is not None else None
             for branch in dict.fromkeys((claimed.claim.branch, *find_rescues(main, claimed.claim.branch))):
                 if not dry_run:
@@ -123,6 +106,8 @@ def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
                         place = bring_home(claimed.request, Place(branch=branch), Path(folder))
                         finding = replace(finding, why="; ".join(filter(None, (finding.why, place.remark))))
                     yield finding
+    if claimed.request.upstream is not None and claimed.request.upstream.history is not None and not dry_run:
+        drop_excerpt(Path(repository.common_dir))
 
 
 def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
@@ -138,11 +123,11 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
             publish_gone(fence, request, path, folder)
         except (SessionrunError, OSError) as error:
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
-    with nullcontext() if dry_run else register_lock(claimed.request.repository):
-        lost = find_lost_admins(claimed.request.repository, path)
+    with nullcontext() if dry_run else registration.register_lock(claimed.request.repository):
+        lost = registration.find_lost_admins(claimed.request.repository, path)
         first = Path(claimed.claim.worktree)
         made = has_environment(request, first)  # a task may have deleted its worktree alone
-        if not (path.exists() or lost or made) or not is_untouched(request, path):
+        if not (path.exists() or lost or made) or not registration.is_untouched(request, path):
             return None
         if claimed.worked and not path.exists():
             finding = replace(finding, why="its directory is gone")
@@ -151,15 +136,15 @@ def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, 
                 rescue_lost_head(request, main, path)
             if (why := drop_made(request, first)) is not None:
                 return replace(finding, removed=False, why=why)
-            remove_tree(unregister(request.repository, path, request.owner))
+            remove_tree(registration.unregister(request.repository, path, request.owner))
     return finding
 
 
 def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *, dry_run: bool) -> Leftover:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
-    admin = find_admin(claimed.request.repository, path)
-    if admin is None or load_owner(admin) is None:
+    admin = registration.find_admin(claimed.request.repository, path)
+    if admin is None or registration.load_owner(admin) is None:
         return replace(finding, removed=False, why=describe_broken_link(claimed.request.repository, path))
     if dry_run:
         return replace(finding, why="its work is put on its branch first; it stays if that cannot be")
@@ -192,7 +177,7 @@ def _clean_branch(
 ) -> Leftover:
     """Delete a branch that is not needed; `there` is a worktree that a dry run left, and does not count."""
     finding = claimed.describe("branch", branch, "it holds work that is not merged", removed=False)
-    if branch in read_heads(claimed.request.repository, there):
+    if branch in registration.read_heads(claimed.request.repository, there):
         return replace(finding, why="it is checked out")
     why = _why_not_needed(main, claimed, branch, tip)
     if why is None:
@@ -250,10 +235,10 @@ def clean_seats(
 def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> Leftover:
     trash = top
     about = free.session_id, fence.repository.top
-    with nullcontext() if dry_run else register_lock(fence.repository):
+    with nullcontext() if dry_run else registration.register_lock(fence.repository):
         why = find_user(fence, top, admin, free, folder)
         if why is None and not dry_run:
-            trash = unregister(fence.repository, top, f"{free.session_id}/")
+            trash = registration.unregister(fence.repository, top, f"{free.session_id}/")
     if why is None and not dry_run:
         gone = _remove(Leftover("trash", str(trash), True, "", *about))
         if not gone.removed:

@@ -21,7 +21,6 @@ from sessionrun.store.session import WALLS_SUFFIX, SessionDir
 if TYPE_CHECKING:
     from sessionrun.git.git import Git
     from sessionrun.git.private import Fence
-    from sessionrun.model.places import Repository
 
 DIFF_KEYS: Final = (
     *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
@@ -81,10 +80,7 @@ def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
 def describe_changes(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
     """Where a task's changes are: one object of `diff --json`."""
     patch = patch_path(session, task)
-    return {
-        **{key: task[key] for key in DIFF_KEYS},
-        "patch": str(patch.absolute()) if patch.exists() else None,
-    }
+    return {**{key: task[key] for key in DIFF_KEYS}, "patch": str(patch.absolute()) if patch.exists() else None}
 
 
 def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone: bool) -> Iterator[bytes]:
@@ -111,14 +107,20 @@ def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
     from sessionrun.git.private import open_fence
+    from sessionrun.model.repositories import repository_of
+    from sessionrun.session.history import load_spec_now
 
+    spec = load_spec_now(session)
+    own = next((one for one in spec.tasks if one.id == task["id"]), None)
+    repository = spec.repository if own is None else repository_of(spec, own)
+    if repository is None:
+        raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
     words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M")
     argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
-    repository, links = _load_repository(session, task)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            git, tree = _write_worktree(session, task, links, fence)
+            git, tree = _write_worktree(session, task, () if own is None else own.links, fence)
             return git(*argv, tree)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
@@ -145,19 +147,6 @@ def _write_worktree(
     real = Path(fence.repository.common_dir) if site.own is None or site.git.git_dir is None else site.git.git_dir
     git = site.git.on_trial(site.folder / "new-objects", real)
     return git, write_worktree(replace(site, git=git)).tree
-
-
-def _load_repository(session: SessionDir, task: dict[str, Any]) -> tuple[Repository, tuple[str, ...]]:
-    """The task's repository and its links; a damaged status.json may name branches without one."""
-    from sessionrun.model.repositories import repository_of
-    from sessionrun.session.history import load_spec_now
-
-    spec = load_spec_now(session)
-    own = next((one for one in spec.tasks if one.id == task["id"]), None)
-    repository = spec.repository if own is None else repository_of(spec, own)
-    if repository is None:
-        raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
-    return repository, () if own is None else own.links
 
 
 Task = Mapping[str, Any]

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import furnish
-from sessionrun.git.submodules import MARK, list_modules
+from sessionrun.git.rooms import MARK, is_behind_link, list_modules
 from sessionrun.store.files import is_folder
 from sessionrun.walls.argv import OWN_PLACE
 from sessionrun.worktrees.registration import read_link
@@ -41,7 +40,7 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield from _find_changes(site, site.git, name, modules)
         elif _has_files(site, name):
             yield f"{name}/ is the place of a submodule, and no commit can hold the files in it"
-    for module in list_modules(site.git.git_dir) if modules.is_dir() else ():
+    for module in list_modules(site.git.git_dir):
         if _has_own_commits(site, module):
             yield f"submodule {module.relative_to(modules)} has commits of its own"
 

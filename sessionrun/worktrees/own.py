@@ -26,12 +26,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.clone import list_alternates, list_tags, make_repository
+from sessionrun.git.clone import list_alternates, list_tags, make_repository, take_large_files
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.large_files import take_large_files
 from sessionrun.git.private import Fence, furnish, is_promise
 from sessionrun.git.repository import read_author
-from sessionrun.git.submodules import fill_submodules, find_places, list_borrowed, list_stores
+from sessionrun.git.rooms import fill_submodules, find_places, list_borrowed, list_stores
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen

@@ -22,14 +22,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git, GitError, split_names
-from sessionrun.git.links import is_behind_link
-from sessionrun.git.merging import commit_tree
+from sessionrun.git.rooms import is_behind_link
 from sessionrun.model.errors import name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.store.files import NotRegular, is_folder, make_directories, open_regular, read_regular
-from sessionrun.worktrees.inside import find_repositories
 from sessionrun.worktrees.registration import find_lost_admins
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
 from sessionrun.worktrees.site import Brought, Site
@@ -84,10 +82,11 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
     """
     written, commit = _make_commit(site, message)
     head, problems = written.head, [*filter(None, [inside]), *written.problems]
-    if site.own is not None and not problems:  # where the task finds it; if it is locked there, it is rescued
-        is_there = site.refs.set_ref(head.reference, commit, head.commit)
-        problems += [] if is_there else [f"{site.place.branch} is locked inside of its walls"]
-    site.publish(commit)
+    if site.own is not None:
+        # where the task finds it; if it is locked there, it is rescued
+        if not problems and not site.own.refs.set_ref(head.reference, commit, head.commit):
+            problems.append(f"{site.place.branch} is locked inside of its walls")
+        site.own.publish(commit)
     rescue = _point_a_ref(site.outer, site.place, head.commit, commit, tidy=not problems)
     if rescue is not None:
         commit = rescue[0]
@@ -109,8 +108,10 @@ def commit_setup(site: Site, message: str) -> str | None:
     if head.reference != name or commit == site.place.base_commit:
         return None
     if commit != head.commit:
-        site.refs("update-ref", name, commit, head.commit)
-    site.publish(commit)
+        refs = site.git if site.own is None else site.own.refs  # the branch as the task sees it
+        refs("update-ref", name, commit, head.commit)
+    if site.own is not None:
+        site.own.publish(commit)
     site.settle_index(commit)
     return commit
 
@@ -126,7 +127,7 @@ def _make_commit(site: Site, message: str) -> tuple[Written, str]:
             written = write_worktree(site)
             head, commit = written.head, written.head.commit
             if written.tree != head.tree:
-                commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
+                commit = site.git.commit_tree(written.tree, _parents(site.git, head), message)
             return written, commit
         except GitError as error:
             if not left or error.code != _FATAL:
@@ -142,8 +143,18 @@ def write_worktree(site: Site) -> Written:
     index = git.with_index(site.folder / "park-index")
     seen, unmerged = _look(index, head)
     names, why = _choose_work(index.directory, seen, site.brought)
-    problems += [*unmerged, *why, *find_repositories(site, seen.gitlinks)]
-    problems += _find_untrue(index, _update_index(index, names), seen.gitlinks)
+    problems += [*unmerged, *why]
+    if seen.gitlinks or (git.git_dir is not None and (git.git_dir / "modules").is_dir()):
+        from sessionrun.worktrees.inside import find_repositories  # few worktrees have any
+
+        problems += find_repositories(site, seen.gitlinks)
+    links: dict[str, bool] = {}
+    gone = [name for name in names if is_behind_link(git.directory, name, links)]  # git refuses to look there
+    there = sorted(set(names).difference(gone))  # a file that became a directory comes before what is in that
+    for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
+        if listed:  # names, no pathspecs: git refuses an ignored path even if a pathspec excludes it
+            index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
+    problems += _find_untrue(index, there, seen.gitlinks)
     tree = index.line("write-tree")
     assert index.index is not None
     index.index.unlink(missing_ok=True)
@@ -300,20 +311,6 @@ def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], l
         if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
             why.append(f"{folder}/.git is not a repository, and no commit can hold it")
     return names, why
-
-
-def _update_index(index: Git, names: list[str]) -> list[str]:
-    """Add files that exist to the index, and remove those that do not; return the names that git has looked at.
-
-    It uses names, not pathspecs: git refuses an ignored path even if a pathspec excludes it.
-    """
-    links: dict[str, bool] = {}
-    gone = [name for name in names if is_behind_link(index.directory, name, links)]  # git refuses to look there
-    seen = sorted(set(names).difference(gone))  # a file that became a directory comes before what is in that
-    for listed, words in ((gone, ("--force-remove",)), (seen, ("--add", "--remove", "--replace"))):
-        if listed:
-            index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
-    return seen
 
 
 def _join(names: Sequence[str]) -> bytes:

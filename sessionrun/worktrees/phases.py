@@ -20,7 +20,6 @@ from sessionrun.agents.verdict import format_reason, split_status
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState, find_earlier, find_handed
 from sessionrun.engine.transitions import demands_change, find_better
-from sessionrun.git.links import HIDDEN
 from sessionrun.model.asked import PATH_TOKEN, uses_replicas
 from sessionrun.model.errors import JobFileError, RepositoryFailed
 from sessionrun.model.keys import JobKey
@@ -43,7 +42,14 @@ from sessionrun.worktrees.environments.request import (
     find_environment,
     name_variables,
 )
-from sessionrun.worktrees.request import NeedsConflict, TestsUnusable, WorkRequest, WorkspaceRequest, load_place
+from sessionrun.worktrees.request import (
+    HIDDEN,
+    NeedsConflict,
+    TestsUnusable,
+    WorkRequest,
+    WorkspaceRequest,
+    load_place,
+)
 
 
 def name_environment(site: Site, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
@@ -236,14 +242,7 @@ def _build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
 
 
 def wish_environment(
-    site: Site,
-    task: TaskSpec,
-    key: JobKey,
-    place: Place,
-    *,
-    top: str,
-    directory: str,
-    git: str | None = None,
+    site: Site, task: TaskSpec, key: JobKey, place: Place, *, top: str, directory: str, git: str | None = None
 ) -> EnvironmentRequest:
     """What is asked for an environment of a task, with the walls inside of which it is built, if any.
 

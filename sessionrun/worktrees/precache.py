@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,8 +41,7 @@ from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.environments.build import find_digest
-from sessionrun.worktrees.environments.copies import load_manifest
+from sessionrun.worktrees.environments.build import find_digest, load_manifest
 from sessionrun.worktrees.environments.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.phases import wish_environment
 from sessionrun.worktrees.request import WorkspaceRequest
@@ -223,7 +222,8 @@ def _open_checkout(ahead: _Ahead) -> Iterator[Path]:
     It goes at the end, but stays if this process is killed.
     """
     task, commit, upstream = ahead.task, ahead.commit, ahead.task.upstream
-    with tempfile.TemporaryDirectory(prefix="sessionrun-") as made, hold_mirror(upstream):
+    held = nullcontext() if upstream is None else hold_mirror(upstream)
+    with tempfile.TemporaryDirectory(prefix="sessionrun-") as made, held:
         folder, objects = Path(made), Path(made, "objects")
         mirrors = ahead.spec.mirrors and replace(ahead.spec.mirrors, worktree_dir=made)
         ahead.spec = replace(ahead.spec, mirrors=mirrors)

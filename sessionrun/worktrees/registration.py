@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -50,11 +50,9 @@ _OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
 """`core.bare` and `core.worktree` are about the checkout that they stand in, and are not copied."""
 
 
-@contextmanager
-def register_lock(repository: Repository) -> Iterator[None]:
+def register_lock(repository: Repository) -> AbstractContextManager[None]:
     """Let one process at a time add, remove or rename worktrees of a repository."""
-    with hold_lock(Path(repository.common_dir) / LOCK_NAME):
-        yield
+    return hold_lock(Path(repository.common_dir) / LOCK_NAME)
 
 
 def register(git: Git, settings: GitSettings, request: WorkspaceRequest, claim: Claim) -> Path:

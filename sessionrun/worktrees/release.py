@@ -6,6 +6,7 @@ PARK, before a proof, and the end of a SETUP commit what lies in the worktree as
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,27 +15,16 @@ from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.git.private import Fence, open_fence
-from sessionrun.git.rooms import remove_clean_room, room_path
+from sessionrun.git.rooms import clear_settings, room_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.jobfiles import CLAIM, write_record
-from sessionrun.store.trees import remove_tree
+from sessionrun.store.trees import remove_entry, remove_tree
 from sessionrun.walls.argv import OWN_GIT
-from sessionrun.worktrees.bases import finish_mend, holds_nothing
+from sessionrun.worktrees import registration
+from sessionrun.worktrees.bases import bring_home, finish_mend, holds_nothing
 from sessionrun.worktrees.environments.request import drop_environment, find_environment
-from sessionrun.worktrees.mirrored import bring_home
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
-from sessionrun.worktrees.registration import (
-    find_admin,
-    find_lost_admins,
-    need_admin,
-    prepare_jobs,
-    read_heads,
-    register_lock,
-    take_back_unused,
-    trash_path,
-    unregister,
-)
 from sessionrun.worktrees.request import WorkspaceRequest
 from sessionrun.worktrees.rounds import drop_rounds, put_back
 from sessionrun.worktrees.seats import drop_task_file, leave_seat
@@ -58,7 +48,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
     """
     request = _settle_first(request, folder)
     with (
-        hold_mirror(request.upstream),
+        nullcontext() if request.upstream is None else hold_mirror(request.upstream),
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
     ):
         released = release_behind(fence, request, folder)
@@ -82,9 +72,10 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     """The same with a private common directory that exists already; its branch and the refs of rounds stay."""
     place, main = request.place, fence.main()
-    remove_clean_room(request.repository, request.owner)
-    drop_environment(room_path(request.repository, request.owner))
-    take_back_unused(main, request, folder)
+    room = room_path(request.repository, request.owner)
+    remove_entry(room)  # the clean room that a crash left
+    drop_environment(room)
+    registration.take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     path = find_worktree(request)
@@ -100,7 +91,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path) or drop_made(request, _find_first(request, folder))
     if kept is None and request.seats is not None and not moved:
-        with register_lock(request.repository):
+        with registration.register_lock(request.repository):
             leave_seat(site.outer, parked.commit, request)
         return replace(released, worktree=None)
     if kept is None:
@@ -108,8 +99,6 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     if not parked.problems and parked.rescue is None:
         site.settle_index(parked.commit)
     if request.walls is not None and os.path.lexists(path / ".gitmodules"):
-        from sessionrun.git.submodules import clear_settings  # few repositories have them
-
         clear_settings(path, [pair for pair in fence.settings.config if pair[0] == "extensions.objectformat"])
     return replace(released, kept=kept)
 
@@ -144,7 +133,7 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
     rescue_lost_head(request, main, path)
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
     commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
-    claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+    claims = [claim for _, claim in registration.prepare_jobs(folder) if claim.branch == place.branch]
     if commit is None and any(claim.emptied for claim in claims):  # an earlier start dropped the branch
         commit = place.work_base
     if commit is None:
@@ -160,8 +149,8 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
 
 def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
     """A remark if the worktree is gone, git still lists it, and we did not remove it."""
-    is_lost = find_lost_admins(request.repository, path, request.owner)
-    if not is_lost or os.path.lexists(path) or trash_path(path, request.owner).exists():
+    is_lost = registration.find_lost_admins(request.repository, path, request.owner)
+    if not is_lost or os.path.lexists(path) or registration.trash_path(path, request.owner).exists():
         return None
     return "its worktree was gone before it ended: what was not committed there is on no branch"
 
@@ -188,7 +177,7 @@ def end_setup(request: WorkspaceRequest, folder: Path) -> Place:
     place = settle(request, folder)
     path = None if request.walls is not None else find_worktree(request)  # git in walls has settings of its own
     if path is not None:
-        check_answer(path, need_admin(request.repository, path))
+        check_answer(path, registration.need_admin(request.repository, path))
     return place
 
 
@@ -218,7 +207,7 @@ def _settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
         except SessionrunError:
             return request  # RELEASE finds the same fault, keeps the worktree and says why
     else:  # an earlier start of this job has removed it
-        claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+        claims = [claim for _, claim in registration.prepare_jobs(folder) if claim.branch == place.branch]
         place = replace(place, setup_commit=claims[-1].setup_commit if claims else None)
     return replace(request, place=place)
 
@@ -228,7 +217,7 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
     if parked.problems:
         named = os.fsencode("; ".join(parked.problems[:5]))
         return named.decode("utf-8", "replace")  # a name may be no UTF-8, and then no record could hold it
-    admin = find_admin(request.repository, path)
+    admin = registration.find_admin(request.repository, path)
     if admin is not None and (admin / "locked").exists():
         return "it is locked (git worktree lock)"
     if request.seats is not None:
@@ -243,8 +232,9 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
 def _find_first(request: WorkspaceRequest, folder: Path) -> Path:
     """Where PREPARE had the worktree: a task, or a person, may have moved it since."""
     assert request.place is not None and request.place.worktree is not None
-    claims = [claim.worktree for _, claim in prepare_jobs(folder) if claim.branch == request.place.branch]
-    return Path(claims[-1] if claims else request.place.worktree)
+    claims, branch = registration.prepare_jobs(folder), request.place.branch
+    named = [claim.worktree for _, claim in claims if claim.branch == branch]
+    return Path(named[-1] if named else request.place.worktree)
 
 
 def has_environment(request: WorkspaceRequest, top: Path) -> bool:
@@ -270,10 +260,10 @@ def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
     left = path
     try:
         if is_of_another(request, path):
-            left = trash_path(path, request.owner)
+            left = registration.trash_path(path, request.owner)
         else:
-            with register_lock(request.repository):
-                left = unregister(request.repository, path, request.owner)
+            with registration.register_lock(request.repository):
+                left = registration.unregister(request.repository, path, request.owner)
         remove_tree(left)
     except OSError as error:
         return replace(released, worktree=str(left), kept=f"its work is parked; it cannot be deleted: {error}")
@@ -307,9 +297,9 @@ def _drop_empty_branch(request: WorkspaceRequest, main: Git, place: Place, folde
     branch, base = place.branch, place.base_commit
     if branch is None or base is None or not place.holds_no_work or place.rescue or place.worktree:
         return place
-    with register_lock(request.repository):
+    with registration.register_lock(request.repository):
         tip = main.commit_of(f"refs/heads/{branch}")
-        if tip is None or branch in read_heads(request.repository, None):
+        if tip is None or branch in registration.read_heads(request.repository, None):
             return place
         if not holds_nothing(main, request.repository, branch, tip, base, place.setup_commit):
             return place
@@ -320,6 +310,6 @@ def _drop_empty_branch(request: WorkspaceRequest, main: Git, place: Place, folde
 
 def _note(folder: Path, branch: str | None, **changes: Any) -> None:
     """Note in the claims of this attempt's branch what a later start could not find out any more."""
-    for job, claim in prepare_jobs(folder):
+    for job, claim in registration.prepare_jobs(folder):
         if claim.branch == branch:
             write_record(job / CLAIM, replace(claim, **changes), durable=True)

@@ -14,19 +14,14 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import (
-    WORKSPACE_LIMIT_S,
-    Handed,
-    Place,
-    Repository,
-    Seats,
-    Start,
-    Upstream,
-)
+from sessionrun.model.places import WORKSPACE_LIMIT_S, Handed, Place, Repository, Seats, Start, Upstream
 from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
+
+HIDDEN: Final = "hidden-links"
+"""In the folder of a PREPARE: rules by which the git of the task's jobs overlooks links that lead out."""
 
 
 @frozen
@@ -122,13 +117,7 @@ class Claim:
 
     @classmethod
     def again(
-        cls,
-        earlier: Place,
-        worktree: str,
-        begin: str,
-        *,
-        seat: int | None = None,
-        reused: bool = False,
+        cls, earlier: Place, worktree: str, begin: str, *, seat: int | None = None, reused: bool = False
     ) -> Claim:
         """The claim of a branch with earlier work, which goes on at the commit `begin`."""
         known = earlier.branch or "", worktree, earlier.base_commit or ""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from sessionrun.git.git import Git
-from sessionrun.git.merging import commit_tree
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -101,9 +100,11 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     git = site.git
     written = write_worktree(site)
     message = f"Round of task {site.request.task} ({name})\n"
-    commit = commit_tree(git, written.tree, [written.head.commit], message)
+    commit = git.commit_tree(written.tree, [written.head.commit], message)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
-    site.outer("update-ref", _name_ref(site.request, name), site.hold(commit))
+    if site.own is not None:
+        site.own.hold(commit)
+    site.outer("update-ref", _name_ref(site.request, name), commit)
     return Kept(commit, written.tree, stat, written.problems)
 
 

@@ -18,34 +18,18 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.links import is_behind_link
 from sessionrun.git.private import Fence
-from sessionrun.git.repository import included_files
+from sessionrun.git.rooms import fill_submodules, find_places, is_behind_link
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.trees import remove_entry
+from sessionrun.worktrees import registration
+from sessionrun.worktrees.bringing import find_links, included_files
 from sessionrun.worktrees.park import show_hidden, write_worktree
-from sessionrun.worktrees.registration import (
-    MARK,
-    bring_settings,
-    create_branch,
-    drop_unused,
-    find_admin,
-    find_lost_admins,
-    list_worktrees,
-    need_admin,
-    read_head,
-    read_mark,
-    register,
-    register_lock,
-    table_lock,
-    unregister,
-    write_mark,
-)
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
-from sessionrun.worktrees.site import Brought, Site, claim_first, find_links, free_branches, is_tracked, list_taken
+from sessionrun.worktrees.site import Brought, Site, claim_first, free_branches, is_tracked, list_taken
 
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""
@@ -55,7 +39,7 @@ WALLED: Final = "sessionrun-walled"
 
 MOST: Final = 1000
 
-_OF_ANY_WORKTREE: Final = frozenset((MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
+_OF_ANY_WORKTREE: Final = frozenset((registration.MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
 """What stays in the administrative directory of a seat: all else is of the task before."""
 
 _OF_A_TABLE: Final = frozenset(("reftable", "refs"))
@@ -76,14 +60,14 @@ class Free:
 
 def load_free(admin: Path) -> Free | None:
     """What the mark of a free seat says; None: the worktree is not one."""
-    lines = read_mark(admin)
+    lines = registration.read_mark(admin)
     return Free(*lines[1:3]) if len(lines) > 2 and lines[0] == FREE else None
 
 
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
     """The free seats of a repository: top, administrative directory, and mark."""
     found = []
-    for top, admin in list_worktrees(repository.common_dir):
+    for top, admin in registration.list_worktrees(repository.common_dir):
         free = load_free(admin) if str(top.parent) == seats.directory else None
         if free is not None:
             found.append((top, admin, free))
@@ -92,7 +76,7 @@ def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Fr
 
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
     """Whether a free seat lies there as its last task left it; `folder` may have a private index."""
-    if read_head(admin) != free.commit:
+    if registration.read_head(admin) != free.commit:
         return False
     of_no_task = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
     git, own = fence.inside(path, admin), None
@@ -135,10 +119,10 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         path = Path(seats.path_of(number))
         wanted = Claim("", str(path), base, seat=number)
         if not os.path.lexists(path):
-            lost = find_lost_admins(request.repository, path)
+            lost = registration.find_lost_admins(request.repository, path)
             if all(load_free(admin) is not None for admin in lost):
                 if lost:  # git still lists a free one whose directory was deleted
-                    unregister(request.repository, path, request.owner)
+                    registration.unregister(request.repository, path, request.owner)
                 return _take(fence, request, folder, wanted, None)
         elif (admin := _find_free(fence, path, folder)) is not None:
             return _take(fence, request, folder, wanted, admin)
@@ -147,7 +131,7 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
 
 def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
     """The administrative directory of a free seat in which all is as its last task left it."""
-    admin = find_admin(fence.repository, path)
+    admin = registration.find_admin(fence.repository, path)
     free = load_free(admin) if admin is not None else None
     is_free = admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None
     return admin if is_free else None
@@ -159,10 +143,10 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
 
     def take(claim: Claim) -> None:
         if admin is None:
-            register(git, fence.settings, request, claim)
+            registration.register(git, fence.settings, request, claim)
         else:
-            create_branch(git, claim)
-            write_mark(admin, request.owner, claim.branch)
+            registration.create_branch(git, claim)
+            registration.write_mark(admin, request.owner, claim.branch)
 
     if earlier is not None and earlier.branch is not None:
         again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
@@ -185,8 +169,8 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     except (GitError, OSError) as error:
         if getattr(error, "signal", None):
             raise  # git was killed: the job is done again
-        with register_lock(request.repository):
-            drop_unused(fence.main(), request, claim)
+        with registration.register_lock(request.repository):
+            registration.drop_unused(fence.main(), request, claim)
             claim = take_seat(fence, request, folder, claim.taken_up or claim.base_commit)
     _set_back(fence, request, claim)
     return claim
@@ -194,7 +178,7 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
 
 def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     path = Path(claim.worktree)
-    admin = need_admin(request.repository, path)
+    admin = registration.need_admin(request.repository, path)
     git = fence.inside(path, admin)
     has_modules = any(os.path.lexists(place) for place in (admin / "modules", path / ".gitmodules"))
     if has_modules or (admin / WALLED).exists():
@@ -211,8 +195,8 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     for entry in admin.iterdir():
         if entry.name not in kept:
             remove_entry(entry)
-    table_lock(admin).unlink(missing_ok=True)
-    bring_settings(admin, fence.settings)
+    registration.table_lock(admin).unlink(missing_ok=True)
+    registration.bring_settings(admin, fence.settings)
     git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
     if request.walls is None:
         show_hidden(git)
@@ -236,11 +220,9 @@ def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: s
         from sessionrun.worktrees.own import check_out  # only walled tasks need it
 
         return check_out(fence, replace(request, place=claim.place), path, before)
-    git = fence.inside(path, need_admin(fence.repository, path))
+    git = fence.inside(path, registration.need_admin(fence.repository, path))
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     if os.path.lexists(path / ".gitmodules"):
-        from sessionrun.git.submodules import fill_submodules, find_places  # few repositories have them
-
         fill_submodules(git, find_places(request.repository))
     return git
 
@@ -282,4 +264,4 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
         git("read-tree", commit)
         replace_file(admin / WALLED, b"", durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
-    write_mark(admin, FREE, commit, request.session_id)
+    registration.write_mark(admin, FREE, commit, request.session_id)

@@ -15,25 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.git.git import Git
-from sessionrun.git.links import find_name
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
-from sessionrun.store.files import expand_path
 from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.walls.argv import OWN_GIT
-from sessionrun.worktrees.bringing import find_included
-from sessionrun.worktrees.mirrored import list_home
-from sessionrun.worktrees.registration import (
-    STALE_LOCK_S,
-    find_admin,
-    find_branch_lock,
-    list_worktrees,
-    load_owner,
-    read_mark,
-    table_lock,
-)
+from sessionrun.worktrees import registration
+from sessionrun.worktrees.bases import list_home
+from sessionrun.worktrees.bringing import find_included, find_links
 from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest
 
 if TYPE_CHECKING:
@@ -92,22 +82,6 @@ class Site:
         """Git outside of walls: for refs, and for what a person sees, but never for files."""
         return self.git if self.own is None else self.own.outer
 
-    @property
-    def refs(self) -> Git:
-        """Git for the branch as the task sees it."""
-        return self.git if self.own is None else self.own.refs
-
-    def hold(self, commit: str) -> str:
-        """Let the repository have a commit that git made here; return it."""
-        if self.own is not None:
-            self.own.hold(commit)
-        return commit
-
-    def publish(self, commit: str) -> None:
-        """The same, and the task's branch is outside where it is inside."""
-        if self.own is not None:
-            self.own.publish(commit)
-
     def settle_index(self, commit: str) -> None:
         """Bring the index up to date with the commit that holds all that lies there."""
         self.git.settle_index(commit)
@@ -156,19 +130,13 @@ def find_site(
     return Site(fence, git, request, brought, folder, own)
 
 
-def find_links(request: WorkspaceRequest) -> dict[str, str]:
-    """The links of a worktree: where each stands, and where it leads."""
-    top = request.repository.top
-    return {find_name(top, link): expand_path(top, link) for link in request.links}
-
-
 def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
     """Git in the worktree, outside of walls.
 
     Raises:
         SessionrunError: an agent removed or replaced the worktree's link to its repository.
     """
-    admin = find_admin(request.repository, path)
+    admin = registration.find_admin(request.repository, path)
     if admin is None or is_of_another(request, path):
         raise SessionrunError(describe_broken_link(request.repository, path))
     return fence.inside(path, admin)
@@ -178,8 +146,8 @@ def find_worktree(request: WorkspaceRequest) -> Path | None:
     """Where the task's worktree is: its mark shows it, wherever it was moved; None when it is gone."""
     place = request.place
     assert place is not None and place.worktree is not None
-    for top, admin in list_worktrees(request.repository.common_dir):
-        if read_mark(admin)[:2] == [request.owner, place.branch] and top.is_dir():
+    for top, admin in registration.list_worktrees(request.repository.common_dir):
+        if registration.read_mark(admin)[:2] == [request.owner, place.branch] and top.is_dir():
             return top
     path = Path(place.worktree)  # git does not list it any more, or an agent took the mark
     return path if path.is_dir() and not is_of_another(request, path) else None
@@ -187,8 +155,8 @@ def find_worktree(request: WorkspaceRequest) -> Path | None:
 
 def is_of_another(request: WorkspaceRequest, path: Path) -> bool:
     """Whether an earlier start of this job removed our worktree, and another one has its name now."""
-    admin = find_admin(request.repository, path)
-    return admin is not None and load_owner(admin) not in (None, request.owner)
+    admin = registration.find_admin(request.repository, path)
+    return admin is not None and registration.load_owner(admin) not in (None, request.owner)
 
 
 def is_tracked(git: Git, name: str, commit: str | None) -> bool:
@@ -222,26 +190,26 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     except FileExistsError:
         since = begun.lstat().st_mtime
     common, home = request.repository.common_dir, request.upstream and request.upstream.home
-    admin = find_admin(request.repository, worktree) if worktree is not None else None
-    locks = [*admin.glob("*.lock"), table_lock(admin)] if admin is not None else []
+    admin = registration.find_admin(request.repository, worktree) if worktree is not None else None
+    locks = [*admin.glob("*.lock"), registration.table_lock(admin)] if admin is not None else []
     branch = request.place.branch if request.place is not None else None
     if request.walls is not None and branch is not None:
         own = Path(os.path.realpath(request.walls), OWN_GIT)
         locks += own.glob("*.lock")
-        lock = find_branch_lock(str(own), branch)
+        lock = registration.find_branch_lock(str(own), branch)
         if os.path.realpath(lock.parent) == str(lock.parent):  # no link of the task leads away
             locks.append(lock)
     for folder_of_refs in (common, home):
         if branch is None or not folder_of_refs:
             continue
-        lock = find_branch_lock(folder_of_refs, branch)
+        lock = registration.find_branch_lock(folder_of_refs, branch)
         locks += [lock, *lock.parent.glob(f"{lock.name.removesuffix('.lock')}{RESCUE_SUFFIX}*.lock")]
     for lock in locks:
         if (_made(lock) or 0.0) >= since:
             _remove(lock)
-    for lock in (Path(common, "packed-refs.lock"), table_lock(Path(common))):
+    for lock in (Path(common, "packed-refs.lock"), registration.table_lock(Path(common))):
         while (made := _made(lock)) is not None and made >= since:
-            if time.time() - made > STALE_LOCK_S:
+            if time.time() - made > registration.STALE_LOCK_S:
                 _remove(lock)
             else:
                 time.sleep(_POLL_S)
@@ -249,9 +217,9 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
 
 def break_old_lock(repository: Repository, branch: str) -> None:
     """Remove an old lock on a branch of a session of which no process lives."""
-    lock = find_branch_lock(repository.common_dir, branch)
+    lock = registration.find_branch_lock(repository.common_dir, branch)
     made = _made(lock)
-    if made is not None and time.time() - made > STALE_LOCK_S:
+    if made is not None and time.time() - made > registration.STALE_LOCK_S:
         _remove(lock)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.assemble import Draft
-from sessionrun.git.submodules import find_empty
+from sessionrun.git.rooms import find_empty
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import first
@@ -43,11 +43,22 @@ def settle_mirrors(draft: Draft) -> Draft:
         draft = draft.settle(cache=CacheSite(str(cache_dir), require_cache=require_cache))
     if not mirrored:
         return draft
+    from sessionrun.git.private import read_user_settings
     from sessionrun.git.repository import check_version
 
     check_version(Path.cwd())
     tasks = tuple(_settle_task(num, task, draft, cache_dir) for num, task in enumerate(spec.tasks, 1))
-    return draft.settle(tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache))
+    excludes, settings = read_user_settings(Path.cwd())
+    worktree_dir = first(options.choose("worktree_dir"), draft.plan.repository.worktree_dir)
+    mirrors = MirrorSite(
+        cache_dir=str(cache_dir),
+        excludes=excludes,
+        settings=settings,
+        worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
+        keep=options.given.get("keep") or draft.plan.repository.keep or "never",
+        require_cache=require_cache,
+    )
+    return draft.settle(tasks=tasks, mirrors=mirrors)
 
 
 def find_cache_dir(wanted: str | Path | None) -> Path:
@@ -158,22 +169,6 @@ def _can_be_fetched(file: str) -> bool:
         return False
     with open(fd, "rb") as stream:
         return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
-
-
-def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:
-    from sessionrun.git.private import read_user_settings
-
-    wish = draft.plan.repository
-    worktree_dir = first(draft.options.choose("worktree_dir"), wish.worktree_dir)
-    excludes, settings = read_user_settings(Path.cwd())
-    return MirrorSite(
-        cache_dir=str(cache_dir),
-        excludes=excludes,
-        settings=settings,
-        worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
-        keep=draft.options.given.get("keep") or wish.keep or "never",
-        require_cache=require_cache,
-    )
 
 
 def find_repository(draft: Draft) -> Draft:
@@ -306,8 +301,7 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
 
 def check_worktrees(draft: Draft) -> Draft:
     """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.git.links import describe_problem, find_name
-    from sessionrun.git.repository import find_missing
+    from sessionrun.worktrees.bringing import describe_problem, find_missing, find_name
 
     spec, repository = draft.spec, draft.spec.repository
     if repository is None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.links import write_hidden
 from sessionrun.git.merging import find_patch_fault
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.repository import hide_name
@@ -26,24 +25,10 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import TASK_FILE, Place, Start
 from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import CLAIM, write_record
-from sessionrun.worktrees.bases import find_base, find_mend_base
-from sessionrun.worktrees.bringing import bring_files
-from sessionrun.worktrees.mirrored import settle_start
+from sessionrun.worktrees import registration
+from sessionrun.worktrees.bases import find_base, find_mend_base, settle_start
+from sessionrun.worktrees.bringing import bring_files, write_hidden
 from sessionrun.worktrees.park import park
-from sessionrun.worktrees.registration import (
-    LOCKED,
-    drop_unused,
-    find_admin,
-    find_checkout,
-    find_claims,
-    find_lost_admins,
-    need_admin,
-    read_mark,
-    register,
-    register_lock,
-    take_back_unused,
-    unregister,
-)
 from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest, load_claim
 from sessionrun.worktrees.seats import make_ready, show_task, take_seat, write_files
 from sessionrun.worktrees.site import (
@@ -95,8 +80,8 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     try:
         return _furnish(fence, request, claim, folder).place
     except (SessionrunError, OSError):
-        with register_lock(repository):
-            drop_unused(git, request, load_claim(folder) or claim)
+        with registration.register_lock(repository):
+            registration.drop_unused(git, request, load_claim(folder) or claim)
         raise
 
 
@@ -104,26 +89,28 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
     git, claim = fence.main(), load_claim(folder)
     claim = None if claim is not None and claim.reused else claim
-    take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
-    with register_lock(request.repository):
-        admin = find_admin(request.repository, Path(claim.worktree)) if claim is not None else None
-        mark = read_mark(admin)[:2] if admin is not None else []
+    used = Place(worktree=claim.worktree) if claim else None
+    registration.take_back_unused(git, replace(request, place=used), folder)
+    with registration.register_lock(request.repository):
+        admin = registration.find_admin(request.repository, Path(claim.worktree)) if claim is not None else None
+        mark = registration.read_mark(admin)[:2] if admin is not None else []
         if claim is not None and mark != [request.owner, claim.branch]:
-            drop_unused(git, request, claim)
+            registration.drop_unused(git, request, claim)
             claim = None
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
 
 
 def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
     """Put into the worktree what the task begins with; the claim of the worktree that has it."""
-    _sync_claim(claim, folder)
+    # durable before there is any work: from it `clean` knows what is ours
+    write_record(folder / CLAIM, claim, durable=True)
     if claim.seat is not None:
         claim = make_ready(fence, request, claim, folder)
-        _sync_claim(claim, folder)
+        write_record(folder / CLAIM, claim, durable=True)
     path = Path(claim.worktree)
-    admin = need_admin(fence.repository, path)
+    admin = registration.need_admin(fence.repository, path)
     if claim.seat is None:
-        for name in ("index.lock", LOCKED):  # of an earlier start that was killed
+        for name in ("index.lock", registration.LOCKED):  # of an earlier start that was killed
             (admin / name).unlink(missing_ok=True)
         write_files(fence, request, claim)
     bring_files(fence.main(), request, path)
@@ -178,12 +165,7 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
         start = Start(repository.base_branch, repository.base_commit) if mirrored else None
         names = free_names(repository, *list_taken(git, request), request.directory)
         claims = (Claim(branch, path, base, start=start) for branch, path in names)
-    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request, claim))
-
-
-def _sync_claim(claim: Claim, folder: Path) -> None:
-    """Make the claim durable before there is any work: from it `clean` knows what is ours."""
-    write_record(folder / CLAIM, claim, durable=True)
+    return claim_first(claims, folder, lambda claim: registration.register(git, fence.settings, request, claim))
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:
@@ -204,7 +186,7 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
         return str(tip or commit)
     if git.attempt("merge-base", "--is-ancestor", commit, tip).returncode != 0:
         raise SessionrunError(f"{where} does not hold {holder}, where its work is: merge {holder} into it")
-    if (top := find_checkout(request.repository, earlier.branch, request.owner)) is not None:
+    if (top := registration.find_checkout(request.repository, earlier.branch, request.owner)) is not None:
         raise SessionrunError(f"{where} is checked out in {top}: check out another one there")
     return tip
 
@@ -224,7 +206,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     git = site.git
     check_on_branch(site.outer, earlier)
     claim = Claim.again(earlier, str(path), git.line("rev-parse", "HEAD"), reused=True)
-    _sync_claim(claim, folder)
+    write_record(folder / CLAIM, claim, durable=True)
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
         site.settle_index(parked.commit)
@@ -253,7 +235,7 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
     earlier = request.earlier
     assert earlier is not None and earlier.branch is not None
     branch = earlier.branch
-    claims = [claim for _, claim in find_claims(folder.parent) if isinstance(claim, Claim)]
+    claims = [claim for _, claim in registration.find_claims(folder.parent) if isinstance(claim, Claim)]
     before = [claim.worktree for claim in reversed(claims) if claim.branch == branch]
     stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
@@ -261,8 +243,8 @@ def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Itera
         if os.path.lexists(path):
             continue
         # one of ours whose directory a person deleted
-        if find_lost_admins(request.repository, Path(path), request.owner):
-            unregister(request.repository, Path(path), request.owner)
+        if registration.find_lost_admins(request.repository, Path(path), request.owner):
+            registration.unregister(request.repository, Path(path), request.owner)
         yield Claim.again(earlier, path, tip)
 
 

@@ -18,8 +18,8 @@ from conftest import Command, eventually, slow
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stages import make_program
-from test_cli_worktrees import Project
-from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
+from test_cli_worktrees import Project, project
+from test_leftovers import STRAYS, finish, interrupt, read_stray, reseal
 
 from sessionrun.client.doctor import (
     OWN,

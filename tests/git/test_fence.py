@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import commit_all, put_first
+from stages import commit_all, make_program, put_first
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
 
+from sessionrun.git.clone import take_large_files
 from sessionrun.git.git import Git, GitError
-from sessionrun.git.large_files import take_large_files
-from sessionrun.git.links import describe_problem, find_name
 from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.store.files import expand_path
+from sessionrun.worktrees.bringing import describe_problem, find_name
 from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
 
@@ -65,14 +65,6 @@ git config core.splitIndex true
 WAIT_FOR = "until [ -e {} ]; do sleep 0.05; done\n"
 
 
-def _plant(project: Project) -> tuple[str, Path]:
-    """A script that plants settings which run a program, and the file that this program makes."""
-    ran, program = project.root / "ran", project.root / "program"
-    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {ran}\nexit 0\n')
-    program.chmod(0o755)
-    return f"X={program}\n{SHARED}{PROGRAMS}", ran
-
-
 WORK = """
 printf 'print(1)\\n' > hello.py
 printf 'one\\r\\ntwo\\r\\n' > dos.txt
@@ -105,7 +97,9 @@ def _run_every_verb(sessionrun: Command, session_id: str) -> None:
 
 
 def test_what_a_task_plants_runs_nothing_and_changes_no_work(sessionrun: Command, project: Project) -> None:
-    script, ran = _plant(project)
+    ran, program = project.root / "ran", project.root / "program"
+    make_program(program, f'echo "$0 $*" >> {ran}')
+    script = f"X={program}\n{SHARED}{PROGRAMS}"
     begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
     bad = f"{script}echo b > a.txt\ntouch {planted}\n"
     plan = [
@@ -131,18 +125,13 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(sessionrun: Command
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()
     assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
-    _launch_anew(sessionrun, project, ran)
-
-
-def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
-    """A new launch takes over the filters of that moment; nothing else that is planted runs."""
-    for _ in range(2):
+    for _ in range(2):  # a new launch takes over the filters of that moment; nothing else that is planted runs
         session_id = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
         assert by_id(wait(sessionrun, session_id))["a"]["reason_class"] == "exit_code"
         _run_every_verb(sessionrun, session_id)
         assert sessionrun("clean", "--worktrees", session_id).returncode in (0, 1)
     lines = ran.read_text().splitlines() if ran.exists() else []
-    assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
+    assert [line for line in lines if not line.startswith(f"{program}-filter.")] == []
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:
@@ -242,26 +231,9 @@ def test_a_partial_clone_has_to_have_the_files(project: Project) -> None:
     assert (Path(place.worktree or "") / "a.txt").read_text() == "a\n"
 
 
-def test_users_git_knows_the_worktree(project: Project) -> None:
-    """The books are made by us, and read by all other gits."""
-    _, place = project.prepare()
-    path = Path(place.worktree or "")
-    assert project.run("status", "--porcelain", cwd=path) == ""
-    assert project.run("branch", "--show-current", cwd=path) == "main-task-t"
-    listed = project.run("worktree", "list", "--porcelain")
-    assert f"worktree {path}\n" in listed + "\n" and "branch refs/heads/main-task-t" in listed
-    assert project.run("worktree", "prune", "--verbose", "--expire=now") == ""
-    subprocess.run(["git", "fsck", "--no-progress"], cwd=path, check=True, capture_output=True)
-    project.run("worktree", "move", str(path), str(path.with_name("moved")))
-    assert project.run("rev-parse", "HEAD", cwd=path.with_name("moved")) == place.base_commit
-
-
 def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> None:
     repository, _ = find_repository(project.top, base=None, worktree_dir=None, keep="never")
-    with (
-        pytest.raises(SessionrunError, match="are missing: spec"),
-        open_fence(replace(repository, settings=None)),
-    ):
+    with pytest.raises(SessionrunError, match="are missing: spec"), open_fence(replace(repository, settings=None)):
         pass
     with pytest.raises(GitError, match="null byte"):
         Git(project.top).line("for-each-ref", "--merged=refs/heads/a\0b")

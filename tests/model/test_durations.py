@@ -9,7 +9,7 @@ import click
 import pytest
 from conftest import Command
 from test_dialects import load, one, only
-from test_removal import left, make_older, reseal
+from test_leftovers import left, make_older, reseal
 
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.input.config import load_config

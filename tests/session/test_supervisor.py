@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, Drive, Planned
-from test_workspace_limits import project
 from test_workspaces import Project
+from test_worktrees import project
 
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.fold import apply

@@ -19,8 +19,14 @@ from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Walls
 from sessionrun.worktrees.environments import build as env_build
-from sessionrun.worktrees.environments.build import Builder, find_digest, make_environment
-from sessionrun.worktrees.environments.copies import ENV, LEFT, load_manifest
+from sessionrun.worktrees.environments.build import (
+    ENV,
+    LEFT,
+    Builder,
+    find_digest,
+    load_manifest,
+    make_environment,
+)
 from sessionrun.worktrees.environments.inputs import find_programs
 from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
 

@@ -1,21 +1,38 @@
-"""Environments in sessions: setup, agent and check work in them; status shows them; they go with the worktree."""
+"""Environments in sessions: setup, agent and check work in them, and they go with the worktree.
+
+`precache` builds those that a run asks for ahead, each once, and leaves nothing else.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, kill_sessions
-from python_projects import PythonPlace
-from stages import commit_all
+from conftest import Command, eventually, kill_sessions
+from python_projects import lay_out_project, make_uv, make_wheels
+from stages import commit_all, git, make_repository_of
 
 
-class Place(PythonPlace):
-    """One in which sessions run in worktrees."""
+class Place:
+    """A repository with the project in a directory of it, and a uv without a network."""
+
+    def __init__(self, root: Path, command: Command, monkeypatch: pytest.MonkeyPatch, inner: str = ".") -> None:
+        self.root = Path(os.path.realpath(root))
+        self.command, self.top = command, self.root / "repo"
+        lay_out_project(self.top / inner)
+        make_repository_of(self.top, {})
+        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
+        monkeypatch.setenv("PATH", os.pathsep.join((str(self.root / "bin"), os.environ["PATH"])))
+
+    def builds(self) -> int:
+        return self.log.read_text().count("venv")
 
     def run(self, tasks: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
         """Run a session in worktrees to its end; its tasks by id."""
@@ -40,9 +57,8 @@ class Place(PythonPlace):
 def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_place / "xdg"))
-    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
     monkeypatch.delenv("PYTHONHOME", raising=False)
-    return Place(own_place, sessionrun, "xdg/sessionrun/environments")
+    return Place(own_place, sessionrun, monkeypatch)
 
 
 SEEN = "demo > $OUT; pytest >> $OUT; echo $VIRTUAL_ENV >> $OUT; command -v python >> $OUT"
@@ -195,3 +211,222 @@ def test_a_proof_has_environments_of_its_own(place: Place) -> None:
     reports = [json.loads(path.read_text()) for path in folder.glob("*-environment/environment.json")]
     assert reports and all(report["made"]["cached"] for report in reports)
     assert "pytest in " in (folder / "result.txt").read_text(), "not the patched one"
+
+
+# --- built ahead ---
+
+USES_TAGS = "[options]\nsetup_requires = setuptools_scm\n"
+
+
+class Ahead(Place):
+    """One whose project lies in a directory, and has its tag as its version."""
+
+    def __init__(self, root: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, command, monkeypatch, "inner")
+        (self.top / "inner" / "setup.cfg").write_text(USES_TAGS)
+        commit_all(self.top, "uses tags")
+        self.git("tag", "v1")
+        self.cache = self.root / "cache"
+        self.environments = self.cache / "environments"
+        monkeypatch.setenv("SESSIONRUN_CACHE_DIR", str(self.cache))
+
+    def git(self, *argv: str) -> str:
+        return git(self.top, *argv)
+
+    def write(self, *tasks: dict[str, Any], name: str = "plan.json") -> str:
+        """A plan whose tasks are in mirrors of the repository, and want environments."""
+        defaults = {"environment": "python", "repo": "./repo", "cwd": "inner"}
+        (self.root / name).write_text(json.dumps({"prompts": tasks, "defaults": defaults}))
+        return str(self.root / name)
+
+    def entries(self) -> list[str]:
+        return sorted(path.name for path in self.environments.iterdir() if path.is_dir())
+
+    def left(self) -> list[str]:
+        """What is in the cache beside mirrors, entries and locks."""
+        names = [path.name for path in self.environments.iterdir()] if self.environments.exists() else []
+        return sorted(name for name in names if len(name) != 40 and not name.endswith(".lock"))
+
+    def require(self, plan: str, *words: str) -> dict[str, Any]:
+        """Run a plan of which all has to be in the cache; its status."""
+        done = self.command.to_end("run", "-q", "--agent", "shell", "--require-cache", *words, plan)
+        assert done.returncode == 0, done.stderr
+        return self.command.status(done.stdout.strip())
+
+
+@pytest.fixture
+def ahead(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    return Ahead(own_place, sessionrun, monkeypatch)
+
+
+@pytest.mark.slow
+def test_what_precache_builds_is_what_a_run_asks_for(ahead: Ahead) -> None:
+    plan = ahead.write({"id": "a", "prompt": "demo"}, {"id": "b", "prompt": "pytest"})
+    done = ahead.command("precache", plan)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 of 1 repositories are in the cache\n1 of 1 environments are in the cache\n"
+    lines = done.stderr.splitlines()
+    assert "building the environment of task a and 1 more" in lines
+    assert lines[-1].startswith("built the environment of task a and 1 more in ")
+    assert (ahead.builds(), len(ahead.entries()), ahead.left()) == (1, 1, [])
+    status = ahead.require(plan)
+    assert [(task["outcome"], task["reason"]) for task in status["tasks"]] == [("succeeded", None)] * 2
+    made = [task["environment"] for task in status["tasks"]]
+    assert [(one["digest"], one["cached"]) for one in made] == [(ahead.entries()[0], True)] * 2
+    assert ahead.builds() == 1
+    (record,) = ahead.command.load("precache", plan)["repositories"]
+    (environment,) = record["environments"]
+    assert (environment["digest"], environment["cached"]) == (ahead.entries()[0], True)
+    assert (environment["tasks"], environment["error"], environment["log"]) == (["a", "b"], None, None)
+    assert environment["path"] == str(ahead.environments / ahead.entries()[0])
+    assert ahead.builds() == 1
+
+
+@pytest.mark.slow
+def test_a_build_for_each_digest_and_none_without_the_wish(ahead: Ahead) -> None:
+    """Two commits of which the second changes what counts, and a third that does not."""
+    first = ahead.git("rev-parse", "HEAD")
+    (ahead.top / "inner" / "pyproject.toml").open("a").write("\n# changed\n")
+    commit_all(ahead.top, "second")
+    (ahead.top / "README").write_text("words\n")
+    commit_all(ahead.top, "third")
+    refs = {"a": first, "b": ahead.git("rev-parse", "HEAD~1"), "c": "main"}
+    plan = ahead.write(*({"id": name, "prompt": "true", "ref": ref} for name, ref in refs.items()))
+    done = ahead.command("precache", "--no-environments", "--json", plan)
+    assert (done.returncode, ahead.builds()) == (0, 0)
+    assert json.loads(done.stdout)["repositories"][0]["environments"] == []
+    (limited,) = ahead.command.load("precache", "--limit", "1", plan)["repositories"]
+    assert ([one["tasks"] for one in limited["environments"]], ahead.builds()) == ([["a"]], 1)
+    (record,) = ahead.command.load("precache", plan)["repositories"]
+    built = [(one["tasks"], one["cached"]) for one in record["environments"]]
+    assert built == [(["a"], True), (["b", "c"], False)]
+    assert (ahead.builds(), ahead.left()) == (2, [])
+
+
+@pytest.mark.slow
+def test_worktrees_of_the_repository_where_a_session_begins(ahead: Ahead) -> None:
+    """What `.worktreeinclude` brings counts, too."""
+    ahead.command.cwd = ahead.top
+    (ahead.top / ".worktreeinclude").write_text("inner/uv.lock\n")
+    (ahead.top / ".gitignore").write_text("uv.lock\n")
+    commit_all(ahead.top, "rules")
+    (ahead.top / "inner" / "requirements.txt").write_text("")
+    (ahead.top / "inner" / "uv.lock").write_text("[]\n")
+    plan = ahead.root / "here.json"
+    tasks = [{"id": "a", "prompt": "demo", "workspace": "worktree", "cwd": "repo/inner"}]
+    plan.write_text(json.dumps({"prompts": tasks, "defaults": {"environment": "python"}}))
+    (refused,) = ahead.require(str(plan))["tasks"]
+    assert refused["reason_class"] == "environment_failed" and "and nothing may be built" in refused["reason"]
+    (record,) = ahead.command.load("precache", str(plan))["repositories"]
+    assert (record["repo"], record["mirror"], record["refs"]) == (
+        str(ahead.top),
+        None,
+        [{"ref": "main", "commit": ahead.git("rev-parse", "HEAD")}],
+    )
+    (task,) = ahead.require(str(plan))["tasks"]
+    assert (task["outcome"], task["environment"]["digest"]) == ("succeeded", record["environments"][0]["digest"])
+    assert ahead.git("status", "--porcelain") == "?? inner/requirements.txt"
+    assert ahead.git("branch", "--format=%(refname:short)") == "main"
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Temporary files lie on another file system than the cache, where there is one."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as made:
+        monkeypatch.setenv("TMPDIR", made)
+        yield Path(made)
+
+
+@pytest.mark.slow
+def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(ahead: Ahead, memory: Path) -> None:
+    (ahead.top / "inner" / "broken").touch()
+    commit_all(ahead.top, "broken")
+    commit = ahead.git("rev-parse", "HEAD")
+    ahead.git("commit", "-q", "--allow-empty", "-m", "the same files")
+    plan = ahead.write({"id": "a", "prompt": "true", "ref": commit}, {"id": "b", "prompt": "true"})
+    done = ahead.command("precache", plan)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1] == "0 of 1 environments are in the cache"
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
+    assert "editable and pytest: exit code 1: RuntimeError: the build of demo failed" in line
+    kept = Path(line.rpartition(", see ")[2])
+    assert "the build of demo failed" in (kept / "environment.log").read_text()
+    assert (ahead.builds(), ahead.left(), list(memory.iterdir())) == (1, [kept.name], [])
+    (gone,) = [one for one in ahead.command.load("clean", "--cache")["findings"] if one["name"] == str(kept)]
+    assert gone["removed"]
+    plan = ahead.write({"id": "a", "prompt": "true", "environment": {"kind": "python", "python": "9.99"}})
+    done = ahead.command("precache", "--json", plan)
+    (environment,) = json.loads(done.stdout)["repositories"][0]["environments"]
+    assert (done.returncode, environment["digest"], environment["error"]) == (1, None, "there is no Python 9.99")
+
+
+def test_a_repository_that_fails_builds_nothing(ahead: Ahead) -> None:
+    plan = ahead.write({"id": "a", "prompt": "true", "ref": "nope"})
+    done = ahead.command("precache", "--json", plan)
+    (record,) = json.loads(done.stdout)["repositories"]
+    assert (done.returncode, record["environments"], ahead.builds()) == (1, [], 0)
+
+
+@pytest.mark.slow
+def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(ahead: Ahead) -> None:
+    """By Ctrl+C in the middle of a build; the next one builds anew, and clears away."""
+    hold = ahead.root / "hold"
+    program = ahead.root / "bin" / "uv"
+    whole = program.read_text()
+    program.write_text(whole.replace("exec ", f'[ "$1" != pip ] || {{ touch {hold}; exec sleep 600; }}\nexec ', 1))
+    plan = ahead.write({"id": "a", "prompt": "true"})
+    process = ahead.command.popen("precache", plan, stderr=subprocess.DEVNULL)
+    eventually(hold.exists)
+    assert ahead.entries()[0].startswith(".new-")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    program.write_text(whole)
+    assert [name for name in ahead.entries() if len(name) == 40] == []
+    assert ahead.command("precache", plan).returncode == 0
+    assert (len(ahead.entries()), ahead.left()) == (1, [])
+    assert ahead.require(plan)["tasks"][0]["outcome"] == "succeeded"
+
+
+PATCH = """\
+diff --git a/test_new.py b/test_new.py
+new file mode 100644
+--- /dev/null
++++ b/test_new.py
+@@ -0,0 +1 @@
++def test_new(): pass
+"""
+
+
+@pytest.mark.slow
+def test_the_clean_room_of_hidden_tests_finds_its_environment(ahead: Ahead) -> None:
+    """Their patch adds a module beside the project; tags of the mirror are not in the task's repository."""
+    lay_out_project(ahead.top)
+    (ahead.top / "setup.cfg").write_text(USES_TAGS)
+    commit_all(ahead.top, "at the top")
+    ahead.git("tag", "v2")
+    instance = {
+        "instance_id": "own__one-1",
+        "repo": str(ahead.top),
+        "base_commit": ahead.git("rev-parse", "HEAD"),
+        "problem_statement": "true",
+        "patch": "",
+        "test_patch": PATCH,
+        "FAIL_TO_PASS": ["test_new.py::test_new"],
+        "PASS_TO_PASS": [],
+    }
+    (ahead.root / "instances.jsonl").write_text(json.dumps(instance) + "\n")
+    (ahead.root / "template").write_text("{problem_statement}\n")
+    # for precache and run: the wheels of the test are hidden inside of walls
+    (ahead.command.cwd / "sessionrun.toml").write_text('[sandbox]\npolicy = "none"\n')
+    words = ("--cache-dir", str(ahead.cache), "--from", "swebench")
+    (record,) = ahead.command.load("precache", *words, "instances.jsonl")["repositories"]
+    digests = [one["digest"] for one in record["environments"]]
+    assert (len(set(digests)), ahead.builds(), ahead.left()) == (2, 2, [])
+    options = ("--prompt-template", "template", "--run-name", "r", "--require-cache", "--agent", "shell", "--sync")
+    done = ahead.command("run", "--json", *words, *options, "instances.jsonl")
+    shown = json.loads(done.stdout)
+    assert shown["tasks"][0]["environment"]["digest"] == digests[0], shown["tasks"][0]["reason"]
+    (report,) = ahead.root.glob("**/*-prove*/environment.json")
+    found = json.loads(report.read_text())
+    assert (found["problem"], found["made"]["digest"], found["made"]["cached"]) == (None, digests[1], True)
+    assert ahead.builds() == 2

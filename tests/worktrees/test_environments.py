@@ -17,9 +17,8 @@ from calls import each_call, needs_calls, run_program
 from conftest import eventually
 from filelock import FileLock
 from python_projects import lay_out_project, make_uv, make_wheels
-from stages import git as git_of
-from stages import make_repository_of, refs_are_files
-from test_excerpt import Upstream, git, upstream
+from stages import git, make_repository_of, refs_are_files
+from test_mirrors import Origin, git_at, upstream
 
 from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
@@ -28,10 +27,18 @@ from sessionrun.store.jobfiles import load_record
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments import inputs
 from sessionrun.worktrees.environments import request as asked
-from sessionrun.worktrees.environments.build import find_digest, make_environment
-from sessionrun.worktrees.environments.copies import ENV, LEFT, find_texts, load_manifest, refuse_path
+from sessionrun.worktrees.environments.build import (
+    ENV,
+    LEFT,
+    Manifest,
+    copy_entry,
+    find_digest,
+    find_texts,
+    load_manifest,
+    make_environment,
+)
 from sessionrun.worktrees.environments.inputs import Way, collect_inputs, make_digest, order_ways
-from sessionrun.worktrees.environments.request import EnvironmentReport, EnvironmentRequest
+from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentReport, EnvironmentRequest
 
 __all__ = ["upstream"]
 
@@ -62,12 +69,7 @@ class Shop:
         checkout = self.root / f"checkout-{name}"
         if not checkout.exists():
             shutil.copytree(self.project, checkout)
-        words = {
-            "top": str(checkout),
-            "directory": str(checkout),
-            "cache": str(self.cache),
-            **changes,
-        }
+        words = {"top": str(checkout), "directory": str(checkout), "cache": str(self.cache), **changes}
         return EnvironmentRequest(**words)  # type: ignore[arg-type]
 
     def folder(self, name: str) -> Path:
@@ -374,17 +376,12 @@ def test_what_names_a_place_of_the_build_is_found(tmp_path: Path) -> None:
     assert find_texts(tmp_path / "entry", "/b/uild") == (f"{LEFT}/text", f"{LEFT}/url")
 
 
-def test_paths_that_scripts_would_read_as_something_else_are_refused() -> None:
-    paths = ("/a'b", '/a"b', "/a$b", "/a`b", "/a\\b", "/a\nb", "/a%b", "/a:b")
-    assert [path for path in paths if not refuse_path(path)] == []
-    assert refuse_path("/a b/ü-1.2_x+y") is None
-
-
-GROUPS = """
-[dependency-groups]
-dev = [{include-group = "Test_ing"}, "ruff"]
-test-ing = ["pytest", {include-group = "dev"}]
-"""
+@pytest.mark.parametrize("path", ["/a'b", '/a"b', "/a$b", "/a`b", "/a\\b", "/a\nb", "/a%b", "/a:b"])
+def test_a_path_that_scripts_would_read_as_something_else_is_refused(tmp_path: Path, path: str) -> None:
+    manifest = Manifest("/made", "pytest", (), ())
+    for target, checkout in (("/a b/ü-1.2_x+y", path), (path, "/")):
+        with pytest.raises(EnvironmentProblem, match="a character to which scripts or PATH give a meaning"):
+            copy_entry(tmp_path, manifest, Path(target), Path(checkout))
 
 
 @pytest.mark.parametrize(
@@ -422,8 +419,9 @@ def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], way
     assert [way.name for way in order_ways(texts, requirements)] == ways
 
 
-def test_dependency_groups_are_read_with_what_they_include() -> None:
-    first, *_ = order_ways({"pyproject.toml": "[project]\n" + GROUPS}, [])
+def test_dependency_groups_are_asked_for() -> None:
+    groups = "[dependency-groups]\ndev = [{include-group = 'Test_ing'}, 'ruff']\ntest-ing = ['pytest']\n"
+    first, *_ = order_ways({"pyproject.toml": f"[project]\n{groups}"}, [])
     assert first == Way("editable with dev", ("-e", ".", "--group", "dev"))
 
 
@@ -473,14 +471,14 @@ SCM = {"pyproject.toml": 'requires = ["setuptools", "setuptools_scm[toml]>=6"]'}
     ],
 )
 def test_a_build_sees_the_last_tag_before_its_commit(
-    upstream: Upstream, tmp_path: Path, base: int, history: int, knows: str, tag: str, seen: str | None
+    upstream: Origin, tmp_path: Path, base: int, history: int, knows: str, tag: str, seen: str | None
 ) -> None:
     """One that is out of reach marks the first commit that is there; a later one never does, nor in the task."""
     top, build, commit = tmp_path / "top", tmp_path / "build", upstream.commits[base]
     make_excerpt(top / ".git", upstream.mirror, commit, history)
-    git(top, "config", "core.bare", "false")
-    git(top, "checkout", "-q", "--detach", commit)
-    before = git(top, "for-each-ref")
+    git_at(top, "config", "core.bare", "false")
+    git_at(top, "checkout", "-q", "--detach", commit)
+    before = git_at(top, "for-each-ref")
     mirror = {"mirror": str(upstream.mirror), "gone": str(tmp_path / "gone"), "node": None}[knows]
     behind = inputs.find_tag_behind(str(upstream.mirror), commit) if knows == "node" else None
     request = EnvironmentRequest(str(top), str(top), str(tmp_path), commit=commit, mirror=mirror, tag=behind)
@@ -488,9 +486,9 @@ def test_a_build_sees_the_last_tag_before_its_commit(
     assert inputs.find_tag(request, top, {"pyproject.toml": 'requires = ["setuptools"]'}) is None
     shutil.copytree(top, build, ignore=shutil.ignore_patterns(".git"))
     inputs.make_build_repository(request, top, build)
-    described = git(build, *["describe", "--tags", "--long", "--dirty", "--always", "--match", "*[0-9]*"])
+    described = git_at(build, *["describe", "--tags", "--long", "--dirty", "--always", "--match", "*[0-9]*"])
     assert described == (commit[:7] if seen is None else f"{seen}-g{commit[:7]}")
-    assert git(top, "for-each-ref") == before
+    assert git_at(top, "for-each-ref") == before
 
 
 @pytest.mark.slow
@@ -498,7 +496,7 @@ def test_an_installer_works_in_a_repository_of_its_own(own_place: Path, monkeypa
     """It can ask for the version, and changes nothing of the user's."""
     top = lay_out_project(own_place / "top")
     make_repository_of(top, {})
-    git_of(top, "tag", "v1")
+    git(top, "tag", "v1")
     make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
     monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
     program, seen = own_place / "bin" / "uv", own_place / "seen"
@@ -507,7 +505,7 @@ def test_an_installer_works_in_a_repository_of_its_own(own_place: Path, monkeypa
     repository, _ = find_repository(top, base=None, worktree_dir=own_place / "w", keep="never")
     commit, cache = repository.base_commit, str(own_place / "cache")
     request = EnvironmentRequest(str(top), str(top), cache, repository=repository, commit=commit, copy=False)
-    before = git_of(top, "config", "--list"), git_of(top, "for-each-ref")
+    before = git(top, "config", "--list"), git(top, "for-each-ref")
     assert make_environment(request, own_place).problem is None
     assert seen.read_text() == f"v1-0-g{commit[:7]}\n"
-    assert (git_of(top, "config", "--list"), git_of(top, "for-each-ref")) == before
+    assert (git(top, "config", "--list"), git(top, "for-each-ref")) == before

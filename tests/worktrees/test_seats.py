@@ -107,45 +107,38 @@ def seated(own_place: Path) -> Seated:
     return Seated(own_place)
 
 
-def leave_much(top: Path) -> None:
-    """What tasks leave: work, caches, locks, settings, flags, half a merge, files that only their rules ignore."""
-    (top / ".gitignore").write_text("*.o\nout/\n")
-    (top / "a.o").write_text("cache")
-    (top / "out" / "deep").mkdir(parents=True)
-    (top / "out" / "deep" / "x").write_text("ignored by this task alone")
-    (top / "new").write_text("work")
-    os.chmod(top / "out" / "deep", 0o500)
-
-
 @pytest.mark.slow
 def test_the_next_task_finds_what_git_ignores_and_nothing_else(seated: Seated) -> None:
-    project = seated
-    (project.top / ".gitignore").write_text("*.o\n")
-    project.run("add", ".gitignore")
-    project.run("commit", "-q", "-m", "ignore")
+    (seated.top / ".gitignore").write_text("*.o\n")
+    seated.run("add", ".gitignore")
+    seated.run("commit", "-q", "-m", "ignore")
     request, path = seated.begin("one")
     names = {entry.name for entry in path.iterdir()}
-    leave_much(path)
+    # what tasks leave: work, caches, locks, settings, flags, files that only their rules ignore
+    (path / ".gitignore").write_text("*.o\nout/\n")
+    (path / "a.o").write_text("cache")
+    (path / "out" / "deep").mkdir(parents=True)
+    (path / "out" / "deep" / "x").write_text("ignored by this task alone")
+    (path / "new").write_text("work")
+    os.chmod(path / "out" / "deep", 0o500)
     tracked = next(name for name in sorted(names - {".git", ".gitignore", TASK_FILE}) if (path / name).is_file())
     (path / tracked).unlink()
-    project.run("update-index", "--assume-unchanged", ".gitignore", cwd=path)
-    admin = project.top / ".git/worktrees/w1"
+    seated.run("update-index", "--assume-unchanged", ".gitignore", cwd=path)
+    admin = seated.top / ".git/worktrees/w1"
     (admin / "index.lock").touch()
     (admin / "config.worktree").write_text("[core]\nhooksPath = /evil\n")
     done = seated.end(request)
     assert (done.kept, done.worktree, done.seat, done.branch) == (None, None, 1, "main-task-one")
-    assert {"new", ".gitignore"} <= project.files("main-task-one") and tracked not in project.files(
-        "main-task-one"
-    )
-    assert project.run("rev-parse", "--abbrev-ref", "HEAD", cwd=path) == "HEAD"
-    project.run("branch", "-m", "main-task-one", "taken")
+    assert {"new", ".gitignore"} <= seated.files("main-task-one") and tracked not in seated.files("main-task-one")
+    assert seated.run("rev-parse", "--abbrev-ref", "HEAD", cwd=path) == "HEAD"
+    seated.run("branch", "-m", "main-task-one", "taken")
     again, same = seated.begin("two")
     assert (same, again.place and again.place.seat) == (path, 1)
     assert {entry.name for entry in path.iterdir()} == {*names, "a.o"}
     assert (path / TASK_FILE).read_text() == "do two\n"
     assert not (admin / "index.lock").exists() and not (admin / "config.worktree").exists()
-    assert project.run("status", "--porcelain", cwd=path) == ""
-    assert project.run("status", "--porcelain") == ""
+    assert seated.run("status", "--porcelain", cwd=path) == ""
+    assert seated.run("status", "--porcelain") == ""
     (path / "two").write_text("2")
     assert seated.end(again).diff_stat == {"files": 1, "insertions": 1, "deletions": 0}
 
@@ -176,12 +169,11 @@ def test_what_the_users_rules_ignore_is_no_work_in_a_free_seat(seated: Seated) -
 
 def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
     """A directory, a file, a link, a worktree of the user's, and the seat of a session that died."""
-    project = seated
     (seated.place / "w1").mkdir(parents=True)
     (seated.place / "w1" / "mine").write_text("mine")
     (seated.place / "w2").write_text("mine")
-    (seated.place / "w3").symlink_to(project.root)
-    project.run("worktree", "add", "-q", "--detach", str(seated.place / "w4"))
+    (seated.place / "w3").symlink_to(seated.root)
+    seated.run("worktree", "add", "-q", "--detach", str(seated.place / "w4"))
     _, dead = seated.begin("one", session="dead")
     (dead / "unsaved").write_text("work")
     request, path = seated.begin("two")
@@ -261,15 +253,14 @@ def test_a_prepare_that_fails_leaves_no_branch_and_its_seat_is_made_anew(seated:
 
 
 def test_a_file_of_that_name_that_the_repository_has_is_the_users(seated: Seated) -> None:
-    project = seated
-    (project.top / TASK_FILE).write_text("mine\n")
-    project.run("add", "-f", TASK_FILE)
-    project.run("commit", "-q", "-m", "mine")
+    (seated.top / TASK_FILE).write_text("mine\n")
+    seated.run("add", "-f", TASK_FILE)
+    seated.run("commit", "-q", "-m", "mine")
     request, path = seated.begin("one")
     assert (path / TASK_FILE).read_text() == "mine\n"
     (path / TASK_FILE).write_text("changed\n")
     seated.end(request)
-    assert project.show("main-task-one", TASK_FILE) == b"changed\n"
+    assert seated.show("main-task-one", TASK_FILE) == b"changed\n"
 
 
 @pytest.mark.parametrize("how", ["git add -f .current_task.txt", "rm .current_task.txt; mkdir .current_task.txt"])
@@ -283,20 +274,20 @@ def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
 
 @pytest.mark.slow
 def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
-    project, allow = seated, ("-c", "protocol.file.allow=always")
+    allow = ("-c", "protocol.file.allow=always")
     commits = "; ".join(f"git commit -q --allow-empty -m {name}" for name in ("one", "two"))
-    project.shell(f"git init -q -b main other; cd other; {commits}", project.root)
-    project.run(*allow, "submodule", "add", "-q", str(project.root / "other"), "lib")
-    project.run("commit", "-q", "-m", "lib")
+    seated.shell(f"git init -q -b main other; cd other; {commits}", seated.root)
+    seated.run(*allow, "submodule", "add", "-q", str(seated.root / "other"), "lib")
+    seated.run("commit", "-q", "-m", "lib")
     request, path = seated.begin("one")
-    project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
+    seated.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
     done = seated.end(request)
     assert (done.kept, (path / "lib" / ".git").exists()) == (None, True)
-    project.run("checkout", "-q", "HEAD~", cwd=project.top / "lib")
-    project.run("commit", "-q", "-a", "-m", "older")
+    seated.run("checkout", "-q", "HEAD~", cwd=seated.top / "lib")
+    seated.run("commit", "-q", "-a", "-m", "older")
     again, same = seated.begin("two")
     assert (same, os.listdir(path / "lib")) == (path, [".git"])
-    assert project.run("log", "-1", "--format=%s", cwd=path / "lib") == "one"
+    assert seated.run("log", "-1", "--format=%s", cwd=path / "lib") == "one"
     done = seated.end(again)
     assert (done.kept, done.changed, done.branch) == (None, False, None)
 

@@ -8,28 +8,34 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import eventually
-from stages import lay_out_repository, make_repository_of, put_first
+from conftest import Command, eventually
+from stages import commit_all, lay_out_repository, make_program, make_repository_of, put_first
+from walled import need_walls
 
-from sessionrun.git.git import Git, GitError, version
+from sessionrun.git.git import Git
+from sessionrun.git.private import open_fence
 from sessionrun.git.repository import find_repository
-from sessionrun.git.rooms import room_path
+from sessionrun.git.rooms import (
+    fill_submodules,
+    find_empty,
+    list_borrowed,
+    list_stores,
+    open_clean_room,
+    room_path,
+)
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
 from sessionrun.worktrees.clean import Claimed
 from sessionrun.worktrees.environments.request import find_environment
-from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import end_setup, release
 from sessionrun.worktrees.request import WorkspaceRequest, load_claim
-from sessionrun.worktrees.rounds import set_back
-from sessionrun.worktrees.site import BEGUN, open_site
 from sessionrun.worktrees.worktree import prepare
 
 Work = Callable[[Path], object]
@@ -41,7 +47,7 @@ IDENTITY = {
 
 def make_repository(top: Path) -> None:
     """A repository with a few files, in one commit."""
-    files = {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n"}
+    files = {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n__pycache__/\n"}
     make_repository_of(top, files)
 
 
@@ -240,83 +246,6 @@ def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(proj
     assert project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun") == ref
 
 
-class TableProject(Project):
-    """Its refs are in a table, and no file HEAD says what is checked out."""
-
-    @staticmethod
-    def make(top: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
-            for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
-                patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
-            make_repository(top)
-
-
-knows_tables = pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")
-
-
-@knows_tables
-@pytest.mark.parametrize("admin", ["", "worktrees/main-task-t/"])
-def test_a_second_start_removes_the_lock_of_a_table(own_place: Path, admin: str) -> None:
-    project = TableProject(own_place)
-    request, path = project.begin_work()
-    project.shell("echo new > new; git add new; git commit -q -m new; echo more > more", path)
-    folder, lock = project.folder(), project.top / f".git/{admin}reftable/tables.list.lock"
-    for left in (folder / BEGUN, lock):
-        left.touch()
-        os.utime(left, (time.time() - STALE_LOCK_S - 1,) * 2)
-    assert release(request, folder).kept is None
-    assert "more" in project.files("main-task-t") and not lock.exists()
-
-
-@knows_tables
-def test_a_release_does_not_try_each_name_while_a_table_is_locked(own_place: Path) -> None:
-    """Each try would wait for ten seconds."""
-    project = TableProject(own_place)
-    request, path = project.begin_work()
-    (path / "new").write_text("new")
-    (project.top / ".git/reftable/tables.list.lock").touch()
-    with pytest.raises(GitError, match="cannot lock references: another git is at work, or was killed"):
-        release(request, project.folder())
-    assert (path / "new").exists()
-
-
-@knows_tables
-def test_a_lock_of_its_own_table_stops_no_round_and_no_next_task(own_place: Path) -> None:
-    """A git of the task, or one while its seat was free, was killed."""
-    project = TableProject(own_place)
-    words = {"seats": Seats(str(project.root / "seats")), "seat": 1}
-    request, path = project.begin_work("one", **words)
-    lock = project.top / ".git/worktrees/w1/reftable/tables.list.lock"
-    lock.touch()
-    with open_site(request, project.folder()) as site:
-        set_back(site, *(project.run("rev-parse", "main"),) * 2)
-    assert not lock.exists()
-    (path / "x.log").write_text("cache")
-    release(request, project.folder())
-    lock.touch()
-    assert project.begin_work("two", **words)[1] == path and (path / "x.log").exists()
-
-
-@knows_tables
-def test_refs_may_be_in_a_table(own_place: Path) -> None:
-    project = TableProject(own_place)
-    (project.top / "later").write_text("later")
-    place, path = project.cycle(lambda path: (path / "new").write_text("n"))
-    assert (place.kept, path.exists(), place.branch) == (None, False, "main-task-t")
-    assert project.show("main-task-t", "new") == b"n"
-    kept, path = project.cycle(lambda path: project.run("switch", "-q", "-c", "elsewhere", cwd=path), "off")
-    assert (kept.kept, kept.rescue) == ("HEAD is on elsewhere, not on main-task-off", None)
-    empty, _ = project.cycle(lambda path: None, "empty")
-    assert empty.branch is None
-    for task in ("one", "two"):  # a worktree that stays
-        request, place = project.prepare(task, seats=Seats(str(project.root / "seats")), seat=1)
-        (Path(place.worktree or "") / task).write_text(task)
-        assert release(replace(request, place=place), project.folder()).kept is None
-        assert project.files(f"main-task-{task}") == {"a.txt", "sub/b.txt", ".gitignore", task}
-    assert project.run("fsck") == "" and project.run("worktree", "prune", "-n") == ""
-
-
 def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> None:
     """Of the same size: git tells it by the time of the index alone, so a copy of the index must have that too."""
     for number in range(10):
@@ -436,19 +365,22 @@ def test_inside_a_linked_worktree(project: Project) -> None:
     assert project.run("worktree", "list") == listed
 
 
-def test_detached_head_is_named_by_its_commit(project: Project) -> None:
-    project.run("switch", "-q", "--detach")
-    commit = project.run("rev-parse", "HEAD")
-    assert project.prepare()[1].branch == f"{commit[:12]}-task-t"
+NAMES = {
+    "git switch -q --detach": (None, "{head}-task-t"),
+    "git tag v1; git commit -q --allow-empty -m later": ("v1", "v1-task-t"),
+    "git update-ref refs/remotes/origin/dev/x HEAD": ("origin/dev/x", "dev/x-task-t"),
+    "git branch main-task-t/x": (None, "main-task-t-2"),
+}
+"""What was done, the base that is asked for, and the branch of a task."""
 
 
-def test_base_may_be_a_tag_or_another_branch(project: Project) -> None:
-    project.run("tag", "v1")
-    (project.top / "later").write_text("later")
-    project.run("add", "later")
-    project.run("commit", "-q", "-m", "later")
-    repository, _ = find_repository(project.top, base="v1", worktree_dir=None, keep="never")
-    assert (repository.base_branch, repository.base_commit) == ("v1", project.run("rev-parse", "v1"))
+@pytest.mark.parametrize("script", NAMES)
+def test_where_a_task_begins_names_its_branch(project: Project, script: str) -> None:
+    head, (base, branch) = project.run("rev-parse", "--short=12", "HEAD"), NAMES[script]
+    project.shell(script, project.top)
+    repository, _ = find_repository(project.top, base=base, worktree_dir=None, keep="never")
+    _, place = project.prepare(repository=repository)
+    assert (place.branch, (place.base_commit or "")[:12]) == (branch.format(head=head), head)
 
 
 @pytest.mark.parametrize(
@@ -470,3 +402,271 @@ def test_a_repository_of_another_user_is_refused_with_a_hint(project: Project) -
         os.chown(path, 12345, 12345)
     with pytest.raises(InputError, match=r"belongs to another user.*safe\.directory"):
         project.repository()
+
+
+# --- submodules: filled out of what the checkout has, and no work in one is lost ---
+
+ALLOW = ("-c", "protocol.file.allow=always")
+
+
+def add_submodule(project: Project, source: str, path: str, top: Path) -> None:
+    project.run(*ALLOW, "submodule", "--quiet", "add", str(project.root / source), path, cwd=top)
+    commit_all(top, path)
+
+
+@pytest.fixture
+def nested(own_place: Path) -> Project:
+    """A repository with a submodule that has one, too; the repositories that they came from are gone."""
+    project = Project(own_place)
+    for name in ("deep", "library"):
+        project.shell(f"git init -q -b main {name}; echo {name} > {name}/{name}.txt", project.root)
+        commit_all(project.root / name, "one")
+    add_submodule(project, "deep", "in/deep", project.root / "library")
+    add_submodule(project, "library", "my lib", project.top)
+    project.run(*ALLOW, "submodule", "--quiet", "update", "--init", "--recursive")
+    for name in ("deep", "library"):
+        shutil.rmtree(project.root / name)
+    return project
+
+
+WORK: Mapping[str, tuple[str, str | None]] = {
+    "nothing": ("true", None),
+    "cleaned": ("git clean -fdxq; git submodule foreach -q git status", None),
+    "a file": ("echo new > 'my lib/new'", "submodule my lib has changes of its own"),
+    "a file, where changes are to be overlooked": (
+        "git config -f .gitmodules 'submodule.my lib.ignore' all; echo new > 'my lib/new'",
+        "submodule my lib has changes of its own",
+    ),
+    "a file deep inside": (
+        "echo new > 'my lib/in/deep/deep.txt'",
+        "submodule in/deep has changes of its own (in my lib)",
+    ),
+    "a commit": (
+        "cd 'my lib'; echo new > new; git add new; git commit -qm new; cd ..; git commit -qam new",
+        "submodule my lib has commits of its own",
+    ),
+    "a commit beside": (
+        "cd 'my lib'; git switch -qc own; git commit -q --allow-empty -m new; git switch -q --detach HEAD~",
+        "submodule my lib has commits of its own",
+    ),
+    "a clone in its place": (
+        "git clone -q . ../clone; rm -rf 'my lib'; mv ../clone 'my lib'",
+        "my lib/ is a repository of its own",
+    ),
+    "a file that git was told to overlook": (
+        "cd 'my lib'; git update-index --assume-unchanged library.txt; echo new > library.txt",
+        "submodule my lib has changes of its own",
+    ),
+    "a commit that only a tag has": (
+        "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
+        "submodule my lib has commits of its own",
+    ),
+    "a repository in the place of a file": (
+        "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
+        "a.txt/ is a repository of its own",
+    ),
+    "files where it was": (
+        "rm -rf 'my lib'; mkdir -p 'my lib/a'; echo new > 'my lib/a/new'",
+        "my lib/ is the place of a submodule, and no commit can hold the files in it",
+    ),
+    "files where one inside of it was": (
+        "rm -rf 'my lib'/in/deep/.git",
+        "submodule my lib has changes of its own",
+    ),
+    "it is empty": ("rm -rf 'my lib'; mkdir -p 'my lib/a/b'", None),
+    "it goes": ("git rm -qf 'my lib'", None),
+}
+"""What a task does, and why its worktree is kept."""
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_a_filled_submodule_is_no_work_until_the_task_works_in_it(nested: Project, what: str) -> None:
+    script, kept = WORK[what]
+    settings = (nested.top / ".git/config").read_bytes()
+
+    def work(path: Path) -> None:
+        assert nested.run("status", "--porcelain", cwd=path) == ""
+        found = ((path / "my lib" / name).read_text() for name in ("library.txt", "in/deep/deep.txt"))
+        assert [*found] == ["library\n", "deep\n"]
+        nested.shell(script, path)
+
+    place, path = nested.cycle(work)
+    assert (place.kept, path.exists()) == (kept, kept is not None)
+    assert (nested.top / ".git/config").read_bytes() == settings
+    assert nested.run("fsck") == "" and nested.run("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "a commit"])
+def test_a_submodule_that_the_task_has_cloned_is_looked_at(nested: Project, what: str) -> None:
+    """The checkout lacks it.  Its repository lies in the books of the worktree, and would go with them."""
+    script, kept = WORK[what]
+    nested.run("clone", "-q", str(nested.top / "my lib"), str(nested.root / "library"))
+    shutil.rmtree(nested.top / ".git/modules")
+
+    def work(path: Path) -> None:
+        nested.run(*ALLOW, "submodule", "--quiet", "update", "--init", "my lib", cwd=path)
+        assert (nested.top / ".git/worktrees/main-task-t/modules/my lib").is_dir()
+        nested.shell(script, path)
+
+    place, path = nested.cycle(work)
+    assert (place.kept, path.exists()) == (kept, kept is not None)
+
+
+def test_nothing_of_the_borrowed_repository_counts_but_its_objects(nested: Project) -> None:
+    ran, module = nested.root / "ran", nested.top / ".git/modules/my lib"
+    program = nested.root / "program"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    for key in ("core.fsmonitor", "filter.x.smudge", "filter.x.clean", "core.alternateRefsCommand"):
+        nested.run("config", "--file", str(module / "config"), key, str(program))
+    (module / "info/attributes").write_text("* filter=x\n")
+    shutil.copy(program, module / "hooks/post-checkout")
+    _, path = nested.begin_work()
+    assert (path / "my lib/library.txt").read_text() == "library\n" and not ran.exists()
+
+
+@pytest.mark.parametrize("name", ["../../../lib", "..", ".git", "my lib/.."])
+def test_a_name_that_leads_elsewhere_fills_nothing(nested: Project, name: str) -> None:
+    """The list of submodules is a file of the work."""
+    shutil.copytree(nested.top / ".git/modules/my lib", nested.root / "lib")
+    (nested.top / ".gitmodules").write_text(f'[submodule "{name}"]\n\tpath = my lib\n\turl = x\n')
+    commit_all(nested.top, "planted")
+    before = sorted(os.listdir(nested.root))
+    _, path = nested.begin_work()
+    assert os.listdir(path / "my lib") == [] and find_empty(nested.repository()) == []
+    assert {*os.listdir(nested.root)} - {*before} <= {"repo-worktrees", "jobs-1"}
+
+
+def test_a_submodule_whose_commit_is_not_there_stays_empty(nested: Project, sessionrun: Command) -> None:
+    command = Command(nested.top, sessionrun.results)
+    words = ("--dry-run", "--worktree", "--agent", "shell", "-p", "true")
+    sign = "submodules that the checkout lacks"
+    assert sign not in command(*words).stderr
+    shutil.rmtree(nested.top / ".git/modules/my lib/objects")
+    assert f"{sign} are empty: my lib; git submodule update --init, now or" in command(*words).stderr
+    assert sign not in command(*words, "--setup", "git submodule update --init").stderr
+    request, path = nested.begin_work()
+    assert os.listdir(path / "my lib") == []
+    assert release(request, nested.folder()).kept is None
+
+
+def test_a_submodule_without_all_files_of_its_commit_stays_empty(nested: Project) -> None:
+    """As in a partial clone: the checkout of the task must not fail for it."""
+    module = Git(nested.top / ".git/modules/my lib")
+    blob = module.line("rev-parse", "HEAD:library.txt")
+    for pack in (module.directory / "objects/pack").glob("*.pack"):
+        content = pack.read_bytes()
+        for part in pack.parent.glob(f"{pack.stem}.*"):
+            part.unlink()
+        module("unpack-objects", "-q", stdin=content)
+    (module.directory / "objects" / blob[:2] / blob[2:]).unlink()
+    assert find_empty(nested.repository()) == ["my lib"]
+    request, path = nested.begin_work()
+    assert os.listdir(path / "my lib") == []
+    assert release(request, nested.folder()).kept is None
+
+
+def test_a_submodule_outside_of_a_sparse_checkout_is_not_made(nested: Project) -> None:
+    (nested.top / "seen").mkdir()
+    (nested.top / "seen/file").touch()
+    nested.run("mv", "my lib", "seen/lib")
+    (nested.top / "hidden").mkdir()
+    nested.run("mv", "seen/lib", "hidden/lib")
+    commit_all(nested.top, "moved")
+    nested.run("sparse-checkout", "set", "seen")
+    for _ in range(2):  # the second time it is a seat that is taken again
+        seats = Seats(str(nested.root / "seats"))
+        place, path = nested.cycle(lambda path: None, seats=seats, seat=1)
+        assert place.kept is None and not (path / "hidden").exists() and (path / "seen/file").exists()
+
+
+def test_a_seat_deletes_nothing_behind_a_link_that_the_task_before_has_left(nested: Project) -> None:
+    """Git overlooks the link, for a rule of the task, and finds a directory in the place of the submodule."""
+    victim = nested.root / "outside/victim"
+    victim.mkdir(parents=True)
+    (victim / "file").touch()
+    seats = Seats(str(nested.root / "seats"))
+    script = f"""
+    ln -s {victim.parent} a; echo /a >> .gitignore
+    git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),a/victim
+    git add .gitignore; git commit -qm planted
+    """
+    place, _ = nested.cycle(lambda path: nested.shell(script, path), seats=seats, seat=1)
+    assert place.kept is None
+    _, again = nested.begin_work("u", seats=seats, seat=1)
+    assert (victim / "file").exists() and (again / "my lib/library.txt").exists()
+
+
+def test_a_path_into_the_repository_is_none_of_a_submodule(nested: Project) -> None:
+    (nested.top / ".gitmodules").write_text('[submodule "my lib"]\n\tpath = .git\n\turl = x\n')
+    git = Git(nested.top)
+    blob, head = git.line("hash-object", "-w", ".gitmodules"), git.line("rev-parse", "HEAD:my lib")
+    entries = f"160000 commit {head}\t.git\n100644 blob {blob}\t.gitmodules\n"
+    tree = git("mktree", stdin=entries.encode()).decode().strip()
+    git("update-ref", "HEAD", git.line("commit-tree", tree, "-m", "planted"))
+    fill_submodules(git, [nested.top / ".git"])
+    assert git.commit_of("HEAD") is not None
+
+
+def test_walls_show_no_folder_to_which_a_link_in_the_list_of_submodules_leads(nested: Project) -> None:
+    """What is shown last is covered by no mask, and a task without walls can write there."""
+    secret, modules = nested.root / "secret", nested.top / ".git/modules"
+    secret.mkdir()
+    (modules / "planted").mkdir()
+    (modules / "planted/HEAD").touch()
+    (modules / "planted/objects").symlink_to(secret)
+    with (modules / "my lib/objects/info/alternates").open("a") as stream:
+        stream.write(f"{secret}\n")
+    repository = nested.repository()
+    own = {str(modules / name / "objects") for name in ("my lib", "my lib/modules/in/deep")}
+    assert {*list_stores(repository)} == own
+    assert [*list_borrowed(repository)] == [str(secret)]
+
+
+def test_a_linked_checkout_has_submodules_of_its_own(nested: Project) -> None:
+    nested.run("worktree", "add", "-q", "../linked", "-b", "linked")
+    books = nested.top / ".git/worktrees/linked"
+    os.rename(nested.top / ".git/modules", books / "modules")
+    assert find_empty(nested.repository()) == ["my lib"]
+    nested.top = nested.root / "linked"
+    assert find_empty(nested.repository()) == []
+    assert (nested.begin_work()[1] / "my lib/in/deep/deep.txt").read_text() == "deep\n"
+
+
+def test_a_start_that_was_killed_while_it_filled_is_done_again(nested: Project) -> None:
+    request, folder = nested.prepare()[0], nested.root / "jobs-1/a1-1-prepare"
+    path = nested.root / "repo-worktrees/main-task-t"
+    (path / "my lib/library.txt").unlink()
+    (path / "my lib/.git/index").unlink()
+    (path / "my lib/.git/index.lock").touch()
+    place = prepare(request, folder)
+    assert nested.run("status", "--porcelain", cwd=path) == "" and (path / "my lib/library.txt").is_file()
+    assert release(replace(request, place=place), nested.folder()).kept is None
+
+
+def test_a_kept_worktree_has_no_settings_of_a_walled_task(nested: Project) -> None:
+    """A person's git looks into submodules, and would run what they name."""
+    need_walls()
+    request, path = nested.begin_work(walls=str(nested.root / "walls"))
+    git_dir, ran = path / "my lib/.git", nested.root / "ran"
+    program = make_program(path / "program", f"touch {ran}")
+    for place in (git_dir, path / "my lib/in/deep/.git"):
+        nested.run("config", "--file", str(place / "config"), "core.fsmonitor", str(program))
+        make_program(place / "hooks/post-checkout", f"touch {ran}")
+    (git_dir / "elsewhere").mkdir()
+    shutil.copy(git_dir / "config", git_dir / "elsewhere/config")
+    (git_dir / "commondir").write_text("elsewhere\n")
+    (path / "my lib/new").write_text("new\n")
+    assert (release(request, nested.folder()).kept or "").startswith("submodule my lib has ")
+    assert nested.run("status", "--porcelain", cwd=path) == 'M "my lib"\n?? program'
+    assert not ran.exists()
+
+
+def test_rooms_of_proofs_and_gates_have_them_too(nested: Project) -> None:
+    repository = nested.repository()
+    with (
+        open_fence(repository, nested.folder()) as fence,
+        open_clean_room(fence, "s1/t", repository.base_commit, nested.top / ".git/objects") as room,
+    ):
+        assert (room / "my lib/in/deep/deep.txt").read_text() == "deep\n"
+        assert nested.run("status", "--porcelain", cwd=room) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 from calls import Calls, each_call, needs_calls, run_program
 from conftest import slow
 from stages import Tree, refresh, refs_are_files
-from test_workspaces import Project, project
+from test_workspaces import Project, make_repository, project
 
+from sessionrun.git.git import GitError, version
 from sessionrun.git.mirrors import locate_mirror
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats, Upstream
@@ -24,8 +26,9 @@ from sessionrun.store.jobfiles import load_answer
 from sessionrun.worktrees.registration import STALE_LOCK_S
 from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.rounds import set_back
 from sessionrun.worktrees.seats import list_free
-from sessionrun.worktrees.site import BEGUN
+from sessionrun.worktrees.site import BEGUN, open_site
 from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
@@ -394,12 +397,6 @@ def work_in_mirror(project: Project) -> WorkspaceRequest:
     return replace(request, repository=repository, place=place)
 
 
-def find_all_locks(project: Project) -> list[str]:
-    """What a killed git has left in the user's repository and in the mirror."""
-    left = (project.root / "cache").glob("mirrors/*.git/**/*.lock")
-    return [*find_locks(project), *(str(path) for path in left if path.name != "sessionrun.lock")]
-
-
 @needs_calls
 @pytest.mark.slow
 def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], None]) -> None:
@@ -418,7 +415,8 @@ def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], 
             wrong.append(f"refs: {refs}")
         elif "new" not in project.files("main-task-t"):
             wrong.append("work is lost")
-        return [*wrong, *find_all_locks(project)]
+        left = (project.root / "cache").glob("mirrors/*.git/**/*.lock")
+        return [*wrong, *(str(path) for path in left if path.name != "sessionrun.lock")]
 
     say(f"{bench.sweep('release', lambda: request, examine, first=before - 30)} kills")
 
@@ -439,3 +437,83 @@ def test_locks_of_the_tasks_branches_go_where_a_killed_fetch_can_have_left_them(
     assert (done.remark, done.worktree) == (None, None) and "new" in project.files("main-task-t")
     left = {Path(path).stem for path in find_locks(project)}
     assert left == ({"main"} if begun else {*names})
+
+
+# --- refs in a table, which has one lock for all of them ---
+
+
+class TableProject(Project):
+    """Its refs are in a table, and no file HEAD says what is checked out."""
+
+    @staticmethod
+    def make(top: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
+            for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
+                patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
+            make_repository(top)
+
+
+knows_tables = pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")
+
+
+@knows_tables
+@pytest.mark.parametrize("admin", ["", "worktrees/main-task-t/"])
+def test_a_second_start_removes_the_lock_of_a_table(own_place: Path, admin: str) -> None:
+    project = TableProject(own_place)
+    request, path = project.begin_work()
+    project.shell("echo new > new; git add new; git commit -q -m new; echo more > more", path)
+    folder, lock = project.folder(), project.top / f".git/{admin}reftable/tables.list.lock"
+    for left in (folder / BEGUN, lock):
+        left.touch()
+        os.utime(left, (time.time() - STALE_LOCK_S - 1,) * 2)
+    assert release(request, folder).kept is None
+    assert "more" in project.files("main-task-t") and not lock.exists()
+
+
+@knows_tables
+def test_a_release_does_not_try_each_name_while_a_table_is_locked(own_place: Path) -> None:
+    """Each try would wait for ten seconds."""
+    project = TableProject(own_place)
+    request, path = project.begin_work()
+    (path / "new").write_text("new")
+    (project.top / ".git/reftable/tables.list.lock").touch()
+    with pytest.raises(GitError, match="cannot lock references: another git is at work, or was killed"):
+        release(request, project.folder())
+    assert (path / "new").exists()
+
+
+@knows_tables
+def test_a_lock_of_its_own_table_stops_no_round_and_no_next_task(own_place: Path) -> None:
+    """A git of the task, or one while its seat was free, was killed."""
+    project = TableProject(own_place)
+    words = {"seats": Seats(str(project.root / "seats")), "seat": 1}
+    request, path = project.begin_work("one", **words)
+    lock = project.top / ".git/worktrees/w1/reftable/tables.list.lock"
+    lock.touch()
+    with open_site(request, project.folder()) as site:
+        set_back(site, *(project.run("rev-parse", "main"),) * 2)
+    assert not lock.exists()
+    (path / "x.log").write_text("cache")
+    release(request, project.folder())
+    lock.touch()
+    assert project.begin_work("two", **words)[1] == path and (path / "x.log").exists()
+
+
+@knows_tables
+def test_refs_may_be_in_a_table(own_place: Path) -> None:
+    project = TableProject(own_place)
+    (project.top / "later").write_text("later")
+    place, path = project.cycle(lambda path: (path / "new").write_text("n"))
+    assert (place.kept, path.exists(), place.branch) == (None, False, "main-task-t")
+    assert project.show("main-task-t", "new") == b"n"
+    kept, path = project.cycle(lambda path: project.run("switch", "-q", "-c", "elsewhere", cwd=path), "off")
+    assert (kept.kept, kept.rescue) == ("HEAD is on elsewhere, not on main-task-off", None)
+    empty, _ = project.cycle(lambda path: None, "empty")
+    assert empty.branch is None
+    for task in ("one", "two"):  # a worktree that stays
+        request, place = project.prepare(task, seats=Seats(str(project.root / "seats")), seat=1)
+        (Path(place.worktree or "") / task).write_text(task)
+        assert release(replace(request, place=place), project.folder()).kept is None
+        assert project.files(f"main-task-{task}") == {"a.txt", "sub/b.txt", ".gitignore", task}
+    assert project.run("fsck") == "" and project.run("worktree", "prune", "-n") == ""

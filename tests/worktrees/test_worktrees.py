@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from conftest import Command, eventually, slow
 from stages import commit_all, put_first, refs_are_files
-from test_workspaces import Project, make_repository
+from test_workspaces import Project
 
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import SessionrunError
@@ -21,22 +21,12 @@ from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.release import release
 
 
-class IgnoringProject(Project):
-    """Its repository ignores what Python writes, too."""
-
-    @staticmethod
-    def make(top: Path) -> None:
-        make_repository(top)
-        (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
-        commit_all(top, "ignore")
-
-
 @pytest.fixture
 def project(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A repository in which the command is started; plans and results lie outside of it."""
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\nname = Bob\nemail = bob@example.org\n")
-    return IgnoringProject(own_place)
+    return Project(own_place)
 
 
 def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None) -> str:
@@ -402,38 +392,6 @@ def test_what_its_user_cannot_read_keeps_the_worktree(sessionrun: Command, proje
 # --- what git itself would overlook ---
 
 
-_COMMITTED = "echo own > lib/own; git -C lib add own; git -C lib commit -qm own; git commit -qam 'new lib'"
-_CHANGED = "echo new > lib/a.txt"
-SUBMODULES: Mapping[str, tuple[str | None, str, str | None]] = {
-    "committed there and in the worktree": (None, _COMMITTED, "submodule lib has commits of its own"),
-    "changed": (None, _CHANGED, "submodule lib has changes of its own"),
-    "changed, and to be overlooked": ("all", _CHANGED, "submodule lib has changes of its own"),
-    "untouched": (None, "true", None),
-}
-"""How a submodule is to be ignored, what a task does in it, and why the worktree is kept."""
-
-
-@pytest.mark.parametrize("how", SUBMODULES)
-def test_work_in_a_submodule_keeps_the_worktree(project: Project, how: str) -> None:
-    """Its repository would go with the worktree, whatever git shows of it."""
-    ignore, script, kept = SUBMODULES[how]
-    allow = ("-c", "protocol.file.allow=always")
-    subprocess.run(["git", "clone", "-q", str(project.top), str(project.root / "library")], check=True)
-    project.run(*allow, "submodule", "add", "-q", str(project.root / "library"), "lib")
-    if ignore:
-        project.run("config", "-f", ".gitmodules", "submodule.lib.ignore", ignore)
-    commit_all(project.top, "lib")
-
-    def work(path: Path) -> None:
-        project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
-        project.shell(script, path)
-
-    place, path = project.cycle(work)
-    assert (place.kept, path.exists()) == (kept, kept is not None)
-    if kept is not None:
-        assert (path / "lib" / ("own" if script == _COMMITTED else "a.txt")).read_text() in ("own\n", "new\n")
-
-
 def test_a_link_or_included_file_that_became_work_is_parked(project: Project) -> None:
     (project.top / ".worktreeinclude").write_text("*.log\n")
     (project.top / "env.log").write_text("secret\n")
@@ -470,11 +428,6 @@ def test_a_worktree_of_a_person_whose_disk_is_away(project: Project) -> None:
     place = project.prepare()[1]
     assert place.worktree is not None and place.worktree != str(path)
     assert f"worktree {path}" in project.run("worktree", "list", "--porcelain").splitlines()
-
-
-def test_branches_below_the_name(project: Project) -> None:
-    project.run("branch", "main-task-t/x")
-    assert project.prepare()[1].branch == "main-task-t-2"
 
 
 def test_a_worktree_dir_behind_a_link(project: Project, own_place: Path) -> None:
@@ -591,10 +544,7 @@ def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, smal
     with filler.open("wb") as stream:
         for _ in range(100):
             stream.write(b"x" * 2**20)
-    plan = [
-        {"id": "t", "prompt": "echo > new"},
-        {"id": "free", "prompt": "true", "workspace": "none"},
-    ]
+    plan = [{"id": "t", "prompt": "echo > new"}, {"id": "free", "prompt": "true", "workspace": "none"}]
     folder = str(small_disk / "worktrees")
     session_id = start(sessionrun, project, plan, "--worktree", "--worktree-dir", folder)
     view = sessionrun.until(session_id, lambda view: by_id(view)["free"]["outcome"] == "succeeded")
@@ -606,3 +556,75 @@ def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, smal
     view = wait(sessionrun, session_id)
     assert by_id(view)["t"]["outcome"] == "succeeded"
     assert project.show("main-task-t", "new") == b"\n"
+
+
+# --- git that does not come back: the job ends in time or by `cancel --now`, and so does its session ---
+
+LIMITS = {"workspace_timeout": 10}
+TASK = {"id": "a", "prompt": "echo work >made.txt"}
+
+
+def block(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch, word: str, *, first: str = ""
+) -> Path:
+    """Let git, in commands with this word, do what comes `first`, and wait until the file is gone."""
+    sessionrun.cwd, held = project.top, project.root / "held"
+    held.touch()
+    waits = f"touch {project.root}/waits; while [ -e {held} ]; do sleep 0.1; done"
+    put_first(project.root, monkeypatch, f'case " $* " in *" {word} "*) {first} {waits};; esac')
+    return held
+
+
+@pytest.mark.slow
+def test_a_prepare_over_its_time_fails_its_task_alone(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block(sessionrun, project, monkeypatch, "read-tree")
+    session_id = sessionrun.start({"limits": LIMITS, "prompts": [TASK]}, "--worktree")
+    task = sessionrun.wait(session_id)["tasks"][0]
+    assert (task["outcome"], task["reason_class"]) == ("failed", "workspace_failed")
+    assert task["reason"] == "workspace_failed: not done after 10 s (workspace_timeout)"
+    assert project.run("worktree", "list").count("\n") == 0, "its RELEASE takes back what was begun"
+    assert project.run("branch", "--list", "*-task-*") == ""
+
+
+@pytest.mark.slow
+def test_a_release_over_its_time_leaves_worktree_and_outcome(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = block(sessionrun, project, monkeypatch, "write-tree", first="trap '' TERM;")
+    session_id = sessionrun.start({"limits": LIMITS, "prompts": [TASK]}, "--worktree")
+    view = sessionrun.wait(session_id)
+    task = view["tasks"][0]
+    assert (view["outcome"], task["outcome"]) == ("succeeded", "succeeded")
+    assert task["worktree_kept"] == "release_failed: not done after 10 s (workspace_timeout)"
+    assert Path(task["worktree"], "made.txt").read_text() == "work\n"
+    assert "release_failed: not done after 10 s" in sessionrun("results", session_id).stdout
+    held.unlink()
+    done = sessionrun("clean", "--worktrees", session_id)
+    assert done.returncode == 0, done.stderr
+    assert project.run("show", "main-task-a:made.txt") == "work"
+
+
+def test_cancel_now_ends_a_release_and_cancel_does_not(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block(sessionrun, project, monkeypatch, "write-tree")
+    session_id = sessionrun.start({"prompts": [TASK]}, "--worktree")
+    eventually((project.root / "waits").exists)
+    view = sessionrun.until(
+        session_id, lambda view: view["tasks"][0]["phase"] == "releasing" and view["tasks"][0]["pid"]
+    )
+    release = psutil.Process(view["tasks"][0]["pid"])
+    done = sessionrun("cancel", session_id, "--timeout", "0")
+    assert done.returncode == 0, done.stderr
+    sessionrun.until(session_id, lambda view: not list((sessionrun.directory(session_id) / "requests").iterdir()))
+    assert release.is_running()
+    done = sessionrun("cancel", session_id, "--now")
+    assert done.returncode == 0, done.stderr
+    view = sessionrun.wait(session_id)
+    task = view["tasks"][0]
+    assert (view["status"], task["outcome"]) == ("cancelled", "succeeded")
+    assert task["worktree_kept"] == "cancelled: on request"
+    assert Path(task["worktree"], "made.txt").read_text() == "work\n"
+    eventually(lambda: not release.is_running())

@@ -2,6 +2,10 @@
 
 With walls each program runs inside: an installer runs code of the checkout, and then every program of the
 environment does.
+
+What uv made at one place works at another, but for paths in a few texts.  What makes the project importable names
+the checkout: ``*.pth``, ``__editable__*.py``, ``direct_url.json``, and what a build left there.  So the files that
+name a place of the build are found once, and written anew in each copy.
 """
 
 from __future__ import annotations
@@ -10,59 +14,29 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import orjson
 
+from sessionrun.git.git import git_environ
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment
+from sessionrun.store import programs, trees
 from sessionrun.store.files import read_end, replace_file
-from sessionrun.store.jobfiles import load_record
-from sessionrun.store.trees import (
-    discard_entry,
-    hold_entry,
-    make_entry,
-    remove_tree,
-    share_entry,
-    sweep_entry,
-    sync_files,
-)
+from sessionrun.store.jobfiles import load_record, load_usable
 from sessionrun.walls.argv import Walls, clear_ways
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import END_S, run_alone, word_end
-from sessionrun.worktrees.environments.copies import (
-    CHECKOUT,
-    ENV,
-    LEFT,
-    Manifest,
-    copy_entry,
-    find_texts,
-    load_manifest,
-)
-from sessionrun.worktrees.environments.inputs import (
-    PROJECT_FILES,
-    PYTEST,
-    Programs,
-    Way,
-    clean_environ,
-    collect_all,
-    collect_inputs,
-    find_programs,
-    find_project,
-    find_requirements,
-    find_tag,
-    iterate_names,
-    make_build_repository,
-    make_digest,
-    order_ways,
-    read_texts,
-)
+from sessionrun.worktrees.environments import inputs
 from sessionrun.worktrees.environments.request import (
     LOG,
     MANIFEST,
@@ -77,8 +51,36 @@ from sessionrun.worktrees.environments.request import (
 LIMIT_S: Final = 1800.0
 """How long a build may take, and a wait for another process that builds."""
 
+ENV: Final = "env"
+LEFT: Final = "left"
+"""What an entry holds: the environment, and what the editable install left in the checkout."""
+
+CHECKOUT: Final = "checkout"
+"""In an entry while it is built: the copy of the checkout in which uv works."""
+
+_REFUSED: Final = re.compile(r"""['"\\\n\r$`%:]|[^\x20-\x7e\u00a0-\U0010ffff]""")
+
+# blocks are shared where the file system can, inodes never: a task that writes to a file of its environment in
+# place would change the cache and the environments of all others
+_COPY: Final = ("cp", "-a", *(("--reflink=auto",) if sys.platform == "linux" else ()))
+
 _TAIL_BYTES: Final = 4096
 _TELLS: Final = re.compile(r"\s*(error|cause|fatal|\w*Error)\b", re.IGNORECASE)
+
+
+@frozen
+class Manifest:
+    """An entry that was made in whole: `texts` are the files in which the place stands where it was `made_at`."""
+
+    made_at: str
+    choice: str
+    packages: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def load_manifest(entry: Path) -> Manifest | None:
+    """The manifest of an entry, if there is one that holds."""
+    return load_usable(entry / MANIFEST, Manifest)
 
 
 class Builder:
@@ -106,8 +108,8 @@ class Builder:
         with self.making.time("checkout"):
             ignore = shutil.ignore_patterns("__pycache__", ".git")
             shutil.copytree(top, self._checkout, symlinks=True, ignore=ignore)
-            make_build_repository(self.making.request, top, self._checkout)
-            before = set(iterate_names(self._checkout))
+            inputs.make_build_repository(self.making.request, top, self._checkout)
+            before = set(inputs.iterate_names(self._checkout))
             self._tmp.mkdir()
         if self._walls is not None:  # of the entry's folder it writes these three
             self._env.mkdir()
@@ -120,31 +122,31 @@ class Builder:
             raise self._fail()
         choice = self._install_all()
         with self.making.time("keep"):
-            remove_tree(self._tmp)
+            trees.remove_tree(self._tmp)
             left = self.folder / LEFT
             left.mkdir()
-            for name in set(iterate_names(self._checkout)).difference(before):  # what the install made there
+            # what the install made there
+            for name in set(inputs.iterate_names(self._checkout)).difference(before):
                 (left / name).parent.mkdir(parents=True, exist_ok=True)
                 os.rename(self._checkout / name, left / name)
-            remove_tree(self._checkout)
+            trees.remove_tree(self._checkout)
             made_at = str(self.folder)
-            texts = find_texts(self.folder, made_at)
-            manifest = Manifest(made_at, choice, self._list(), texts)
+            manifest = Manifest(made_at, choice, self._list(), find_texts(self.folder, made_at))
             replace_file(self.folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
     def _install_all(self) -> str:
         """Install the project, and pytest; the name of the way that was taken."""
         project = self.making.project
-        texts = read_texts(project, (*PROJECT_FILES, "uv.lock"))
-        way = next(filter(self._install, order_ways(texts, find_requirements(project))), None)
+        texts = inputs.read_texts(project, (*inputs.PROJECT_FILES, "uv.lock"))
+        way = next(filter(self._install, inputs.order_ways(texts, inputs.find_requirements(project))), None)
         if way is None:
             raise self._fail()
-        has_pytest = any(package.startswith(f"{PYTEST}==") for package in self._list())
-        if not has_pytest and not self._install(Way(PYTEST, (PYTEST,))):
+        has_pytest = any(package.startswith(f"{inputs.PYTEST}==") for package in self._list())
+        if not has_pytest and not self._install(inputs.Way(inputs.PYTEST, (inputs.PYTEST,))):
             print("environment: the project does not ask for pytest, and it cannot be had", flush=True)
         return way.name
 
-    def _install(self, way: Way) -> bool:
+    def _install(self, way: inputs.Way) -> bool:
         sync, pip = ("sync", "--frozen", "--inexact"), ("pip", "install", "--python", f"{self._env}/bin/python")
         return self._run(way.name, *(sync if way.sync else pip), *way.words)
 
@@ -172,13 +174,10 @@ class Builder:
         took_s = self.making.steps[-1].duration_s
         print(f"environment: {name}: {how if code else 'done'} in {took_s:.1f} s", flush=True)
         if code != 0:
-            self._failure = f"{name}: {how}: {self._find_cause()} (see {LOG})"
+            lines = read_end(self._log, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+            cause = ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
+            self._failure = f"{name}: {how}: {cause} (see {LOG})"
         return code == 0
-
-    def _find_cause(self) -> str:
-        """The last line of the output that tells why."""
-        lines = read_end(self._log, _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
-        return ([line for line in lines if _TELLS.match(line)] or lines)[-1].strip()[:300]
 
     def _fail(self) -> EnvironmentProblem:
         closed = self._walls is not None and self._walls.sandbox.network != "allow"
@@ -226,10 +225,7 @@ def provide_environment(request: EnvironmentRequest, folder: Path, walls: Walls 
 
 
 def find_digest(
-    request: EnvironmentRequest,
-    folder: Path,
-    walls: Walls | None = None,
-    environ: Mapping[str, str] | None = None,
+    request: EnvironmentRequest, folder: Path, walls: Walls | None = None, environ: Mapping[str, str] | None = None
 ) -> str:
     """The digest of what decides about an environment; nothing is made.
 
@@ -248,7 +244,7 @@ class Making:
 
     top: Path
     project: Path
-    programs: Programs
+    programs: inputs.Programs
     environ: Mapping[str, str]
     _circumstances: Mapping[str, object]
     """What is in the digest beside files."""
@@ -294,20 +290,20 @@ class Making:
         """Find out what decides about the environment, in a process with these variables."""
         request = self.request
         self.top = Path(os.path.realpath(request.top))
-        self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
+        self.project = inputs.find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
-        self.environ = clean_environ(variables, without=f"{request.target}/bin")
+        self.environ = inputs.clean_environ(variables, without=f"{request.target}/bin")
         with self.time("interpreter"):
             cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
-            self.programs = find_programs(request.python, self.environ, cwd)
+            self.programs = inputs.find_programs(request.python, self.environ, cwd)
         with self.time("inputs"):
             self._circumstances = {
                 "project": os.path.relpath(self.project, self.top),
                 "programs": self.programs.about,
-                "tag": find_tag(request, self.top, read_texts(self.project, PROJECT_FILES)),
+                "tag": inputs.find_tag(request, self.top, inputs.read_texts(self.project, inputs.PROJECT_FILES)),
                 **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
             }
-            self.digest = make_digest(collect_inputs(self.project), **self._circumstances)
+            self.digest = inputs.make_digest(inputs.collect_inputs(self.project), **self._circumstances)
             if load_manifest(self.entry) is None:
                 self._set_apart()
 
@@ -317,11 +313,11 @@ class Making:
         Inside of walls an installer runs what a task may have written.
         """
         if self.walls is not None and not self.request.pristine:
-            self.digest = make_digest(collect_all(self.top), **self._circumstances)
+            self.digest = inputs.make_digest(inputs.collect_all(self.top), **self._circumstances)
 
     def _use(self, held: ExitStack) -> Manifest | None:
         """The manifest of the entry, which is not removed as long as it is held."""
-        fd = share_entry(self.entry)
+        fd = trees.share_entry(self.entry)
         if fd is None:
             return None
         held.callback(os.close, fd)
@@ -331,19 +327,92 @@ class Making:
         """The manifest of the entry, which is made unless another process did so; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
-        with hold_entry(self.entry, LIMIT_S, _say_waiting):
-            sweep_entry(self.entry)
+        line = "environment: another process builds it, {:.0f} s so far ..."
+        with trees.hold_entry(self.entry, LIMIT_S, lambda waited_s: print(line.format(waited_s), flush=True)):
+            trees.sweep_entry(self.entry)
             manifest = self._use(held)
             if manifest is not None:
                 return manifest, False
             if os.path.lexists(self.entry):
-                discard_entry(self.entry)  # it is damaged
-            with make_entry(self.entry, sync_files) as draft:
+                trees.discard_entry(self.entry)  # it is damaged
+            with trees.make_entry(self.entry, trees.sync_files) as draft:
                 Builder(self, Path(os.path.realpath(draft))).build()
             manifest = self._use(held)
             assert manifest is not None
         return manifest, True
 
 
-def _say_waiting(waited_s: float) -> None:
-    print(f"environment: another process builds it, {waited_s:.0f} s so far ...", flush=True)
+# --- copies ---
+
+
+def find_texts(entry: Path, made_at: str) -> tuple[str, ...]:
+    """The texts of an entry in which this path stands, as it is or as a part of a URL.
+
+    Code of a checkout may have made anything there: grep follows no link, and reads only files.
+    """
+    words = ("-rlIF", "--null", "-D", "skip", "--exclude=*.py[co]", "-e", made_at, "-e", quote(made_at))
+    found = _run("grep", *words, "--", ENV, LEFT, cwd=entry, codes=(0, 1))
+    return tuple(sorted(os.fsdecode(found).split("\0")[:-1]))
+
+
+def _run(*argv: str, cwd: Path, codes: Sequence[int] = (0,)) -> bytes:
+    done = programs.run(argv, cwd=cwd, environ=git_environ(os.environ), limit_s=None)
+    if done.returncode not in codes:
+        raise OSError(done.stderr.decode("utf-8", "replace").strip().partition("\n")[0])
+    return done.stdout
+
+
+def copy_entry(entry: Path, manifest: Manifest, target: Path, checkout: Path) -> None:
+    """Make an environment from an entry; one that is there already, whole or not, is replaced; a file is not.
+
+    What the install left in its checkout is put into the task's `checkout` where nothing is.
+    """
+    for path in (target, checkout):  # a link may lead from the one name to the other
+        if _REFUSED.search(str(path)):
+            why = "it holds a character to which scripts or PATH give a meaning"
+            raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
+    if target.is_file() and not target.is_symlink():  # beside a worktree that was moved
+        raise EnvironmentProblem(f"{target} is a file, where its environment has its place: move it away")
+    trees.remove_entry(target)
+    moves = {f"{manifest.made_at}/{ENV}": str(target), f"{manifest.made_at}/{CHECKOUT}": str(checkout)}
+    _run(*_COPY, "--", ENV, str(target), cwd=entry)
+    for name in manifest.texts:
+        if name.startswith(f"{ENV}/"):
+            _rewrite(target / name[len(ENV) + 1 :], moves)
+    for name in inputs.iterate_names(entry / LEFT):
+        _put_left(entry / LEFT / name, checkout / name, moves, is_text=f"{LEFT}/{name}" in manifest.texts)
+
+
+def _put_left(source: Path, target: Path, moves: Mapping[str, str], *, is_text: bool) -> None:
+    """Put what the install left in the checkout there; nothing goes over what is there, nor through a link."""
+    if os.path.lexists(target) or os.path.realpath(target.parent) != str(target.parent):
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return
+    if source.is_symlink():
+        os.symlink(_move(os.readlink(source), moves), target)
+    elif source.is_file():
+        beside = target.with_name(f".new-{target.name}")
+        trees.remove_entry(beside)  # of a start that was killed
+        shutil.copy2(source, beside)
+        if is_text:
+            _rewrite(beside, moves)
+        os.rename(beside, target)
+
+
+def _rewrite(place: Path, moves: Mapping[str, str]) -> None:
+    """Put the new places for the old ones into a text.  What was compiled of it could look fresh, and goes."""
+    mode, content = stat.S_IMODE(place.lstat().st_mode), place.read_bytes()
+    place.unlink()  # it may be one that can only be read
+    place.write_bytes(os.fsencode(_move(os.fsdecode(content), moves)))
+    place.chmod(mode)
+    for stale in place.parent.glob(f"__pycache__/{place.stem}.*.pyc") if place.suffix == ".py" else ():
+        stale.unlink()
+
+
+def _move(text: str, moves: Mapping[str, str]) -> str:
+    for old, new in moves.items():
+        text = text.replace(f"file://{quote(old)}", f"file://{quote(new)}").replace(old, new)
+    return text

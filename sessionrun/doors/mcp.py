@@ -34,7 +34,6 @@ from sessionrun.client.reading.terse import BRIEF_BYTES, drop_empty, make_brief
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT
-from sessionrun.model.units import parse_duration
 from sessionrun.store.session import SessionDir
 
 INSTRUCTIONS: Final = """\
@@ -98,14 +97,9 @@ class Tools:
         """
         if bool(prompts) == (plan is not None):
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
-        given = _read_plan(plan)
-        try:
-            timeout_s = None if timeout is None else parse_duration(timeout)
-        except ValueError as error:
-            raise InputError(f"timeout: {error}, not {timeout!r:.80}") from None
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
-        limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
-        planned = api.plan(given, {**asked, **limits, "worktree": worktree})
+        limits = {"max_parallel": max_parallel, "timeout_s": timeout, "budget_usd": budget_usd}
+        planned = api.plan(_read_plan(plan), {**asked, **limits, "worktree": worktree})
         if isinstance(planned, api.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = api.launch(planned.spec, self._results_dir)

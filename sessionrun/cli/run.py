@@ -128,10 +128,11 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     except KeyboardInterrupt:
         from sessionrun.client.ask import cancel
 
-        if shown.spec_path.exists():
-            hint("\ncancelling ...")
-            with suppress(SessionrunError, OSError):
-                cancel(shown, timeout_s=None)
+        if not shown.spec_path.exists():
+            return EXIT_INTERRUPTED
+        hint("\ncancelling ...")
+        with suppress(SessionrunError, OSError):
+            cancel(shown, timeout_s=None)
         return EXIT_INTERRUPTED
 
 

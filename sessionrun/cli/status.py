@@ -157,14 +157,7 @@ def comparison_lines(record: View, width: int, *, show_all: bool) -> list[str]:
 
     groups = record["groups"]
     keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
-    placed = [(group["key"], cell) for group in groups for cell in group["cells"]]
-    axes = _ROW_AXES[record["by"]]
-    differing = [axis for axis in axes if len({cell[axis] for _, cell in placed}) > 1] or axes[-1:]
-    rows: dict[str, dict[str, View]] = {}
-    for key, cell in placed:
-        name = clip(escape_line("/".join(cell[axis] for axis in differing)), NAME_COLUMNS)
-        rows.setdefault(name, {})[key] = cell
-    kept = rows
+    kept = rows = _find_rows(record)
     if len(rows) > MOST_ROWS and not show_all:
         words = {name: {word for cell in found.values() for word in cell["words"]} for name, found in rows.items()}
         kept = {name: found for name, found in rows.items() if len(words[name]) > 1}
@@ -182,6 +175,20 @@ def comparison_lines(record: View, width: int, *, show_all: bool) -> list[str]:
     if len(rows) > len(kept):
         lines.append(f"and {len(rows) - len(kept)} on which all are alike: --all shows each")
     return [*lines, *map(escape_line, conclude(record))]
+
+
+def _find_rows(record: View) -> dict[str, dict[str, View]]:
+    """The cells by row and arm; a row is named by the axes on which there are several."""
+    from sessionrun.model.wording import clip
+
+    cells = [(group["key"], cell) for group in record["groups"] for cell in group["cells"]]
+    axes = _ROW_AXES[record["by"]]
+    differing = [axis for axis in axes if len({cell[axis] for _, cell in cells}) > 1] or axes[-1:]
+    rows: dict[str, dict[str, View]] = {}
+    for key, cell in cells:
+        name = clip(escape_line("/".join(cell[axis] for axis in differing)), NAME_COLUMNS)
+        rows.setdefault(name, {})[key] = cell
+    return rows
 
 
 def _tell_cell(cell: View | None) -> str:

@@ -47,12 +47,16 @@ def make_landing() -> dict[str, Any]:
 def make_matrix() -> dict[str, Any]:
     """Tasks that have UUIDs, and are called by their rows and columns."""
     cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
-    tasks = [
-        make_task(num, outcome="failed", usage=None, labels={"task": row, "model": model, "agent": "alpha"})
-        for num, (row, model) in enumerate(cells, 1)
-    ]
-    for task in tasks:
-        task |= {"id": f"00000000-0000-4000-8000-00000000000{task['num']}", "check": None, "diff_stat": None}
+    tasks = []
+    for num, (row, model) in enumerate(cells, 1):
+        known = {
+            "id": f"00000000-0000-4000-8000-00000000000{num}",
+            "usage": None,
+            "check": None,
+            "diff_stat": None,
+        }
+        labels = {"task": row, "model": model, "agent": "alpha"}
+        tasks.append(make_task(num, outcome="failed", labels=labels, **known))
     return make_view(tasks)
 
 

@@ -49,12 +49,8 @@ def make_matrix() -> dict[str, Any]:
     cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
     tasks = []
     for num, (row, model) in enumerate(cells, 1):
-        known = {
-            "id": f"00000000-0000-4000-8000-00000000000{num}",
-            "usage": None,
-            "check": None,
-            "diff_stat": None,
-        }
+        known: dict[str, Any] = dict.fromkeys(("usage", "check", "diff_stat"))
+        known["id"] = f"00000000-0000-4000-8000-00000000000{num}"
         labels = {"task": row, "model": model, "agent": "alpha"}
         tasks.append(make_task(num, outcome="failed", labels=labels, **known))
     return make_view(tasks)

@@ -9,8 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from sessionrun.cli.aliases import expand_alias
-from sessionrun.cli.argv import rewrite_argv
+from sessionrun.cli.argv import expand_alias, rewrite_argv
 from sessionrun.client.schemas.schemas import NAMES, describe
 
 MAX_CHECKED = 300_000

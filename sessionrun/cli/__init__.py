@@ -15,7 +15,17 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, KNOWN, OWN, VERBS, find_first, load_verb, rewrite_argv
+from sessionrun.cli.argv import (
+    BY_FLAG,
+    KNOWN,
+    VERBS,
+    expand_alias,
+    find_first,
+    hint_option,
+    load_verb,
+    refuse_mistyped_verb,
+    rewrite_argv,
+)
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.house import describe_lack
@@ -80,7 +90,8 @@ class VerbGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As Click, but a shell that completes a word sees the verb that is left out."""
-        return super().parse_args(ctx, _read_words(args)[1] if args and ctx.resilient_parsing else args)
+        completes = args and ctx.resilient_parsing
+        return super().parse_args(ctx, rewrite_argv(expand_alias(args)) if completes else args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """What may be the first word: verbs, options of the default verb, files."""
@@ -109,28 +120,17 @@ def group() -> None:
     """Run AI coding agents in detached sessions: get an id, poll with `status`."""
 
 
-def _read_words(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words without aliases, and the same with a verb in front."""
-    known = [*given]  # `list` is a module here
-    if known and known[0] not in (*KNOWN, *OWN):  # a poll names its verb, and need not import the aliases
-        from sessionrun.cli.aliases import expand_alias
-
-        known = expand_alias(known)
-    return known, rewrite_argv(known)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
-    given, words = _read_words(sys.argv[1:] if argv is None else argv)
+    given = expand_alias(sys.argv[1:] if argv is None else argv)
+    words = rewrite_argv(given)
     _open_standard_streams()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", SessionWarning)
     begin()
     try:
         if words[:1] == ["run"]:
-            from sessionrun.cli.aliases import refuse_mistyped_verb
-
             refuse_mistyped_verb(given)
         place = 0 if given[:1] == words[:1] else find_first(given)  # which may have to load all verbs
         asked_by = BY_FLAG if given[place : place + 1] != words[:1] else None
@@ -152,8 +152,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _tell("the current directory was deleted; cd to another one", 2, words)
         where = os.fsdecode(error.filename) if error.filename else "reading or writing"
         return _tell(f"{where}: {error.strerror or error}", EXIT_BUG, words)
-    except MemoryError:
-        return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, words)
     except Exception as error:
         if interrupts.was_pressed():
             return EXIT_INTERRUPTED
@@ -206,8 +204,6 @@ def _tell(message: str, code: int, words: Sequence[str]) -> int:
 def _usage_message(error: click.ClickException, given: Sequence[str], words: Sequence[str]) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        from sessionrun.cli.aliases import hint_option
-
         hint = hint_option(given, words, error)
         message = f"No such option '{error.option_name}'{hint}" if hint else message
     if message.startswith("Got unexpected extra argument"):

@@ -1,12 +1,15 @@
-"""Rewrites the words on the command line into `VERB ...`, before Click sees them.
+"""Rewrites the words on the command line into `VERB ...`, before Click sees them; hints for wrong words.
 
 So that the spellings of older tools work unchanged, ``--status ID`` and its like are verbs, and a command
-line without a verb runs a file.  A verb wins over a file of that name: write ``./status`` for the file.
-Which options have a value is asked of Click, but only where one stands before the verb: a poll begins with that.
+line without a verb runs a file.  A verb wins over a file of that name: write ``./status`` for the file.  A
+file wins over a word of another program: `sessionrun ls` runs the file `ls` if there is one.  Which options have a
+value is asked of Click, but only where one stands before the verb: a poll begins with that.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -74,6 +77,47 @@ BY_FLAG: Final = "flag"
 
 OWN: Final = ("--help", "-h", "--version", "-v")
 
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ls": ("list",),
+    "ps": ("list", "--state", "running,recovering"),
+    "overview": ("list", "--totals"),
+    "stop": ("cancel",),
+    "kill": ("cancel", "--now"),
+    "rm": ("clean",),
+    "dispatch": ("queue", "work"),
+    "split": ("queue", "split"),
+    "ingest": ("queue", "take"),
+    "version": ("--version",),
+    "-V": ("--version",),
+}
+"""What is read in the place of the first word."""
+
+_MEANT: Final[Mapping[str, str]] = {
+    "agents": "doctor agents",
+    "attach": "watch",
+    "delete": "clean",
+    "info": "explain",
+    "land": "merge",
+    "log": "logs",
+    "pause": "hold",
+    "remove": "clean",
+    "restart": "retry",
+    "show": "status",
+    "start": "run",
+    "tail": "logs --follow",
+    "top": "watch",
+    "unpause": "release",
+}
+"""Verbs of other programs that are too far from ours to be read as theirs."""
+
+_MEANT_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("clean", "all"): "clean --keep 0",
+    ("logs", "tail"): "logs --lines N",
+    ("status", "follow"): "watch",
+    ("status", "watch"): "watch",
+}
+"""Options of other programs, without their dashes, and what there is in their place."""
+
 
 def find_home(verb: str) -> str:
     """The module of a verb."""
@@ -91,6 +135,17 @@ def load_verb(verb: str) -> click.Command:
         raise InputError(f"{verb}: {lack}")
     there = vars(import_module(find_home(verb))).values()
     return next(each for each in there if isinstance(each, click.Command) and each.name == verb)
+
+
+def expand_alias(words: Sequence[str]) -> list[str]:
+    """The words with an alias in the place of the verb written out."""
+    if words and words[0] in (*KNOWN, *OWN):  # a poll names its verb
+        return [*words]
+    place = 0 if words[:1] and words[0] in ALIASES else find_first(words)
+    word = "".join(words[place : place + 1])
+    if word not in ALIASES or os.path.lexists(word):
+        return [*words]
+    return [*ALIASES[word], *words[:place], *words[place + 1 :]]
 
 
 def rewrite_argv(argv: Sequence[str]) -> list[str]:
@@ -135,15 +190,8 @@ def _walk(words: Sequence[str]) -> Iterator[tuple[int, bool]]:
         yield place, is_option
         if word == "--":
             return
-        is_value = is_option and _takes_value(word)
-
-
-def _takes_value(word: str) -> bool:
-    """Whether the next word is the value of an option, of `run` or else of another verb."""
-    if word in FLAG_VERBS or "=" in word:
-        return False
-    known = (_find_options(name) for name in VERBS)
-    return next((options[word] for options in known if word in options), False)
+        if is_option and word not in FLAG_VERBS and "=" not in word:  # of `run` or else of another verb
+            is_value = next((own[word] for own in map(_find_options, VERBS) if word in own), False)
 
 
 def list_all(command: click.Command) -> list[click.Command]:
@@ -162,3 +210,42 @@ def _find_options(verb: str) -> dict[str, bool]:
     command = load_verb(verb)
     options = [one for each in list_all(command) for one in each.params if isinstance(one, click.Option)]
     return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
+
+
+# --- hints for wrong words ---
+
+
+def refuse_mistyped_verb(words: Sequence[str]) -> None:
+    """Refuse a first word that is no verb, no option and no file, if it looks like a mistyped verb.
+
+    Raises:
+        InputError: it does.
+    """
+    word = "".join(words[(place := find_first(words)) : place + 1])
+    if word in KNOWN or not re.fullmatch("[a-zA-Z][a-zA-Z-]*", word) or os.path.lexists(word):
+        return
+    if any(option.partition("=")[0] in FLAG_VERBS for option in words):
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(word.lower(), [*VERBS, *ALIASES], n=1, cutoff=0.7)
+    meant = _MEANT.get(word) or next(iter(close), None)
+    if meant:
+        raise InputError(
+            f"{word}: no such verb or file; did you mean `sessionrun {meant}`? (all: sessionrun --help)"
+        )
+
+
+def hint_option(given: Sequence[str], words: Sequence[str], error: click.NoSuchOption) -> str:
+    """What may help where `words`, which were made of `given`, have an option that their verb does not have."""
+    from sessionrun.client.reading.selection import STATES
+
+    verb, name = words[0], error.option_name.removeprefix("--")
+    has_states = error.ctx is not None and any("--state" in one.opts for one in error.ctx.command.params)
+    by_state = f"{verb} --state {name}" if has_states and name in STATES else None
+    meant = _MEANT_OPTIONS.get((verb, name)) or by_state
+    if meant:
+        return f"; did you mean `sessionrun {meant}`?"
+    if verb != "run" and given[:1] != words[:1]:
+        return f"; write {verb} first, and only options of {verb} after the verb"
+    return ""

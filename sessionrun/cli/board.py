@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from sessionrun.cli.comparison import comparison_lines
 from sessionrun.cli.render import encodes, escape_line, pad, sign
 from sessionrun.cli.standing import draw_bar, row_lines, tell_doing, tell_left
+from sessionrun.cli.status import comparison_lines
 from sessionrun.client.reading.comparison import compare_tasks, name_each
 from sessionrun.model.wording import (
     clip,
@@ -110,18 +110,14 @@ def draw(
     waiting = [task for task in view["tasks"] if task["word"] == "waiting"]
     begin = f"{sign('waiting')} {len(waiting)} waiting: next "
     foot: list[Line] = [(begin + list_ids(waiting, max(8, width - len(begin))), "dim")] if waiting else []
-    foot += [(line, "bold") for line in wrap(choice.message, width) or [tell_keys(width)]]
+    keys = ("  ".join(_KEYS[:shown]) for shown in range(len(_KEYS), 0, -1))
+    fitting = next((line for line in keys if len(line) <= width), _KEYS[0])
+    foot += [(line, "bold") for line in wrap(choice.message, width) or [fitting]]
     rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
     lines = [*head, *(rows or [("nothing to show", "dim")])]
     room = height - len(foot)  # the foot stays, whatever does not fit
     lines = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
     return [(clip(text, width), style) for text, style in lines]
-
-
-def tell_keys(width: int) -> str:
-    """As many keys as fit in a line."""
-    lines = ("  ".join(_KEYS[:shown]) for shown in range(len(_KEYS), 0, -1))
-    return next((line for line in lines if len(line) <= width), _KEYS[0])
 
 
 def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
@@ -162,10 +158,10 @@ def _draw_blocks(
     begin = 0
     for block, room in zip(blocks, shares, strict=True):
         rows = max(0, room - 1) if len(block) > room else room
-        at = min(max(0, place - begin), len(block) - 1)
-        shown = _window(len(block), at, rows) if rows and block else range(0)
-        more = len(block) - len(shown) if room else 0
-        parts.append((block[shown.start : shown.stop], begin + shown.start, more))
+        # the selected one is in the middle of what is shown, or as near to it as the ends of the block let it
+        first = min(max(0, min(place - begin, len(block) - 1) - rows // 2), max(0, len(block) - rows))
+        shown = block[first : first + rows]
+        parts.append((shown, begin + first, len(block) - len(shown) if room else 0))
         begin += len(block)
 
     def tell_last(task: View) -> str:
@@ -192,13 +188,6 @@ def _share(room: int, running: int, needy: int, done: int) -> tuple[int, int, in
     first = min(running, max(room // 2, room - needy))
     second = min(needy, room - first)
     return first, second, max(0, min(done, room - first - second))
-
-
-def _window(count: int, place: int, room: int) -> range:
-    """Which of `count` rows are shown where there is `room`, so that the one at `place` is."""
-    room = max(1, room)
-    begin = min(max(0, place - room // 2), max(0, count - room))
-    return range(begin, min(count, begin + room))
 
 
 def find_place(shown: Sequence[View], selected: str | None) -> int:

@@ -17,11 +17,12 @@ from sessionrun.cli.options import (
     cache_dir_option,
     flag,
     json_option,
+    label_option,
     results_dir_option,
+    since_option,
     valued,
 )
 from sessionrun.cli.render import escape
-from sessionrun.cli.selecting import label_option, since_option
 from sessionrun.client.clean import CLEANED, clean, clean_cache
 from sessionrun.model.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import Answer, answering, flag, json_option
-from sessionrun.cli.render import print_document, table_lines, tell_value
+from sessionrun.cli.render import encode, table_lines, tell_value, write_bytes
 from sessionrun.client.schemas.schemas import NAMES, describe
 
 
@@ -47,4 +47,4 @@ def schema(name: str, as_json: bool) -> None:
 
     For example: sessionrun schema plan, sessionrun schema results.  It is JSON with and without --json.
     """
-    print_document(describe(name))
+    write_bytes(encode(describe(name)), b"\n")

@@ -13,19 +13,22 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import (
+    EXIT_TIMEOUT,
     Answer,
     Count,
     Decorator,
     Duration,
+    act_on_each,
     add_options,
     flag,
     quiet_option,
+    selector_options,
     sync_option,
     valued,
     verb,
+    words_argument,
 )
 from sessionrun.cli.render import session_head, warn
-from sessionrun.cli.selecting import EXIT_TIMEOUT, act_on_each, selector_options, words_argument
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session

@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Answer, Since, answering, flag, valued
+from sessionrun.cli.options import Answer, Since, answering, flag, label_option, state_option, valued
 from sessionrun.cli.render import escape_line, short_time, table_lines
-from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
 from sessionrun.client.reading.money import (
     Shown,

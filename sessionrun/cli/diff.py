@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Answer, flag
+from sessionrun.cli.options import Answer, flag, session_verb
 from sessionrun.cli.render import escape, escape_line, write_bytes
-from sessionrun.cli.selecting import session_verb
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import describe_changes, find_changed, read_changes

@@ -6,11 +6,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.cli.facts import fact_lines, indented, section_lines, tell_landing, word_lines
-from sessionrun.cli.options import Answer, flag
+from sessionrun.cli.options import Answer, flag, session_verb
 from sessionrun.cli.render import escape_line, local_time
-from sessionrun.cli.selecting import session_verb
-from sessionrun.cli.standing import IDS_WIDTH, head_lines, place_lines
+from sessionrun.cli.standing import (
+    IDS_WIDTH,
+    fact_lines,
+    head_lines,
+    indented,
+    place_lines,
+    section_lines,
+    word_lines,
+)
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
 from sessionrun.model.wording import (
@@ -38,6 +44,7 @@ _CAUSE_WORDS: Final = {
     "no_process": "without a process of the session",
 }
 _SHOWN_HOSTS: Final = 8
+_LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
 
 
 @session_verb("explain")
@@ -159,7 +166,7 @@ def _tell_rest(
 ) -> Iterator[str]:
     if task["branch"] and task["diff_stat"] and not task["rescue_branch"]:
         yield escape_line(f"branch {task['branch']}: {tell_changes(task)}")
-    yield from indented(tell_landing(task), "") if task["word"] != "bounced" else ()
+    yield from indented(_tell_landing(task), "") if task["word"] != "bounced" else ()
     yield from fact_lines(task, "", notes=True)
     if facts["follow_up"] is not None:
         yield f"last follow-up: {clip(escape_line(facts['follow_up']), 200)}"
@@ -170,6 +177,22 @@ def _tell_rest(
         yield escape_line(f"needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}")
     for token in facts["tokens"][1:]:
         yield escape_line(f"also lacks: {token['resource']}, held by {', '.join(token['holders'])}")
+
+
+def _tell_landing(task: Mapping[str, Any]) -> Iterator[str]:
+    """What became of a task's work when it was to land, or what it waits for."""
+    landing = task.get("landing")
+    if not landing:
+        return
+    commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
+    status = landing["status"]
+    where = f" on {landing['target']}" if landing["target"] and status not in ("bounced", "held") else ""
+    why = f": {landing['reason']}" if landing["reason"] and status != "landed" else ""
+    yield f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"
+    if landing["output"]:
+        yield f"see {landing['output']}"
+    if landing["mend"]:
+        yield f"mend: {landing['mend']}"
 
 
 def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[str, Any] | None) -> Iterator[str]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from xml.sax import saxutils
 
-from sessionrun.cli.facts import section_lines
 from sessionrun.cli.render import encode, escape, escape_line, versioned, write_bytes
+from sessionrun.cli.standing import section_lines
 from sessionrun.client.reading.outputs import read_text
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.wording import tell_reason, tell_word

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from sessionrun.cli.aliases import expand_alias
-from sessionrun.cli.argv import KNOWN, VERBS, load_verb
+from sessionrun.cli.argv import KNOWN, VERBS, expand_alias, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
 from sessionrun.model.errors import InputError, suggest
@@ -89,7 +88,12 @@ def write_first_page(command: click.Command) -> str:
     lines = list_lines(command)
     page = ["sessionrun [run] [OPTIONS] [FILE]     start the tasks of FILE, of -p or of stdin", ""]
     for heading in HEADINGS:
-        entries = [(line.option, _shorten(line.text)) for line in lines if line.heading == heading]
+        # the column is narrow: the default in brackets alone, and no full stop
+        entries = [
+            (line.option, line.text.replace("  [default: ", " [").replace(". [", " [").rstrip("."))
+            for line in lines
+            if line.heading == heading
+        ]
         page += _write_group(f"{heading:<10}", entries, 21)
     page += ["", "All options by topic: sessionrun help TOPIC, or run --help-all", f"  {' '.join(TOPICS)}"]
     page += ["Examples: sessionrun help examples    Formats of FILE: man 5 sessionrun-input"]
@@ -105,23 +109,16 @@ def write_topic(command: click.Command, topic: str) -> str:
     return "\n".join([f"{topic}:", *_write_group("  ", entries, 28), *note])
 
 
-def _shorten(text: str) -> str:
-    """The same for a narrow column: the default in brackets alone, and no full stop."""
-    return text.replace("  [default: ", " [").replace(". [", " [").rstrip(".")
-
-
 def _write_group(begin: str, entries: list[tuple[str, str]], wide: int) -> Iterator[str]:
     import textwrap
 
-    rest = " " * len(begin)
+    rest = " " * (len(begin) + wide + 1)
     for number, (option, text) in enumerate(entries):
-        left = f"{begin if number == 0 else rest}{option:<{wide}} "
-        lines = textwrap.wrap(text, _WIDTH - len(rest) - wide - 1)
-        if len(left) > len(rest) + wide + 1:
+        left = f"{'' if number else begin:<{len(begin)}}{option:<{wide}} "
+        if len(left) > len(rest):  # the text begins below it
             yield left.rstrip()
-            left = " " * (len(rest) + wide + 1)
-        yield f"{left}{lines[0]}"
-        yield from (" " * (len(rest) + wide + 1) + line for line in lines[1:])
+            left = rest
+        yield from textwrap.wrap(text, _WIDTH, initial_indent=left, subsequent_indent=rest)
 
 
 class RunCommand(click.Command):

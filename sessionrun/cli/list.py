@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Answer, Count, answering, flag, valued
+from sessionrun.cli.options import Answer, Count, answering, flag, selector_options, valued
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
@@ -22,7 +22,6 @@ from sessionrun.cli.render import (
     unversioned,
     wrap_line,
 )
-from sessionrun.cli.selecting import selector_options
 from sessionrun.client.reading.selection import Wanted, arrange, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
@@ -62,32 +61,31 @@ def command(
     if is_seed_block():
         return Answer(record, _seed_totals(views) if totals else _seed_table(views))
     if not views and not totals:
-        lines = ["No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."]
-    else:
-        lines = session_rows(arranged, time.time(), terminal_width(), everywhere=everywhere) if views else []
-        if any(view["no_contact"] for view in views):
-            from sessionrun.cli.standing import contact_lines
-
-            named = zip(views, name_all(views), strict=True)
-            lines += [f"{name}: {line}" for view, name in named for line in contact_lines(view)]
-        lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
+        none = "No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}."
+        return Answer(record, [none])
+    lines = _session_lines(arranged, everywhere=everywhere) if views else []
+    lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
     return Answer(record, lines)
 
 
-def session_rows(
-    arranged: Sequence[tuple[int, View]], now: float, width: int, *, everywhere: bool = False
-) -> list[str]:
+def _session_lines(arranged: Sequence[tuple[int, View]], *, everywhere: bool) -> list[str]:
     """The head of the table, and for each session its state, its name, how long it took and what came out."""
-    views = [view for _, view in arranged]
-    rows = [["STATE", "SESSION", "TOOK", *["DIRECTORY"] * everywhere, ""]] + [
-        [_tell_state(view), "  " * depth + name, tell_span(took_s(view, now))]
-        + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
-        + [""]
-        for (depth, view), name in zip(arranged, name_all(views), strict=True)
-    ]
-    room = max(12, width - max(map(columns, lay_out(rows, {2}))) - 2)  # some, however narrow the terminal is
+    views, now = [view for _, view in arranged], time.time()
+    names = name_all(views)
+    rows = [["STATE", "SESSION", "TOOK", *["DIRECTORY"] * everywhere]]
+    for (depth, view), name in zip(arranged, names, strict=True):
+        folder = [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
+        rows.append([_tell_state(view), "  " * depth + name, tell_span(took_s(view, now)), *folder])
+    # some, however narrow the terminal is
+    room = max(12, terminal_width() - max(map(columns, lay_out(rows, {2}))) - 2)
     outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]
-    return lay_out([[*row[:-1], outcome] for row, outcome in zip(rows, outcomes, strict=True)], {2})
+    lines = lay_out([[*row, outcome] for row, outcome in zip(rows, outcomes, strict=True)], {2})
+    if any(view["no_contact"] for view in views):
+        from sessionrun.cli.standing import contact_lines
+
+        named = zip(views, names, strict=True)
+        lines += [f"{name}: {line}" for view, name in named for line in contact_lines(view)]
+    return lines
 
 
 def _tell_state(view: View) -> str:

@@ -10,9 +10,8 @@ from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Answer, Count, flag, valued
+from sessionrun.cli.options import Answer, Count, flag, session_verb, valued
 from sessionrun.cli.render import encode, escape, versioned, warn
-from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step

@@ -9,10 +9,19 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.facts import section_lines
-from sessionrun.cli.options import Answer, Count, Duration, ShellCommand, flag, valued
+from sessionrun.cli.options import (
+    EXIT_FAILED,
+    EXIT_HELD,
+    Answer,
+    Count,
+    Duration,
+    ShellCommand,
+    flag,
+    session_verb,
+    valued,
+)
 from sessionrun.cli.render import escape, escape_line
-from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, session_verb
+from sessionrun.cli.standing import section_lines
 from sessionrun.client.reading.telling import read_section
 from sessionrun.input.config import load_merge_trailers
 from sessionrun.landing.merge import AskedLanding, merge

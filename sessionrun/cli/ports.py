@@ -72,9 +72,10 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         raise InputError("--all takes no session ID")
     from sessionrun.client.reading.selection import load_many
     from sessionrun.client.reading.view import load_view
-    from sessionrun.doors.gathering import gather, write_page
+    from sessionrun.doors.gathering import gather
     from sessionrun.doors.pages import make_overview_page
     from sessionrun.doors.report import make_page
+    from sessionrun.store.files import replace_file
 
     if everything:
         sessions = iterate_sessions(find_results_dir(results_dir).absolute())
@@ -85,5 +86,11 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
     if output is None:
         write_bytes(page)
         return
-    write_page(output, page)
+    place = output.resolve()
+    if not place.parent.is_dir():
+        raise InputError(f"{output}: there is no directory {place.parent}; make it, or name another file")
+    if place.exists() and not place.is_file():  # a pipe is written to as it is
+        place.write_bytes(page)
+    else:  # the file is whole or not there at all, and its owner alone can read it
+        replace_file(place, page, durable=False, sweeps=True)
     click.echo(f"{output}: {len(page)} bytes", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial, wraps
 from importlib import import_module
@@ -146,8 +146,16 @@ def list_tasks(queue: Open, ready: bool, everything: bool, group: str | None) ->
         raise InputError("queue list: --ready and --all exclude each other")
     feed = queue()
     records = [describe_task(task) for task in load_tasks(feed, ready=ready, closed=everything, group=group)]
-    none = ["No task is ready." if ready else "No task is open."]
-    return Answer(_describe_queue(feed, records), _task_table(records) if records else none)
+    lines: Iterable[str] = ["No task is ready." if ready else "No task is open."]
+    if records:
+        heads = ("TASK", "STATUS", "PRIORITY", "GROUP", "TITLE")
+        rows = [(r["id"], _status_word(r), r["priority"], r["group"] or "-", r["title"]) for r in records]
+        *widths, _ = (
+            max(len(escape_line(str(cell))) for cell in column) for column in zip(heads, *rows, strict=True)
+        )
+        left = max(26, WIDTH - sum(widths) - 2 * len(widths))  # columns for a title
+        lines = table_lines(heads, [(*row[:-1], clip(escape_line(row[-1]), left)) for row in rows])
+    return Answer(_describe_queue(feed, records), lines)
 
 
 @_queue_verb("show", results_dir_option, reads=True)
@@ -325,17 +333,6 @@ def take(group: str | None, maximum: int, dry_run: bool, **options: Any) -> Answ
     done = "would be added" if dry_run else "added"
     aside.append(f"{len(found.added)} {done}, {len(found.known)} in the queue already")
     return Answer({"dry_run": dry_run, **found._asdict()}, lines, aside=aside)
-
-
-# --- how a task is shown ---
-
-
-def _task_table(records: list[Record]) -> Iterator[str]:
-    heads = ("TASK", "STATUS", "PRIORITY", "GROUP", "TITLE")
-    rows = [(r["id"], _status_word(r), r["priority"], r["group"] or "-", r["title"]) for r in records]
-    widths = [max(len(escape_line(str(row[place]))) for row in [heads, *rows]) for place in range(len(heads) - 1)]
-    left = max(26, WIDTH - sum(widths) - 2 * len(widths))  # columns for a title
-    return table_lines(heads, [(*row[:-1], clip(escape_line(row[-1]), left)) for row in rows])
 
 
 def _status_word(record: Record) -> str:

@@ -120,7 +120,7 @@ def terminal_width(stream: IO[str] | None = None) -> int:
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print the one JSON object of a verb, and a newline, on standard output."""
-    print_document(versioned(record))
+    write_bytes(encode(versioned(record)), b"\n")
 
 
 def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,11 +131,6 @@ def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
 def unversioned(record: Mapping[str, Any]) -> dict[str, Any]:
     """An object as it is shown inside of another one, which has the version."""
     return {key: value for key, value in record.items() if key != "schema_version"}
-
-
-def print_document(value: Any) -> None:
-    """Print a JSON value in a format of its own, and a newline."""
-    write_bytes(encode(value), b"\n")
 
 
 def encode(value: Any) -> bytes:

@@ -11,11 +11,20 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.facts import fact_lines, indented, section_lines, tell_agents, title_lines, word_lines
-from sessionrun.cli.options import Answer, Count, flag, valued
+from sessionrun.cli.options import Answer, Count, flag, session_verb, valued
 from sessionrun.cli.render import WIDTH, encode, escape, is_seed_block, print_json, versioned, warn, write_bytes
-from sessionrun.cli.selecting import session_verb
-from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
+from sessionrun.cli.standing import (
+    View,
+    fact_lines,
+    group_lines,
+    head_lines,
+    indented,
+    next_lines,
+    section_lines,
+    tell_agents,
+    title_lines,
+    word_lines,
+)
 from sessionrun.client.lookup import choose_tasks, name_for_command
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text

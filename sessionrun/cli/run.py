@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from sessionrun.cli.help import RunCommand, print_all
+from sessionrun.cli.interrupts import EXIT_INTERRUPTED, ignore, was_pressed
 from sessionrun.cli.options import (
     Decorator,
     Moment,
@@ -30,7 +32,7 @@ from sessionrun.cli.render import escape_line, hint, local_time, print_json, sig
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
 
@@ -44,24 +46,17 @@ if TYPE_CHECKING:
 
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
     """The options of some settings, in their order, for a command of Click."""
-    return add_options(*(_make_option(row, hidden=hidden) for row in rows if row.option is not None))
-
-
-def _make_option(row: Setting, *, hidden: bool) -> Decorator:
-    spellings = [f" {word}" if word.startswith("/") else word for word in (*row.shown, *row.also)]
-    if not row.metavar:
-        return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
-    choices = row.kind.schema.get("enum")
-    word = click.Choice(choices) if choices else Parsed(row.name, row.read_word)
-    return click.option(
-        *spellings,
-        row.name,
-        type=Moment() if row.name == "starts_at" else word,
-        multiple=bool(row.many),
-        metavar=row.metavar,
-        hidden=hidden,
-        help=row.help,
-    )
+    options = []
+    for row in (row for row in rows if row.option is not None):
+        spellings = [f" {word}" if word.startswith("/") else word for word in (*row.shown, *row.also)]
+        form: dict[str, Any] = {"is_flag": True, "default": None}
+        if row.metavar:
+            choices = row.kind.schema.get("enum")
+            word = click.Choice(choices) if choices else Parsed(row.name, row.read_word)
+            word = Moment() if row.name == "starts_at" else word
+            form = {"type": word, "multiple": bool(row.many), "metavar": row.metavar}
+        options.append(click.option(*spellings, row.name, hidden=hidden, help=row.help, **form))
+    return add_options(*options)
 
 
 def take_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +102,6 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun.cli.interrupts import ignore, was_pressed
     from sessionrun.client.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
@@ -132,9 +126,14 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         ignore()  # what was told to run runs on: no exit code may say that it was cancelled
         return 0
     except KeyboardInterrupt:
-        from sessionrun.cli.wait import cancel_interrupted
+        from sessionrun.client.ask import cancel
 
-        return cancel_interrupted(shown)
+        if not shown.spec_path.exists():
+            return EXIT_INTERRUPTED
+        hint("\ncancelling ...")
+        with suppress(SessionrunError, OSError):
+            cancel(shown, timeout_s=None)
+        return EXIT_INTERRUPTED
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

@@ -1,17 +1,19 @@
-"""How a session stands, on a screen or a pipe: its head, its tasks as rows or by reason, and what to do next."""
+"""How a session and its tasks stand, on a screen or a pipe.
+
+A session: its head, its tasks as rows or by reason, what to do next.  A task: word, reason, tests, proof, work.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.facts import fact_lines, indented
-from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
+from sessionrun.cli.render import WIDTH, escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
 from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
 from sessionrun.client.reading.view import describe_shortage
@@ -26,6 +28,7 @@ from sessionrun.model.wording import (
     list_ids,
     name_agent,
     name_session,
+    name_source,
     name_tasks,
     needs_look,
     short_id,
@@ -36,6 +39,7 @@ from sessionrun.model.wording import (
     tell_took,
     tell_until,
     tell_word,
+    tell_work,
     took_s,
     with_reason,
 )
@@ -46,6 +50,7 @@ MOST_ROWS: Final = 20
 """With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""
 
 INDENT: Final = " " * 4
+SIGN_COLUMNS: Final = 3
 IDS_WIDTH: Final = 76
 MOST_FAR: Final = 200
 
@@ -71,19 +76,31 @@ def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
 
     `left` says how much time is left, as `tell_left` does.
     """
-    counts, full, parent = tell_counts(view["counts"]), view.get("disk_full"), view.get("parent")
-    shortage = f"Disk full: {describe_shortage(full)}: nothing new starts until there is room" if full else ""
-    return [
-        escape_line(tell_head(view, now)),
-        *([counts + (f", {left}" if left else "")] if counts else []),
-        *place_lines(view),
-        *([escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}")] if parent else []),
-        *contact_lines(view),
-        *([escape_line(shortage)] if shortage else []),
-        *(escape_line(f"Warning: {problem}") for problem in view.get("view_problems") or ()),
-        *feed_lines(view),
-        *_money_lines(view),
-    ]
+    counts = tell_counts(view["counts"])
+    lines = [tell_head(view, now)]
+    lines += [f"{counts}, {left}" if left else counts] if counts else []
+    lines += place_lines(view)
+    if parent := view.get("parent"):
+        lines.append(f"Parent: session {parent['session_id']}, task {parent['task']}")
+    lines += contact_lines(view)
+    if full := view.get("disk_full"):
+        lines.append(f"Disk full: {describe_shortage(full)}: nothing new starts until there is room")
+    lines += [f"Warning: {problem}" for problem in view.get("view_problems") or ()]
+    if feed := view.get("feed"):  # the queue that the session takes its tasks from, and how long
+        which = f", group {feed['group']}" if feed["group"] else ""
+        which += f", only {', '.join(feed['tasks'])}" if feed["tasks"] else ""
+        until = "waits for more" if feed["watch"] else "until none is ready"
+        until = f"held: {feed['held']}" if feed["held"] else until
+        lines.append(f"Queue: {feed['queue']}{which}; {until if feed['open'] else 'no more come'}")
+    if view.get("budget"):
+        from sessionrun.client.reading.money import describe_budget
+
+        lines.append(f"Budget: {describe_budget(view['budget'])}")
+    if view.get("usage"):
+        from sessionrun.client.reading.money import describe_usage, read_usage
+
+        lines.append(f"Usage: {describe_usage(read_usage(view['usage']))}")
+    return [*map(escape_line, lines)]
 
 
 def place_lines(view: View) -> list[str]:
@@ -91,19 +108,6 @@ def place_lines(view: View) -> list[str]:
     folder = os.path.dirname(view["results_dir"])
     is_usual = folder == os.path.abspath(DEFAULT_RESULTS_DIR)
     return [] if is_usual else [f"Results directory: {escape_line(folder)}"]
-
-
-def feed_lines(view: View) -> list[str]:
-    """The queue that feeds a session, and how long; nothing for a session with all its tasks."""
-    feed = view.get("feed")
-    if not feed:
-        return []
-    which = f", group {feed['group']}" if feed["group"] else ""
-    which += f", only {', '.join(feed['tasks'])}" if feed["tasks"] else ""
-    until = (
-        f"held: {feed['held']}" if feed["held"] else "waits for more" if feed["watch"] else "until none is ready"
-    )
-    return [escape_line(f"Queue: {feed['queue']}{which}; {until if feed['open'] else 'no more come'}")]
 
 
 def contact_lines(view: View) -> list[str]:
@@ -131,17 +135,6 @@ def _tell_silence(silence: View, now: float) -> str:
     if node is None:
         return f"No contact with the cluster's head for {since}; if it is gone, the lease of its nodes {over}"
     return escape_line(f"No contact with node {node} for {since}; its lease {over}")
-
-
-def _money_lines(view: View) -> Iterator[str]:
-    if view.get("budget"):
-        from sessionrun.client.reading.money import describe_budget
-
-        yield f"Budget: {describe_budget(view['budget'])}"
-    if view.get("usage"):
-        from sessionrun.client.reading.money import describe_usage, read_usage
-
-        yield f"Usage: {describe_usage(read_usage(view['usage']))}"
 
 
 def tell_left(view: View, now: float) -> str:
@@ -305,6 +298,83 @@ def tell_doing(task: Task) -> str:
     """What a task that runs does, if that is not its work."""
     phase = task["phase"] if task["status"] == "running" else None
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
+
+
+# --- one task ---
+
+
+def word_lines(task: Task, why: str, name: str = "") -> list[str]:
+    """A task with its word, and why that is so; a long reason takes several lines."""
+    word = escape_line(f"{name}{tell_word(task['word'])}")
+    first, *more = wrap_line(with_reason(word, why), "", WIDTH - SIGN_COLUMNS)
+    return [mark(task["word"], word) + first[len(word) :], *(f"    {line}" for line in more)]
+
+
+def title_lines(task: Task, tasks: Mapping[str, Task], now: float) -> list[str]:
+    """A task with its id and its word, and why that is so or, if there is no reason, what it was to do."""
+    name = f"{short_id(task)} "
+    title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - 2 * SIGN_COLUMNS)
+    return word_lines(task, tell_reason(task, tasks, now) or title, name)
+
+
+def fact_lines(task: Task, indent: str, *own: str, tests: bool = True, notes: bool = False) -> list[str]:
+    """How tests and proof came out, then `own`, then what was left running, and where work is.
+
+    Of the audit of a proof its alarms, or with `notes` all.
+    """
+    texts = [*_tell_tests(task)] if tests else []
+    if task.get("proof") and task["outcome"] == "succeeded":  # else the reason says it
+        texts.append(f"proof: {task['proof']}")
+    audit = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
+    texts += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in audit]
+    texts += own
+    lines = indented(texts, indent)
+    for text in tell_work(task):
+        is_sentence = text.startswith("worktree kept") or text == task.get("worktree_remark")
+        lines += wrap_line(text, indent) if is_sentence else indented([text], indent)  # a path stays in one piece
+    return lines
+
+
+def indented(texts: Iterable[str], indent: str) -> list[str]:
+    """Foreign text as lines."""
+    return [indent + escape_line(text) for text in texts]
+
+
+def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
+    """The last lines of one source below its name."""
+    head = form.format(name_source(source))
+    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in lines))]
+
+
+def _tell_tests(task: Task) -> Iterator[str]:
+    """How a task's tests came out, and which round's work is kept if it is not the last one's."""
+    check = task["check"] or {}
+    counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
+    hidden = task.get("hidden_tests")
+    if hidden:  # apart: the agent could see the one kind, and not the other
+        visible = f"{counts['passed']} of {counts['total']} visible, " if counts else ""
+        yield f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"
+    elif counts:
+        yield f"Tests: {_tell_counts(counts)}"
+    if kept is not None and kept != task["round"] and not check["passed"]:
+        tests = f" ({_tell_counts(best)})" if best else ""
+        yield f"Kept: the work of round {kept}{tests}: {check['best_reason']}"
+
+
+def _tell_counts(counts: Mapping[str, int]) -> str:
+    others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
+    rest = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
+    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
+
+
+def tell_agents(task: Task) -> str:
+    """What each attempt had, of a task that was tried again with another agent or model."""
+    had, first = [], 1
+    for ran in (*task["earlier_agents"], task):
+        last = ran["attempt"]
+        had.append(f"{first if first == last else f'{first}-{last}'} {name_agent(ran)}")
+        first = last + 1
+    return f"attempts: {', '.join(had)}"
 
 
 # --- what to do next ---

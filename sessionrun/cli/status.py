@@ -1,32 +1,40 @@
-"""`status`: where a session and its tasks stand."""
+"""`status`: where a session and its tasks stand; of a matrix a row for each task, and a column for each arm."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Answer, Count, Fields, flag, valued
+from sessionrun.cli.options import Answer, Count, Fields, flag, session_verb, valued
 from sessionrun.cli.render import (
     escape,
     escape_line,
     is_seed_block,
+    lay_out,
     local_time,
     sign,
     table_lines,
     tell_value,
     terminal_width,
 )
-from sessionrun.cli.selecting import session_verb
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.view import load_unparsed, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.words import AXES, BAD, is_matrix
 from sessionrun.store.session import SessionDir
+
+NAME_COLUMNS: Final = 28
+
+_ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
+    "model": ("task",),
+    "agent": ("task", "model"),
+    "task": ("agent", "model"),
+}
 
 View = Mapping[str, Any]
 
@@ -132,11 +140,87 @@ def status_lines(
     if by is None:
         shown = task_lines(view, tasks, now, width, every=every)
     else:
-        from sessionrun.cli.comparison import comparison_lines
         from sessionrun.client.reading.comparison import compare_tasks
 
         shown = comparison_lines(compare_tasks(view, tasks, by), width, show_all=every)
     return [*head, *shown, *next_lines(session, view, tasks, verb="status")]
+
+
+# --- a matrix ---
+
+
+def comparison_lines(record: View, width: int, *, show_all: bool) -> list[str]:
+    """The grid of `compare_tasks`; where that is wider than `width`, a row for each arm with what fits."""
+    from sessionrun.cli.standing import MOST_ROWS
+    from sessionrun.client.reading.comparison import conclude
+    from sessionrun.model.wording import clip, columns
+
+    groups = record["groups"]
+    keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
+    kept = rows = _find_rows(record)
+    if len(rows) > MOST_ROWS and not show_all:
+        words = {name: {word for cell in found.values() for word in cell["words"]} for name, found in rows.items()}
+        kept = {name: found for name, found in rows.items() if len(words[name]) > 1}
+    cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
+    figures = [*_figures(record)]
+    corner = f"{sum(group['runs'] for group in groups)} runs"
+    rights = range(1, 1 + len(groups))
+    lines = lay_out([[corner, *keys], *cells, *figures], rights)
+    if columns(lines[0]) > width:
+        turned = [
+            [name, *column] for name, column in zip([corner, *keys], zip(*figures, strict=True), strict=True)
+        ]
+        while columns((lines := lay_out(turned, range(1, len(turned[0]))))[0]) > width and len(turned[0]) > 2:
+            turned = [row[:-1] for row in turned]
+    if len(rows) > len(kept):
+        lines.append(f"and {len(rows) - len(kept)} on which all are alike: --all shows each")
+    return [*lines, *map(escape_line, conclude(record))]
+
+
+def _find_rows(record: View) -> dict[str, dict[str, View]]:
+    """The cells by row and arm; a row is named by the axes on which there are several."""
+    from sessionrun.model.wording import clip
+
+    cells = [(group["key"], cell) for group in record["groups"] for cell in group["cells"]]
+    axes = _ROW_AXES[record["by"]]
+    differing = [axis for axis in axes if len({cell[axis] for _, cell in cells}) > 1] or axes[-1:]
+    rows: dict[str, dict[str, View]] = {}
+    for key, cell in cells:
+        name = clip(escape_line("/".join(cell[axis] for axis in differing)), NAME_COLUMNS)
+        rows.setdefault(name, {})[key] = cell
+    return rows
+
+
+def _tell_cell(cell: View | None) -> str:
+    """How many runs of a cell succeeded, and of few a sign for each run: together these are all runs."""
+    if cell is None:
+        return "-"
+    signs = [sign(word) for word in cell["words"]] if cell["runs"] <= 6 else []
+    between = " " if any(len(each) > 1 for each in signs) else ""
+    return f"{cell['succeeded']}/{cell['runs']} {between.join(signs)}".rstrip()
+
+
+def _figures(record: View) -> Iterator[list[str]]:
+    """What is known of each group in sum, the most telling first."""
+    from sessionrun.client.reading.comparison import list_figures
+
+    groups = record["groups"]
+    yield ["solved", *(f"{group['succeeded']}/{group['runs']}" for group in groups)]
+    rates = [group["pass_at"].get("1") for group in groups]
+    yield ["pass@1", *("-" if rate is None else f"{rate['estimate']:.0%}" for rate in rates)]
+    yield ["  95 % interval", *("-" if rate is None else _interval(rate) for rate in rates)]
+    behind = [group["behind"] for group in groups]
+    if any(behind):
+        yield ["behind", *("-" if found is None else f"{100 * found['estimate']:.0f} pts" for found in behind)]
+        yield ["  95 % interval", *("-" if found is None else _interval(found) for found in behind)]
+    yield from ([name, *texts] for name, texts in list_figures(record))
+
+
+def _interval(found: View) -> str:
+    return f"{100 * found['low']:.0f} to {100 * found['high']:.0f}"
+
+
+# --- in another form ---
 
 
 def _choose_fields(view: View, tasks: Sequence[View], fields: Sequence[str]) -> Answer:

@@ -9,16 +9,28 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import IO, Any, Final
 
 import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
-from sessionrun.cli.options import Answer, Duration, SinceOrCursor, flag, valued, verb
+from sessionrun.cli.options import (
+    EXIT_FAILED,
+    EXIT_HELD,
+    EXIT_TIMEOUT,
+    Answer,
+    Duration,
+    SinceOrCursor,
+    act_on_each,
+    flag,
+    label_option,
+    state_option,
+    valued,
+    verb,
+)
 from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width
-from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, act_on_each, label_option, state_option
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions
@@ -35,7 +47,7 @@ from sessionrun.client.reading.waiting import (
     wait_for_any,
     wait_for_next,
 )
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError
 from sessionrun.model.shown import EndedTask, Standing
 from sessionrun.model.wording import clip, name_tasks, tell_result, tell_span, took_s
 from sessionrun.model.words import BAD, GOOD
@@ -201,17 +213,6 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     return int(view["outcome"] != "succeeded")
 
 
-def cancel_interrupted(session: SessionDir) -> int:
-    """After Ctrl+C during its start: cancel the session, if it was begun, and wait for its end; the exit code."""
-    from sessionrun.client.ask import cancel
-
-    if session.spec_path.exists():
-        hint("\ncancelling ...")
-        with suppress(SessionrunError, OSError):
-            cancel(session, timeout_s=None)
-    return EXIT_INTERRUPTED
-
-
 def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
     from sessionrun.cli.results import find_summary, make_record, print_results  # not while it is followed
 
@@ -276,7 +277,11 @@ class LiveProgress:
     def __call__(self, view: View) -> None:
         from rich.text import Text
 
-        self._look(now=view["ended_at"] is not None)
+        began = time.monotonic()
+        if began >= self._look_at or view["ended_at"] is not None:
+            self._tasks = load_view(self._session)["tasks"]
+            took = time.monotonic() - began
+            self._look_at = began + took + max(LOOK_EVERY_S, took * LOOK_SHARE)
         whole = {**view, "tasks": self._tasks}
         for line in self._tell_failures(whole):
             self._console.print(Text.from_ansi(line))
@@ -285,14 +290,6 @@ class LiveProgress:
     def close(self) -> None:
         """Take the display down."""
         self._live.stop()
-
-    def _look(self, *, now: bool) -> None:
-        """Read the tasks again if it is time for that, or `now`."""
-        began = time.monotonic()
-        if began >= self._look_at or now:
-            self._tasks = load_view(self._session)["tasks"]
-            took = time.monotonic() - began
-            self._look_at = began + took + max(LOOK_EVERY_S, took * LOOK_SHARE)
 
     def _draw(self, view: View) -> list[str]:
         now, width = time.time(), terminal_width(self._stream) - 1

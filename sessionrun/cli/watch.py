@@ -16,7 +16,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -31,9 +31,6 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.wording import short_id
 from sessionrun.store.session import SessionDir
 
-if TYPE_CHECKING:
-    from rich.live import Live
-
 TICK_S: Final = 0.5
 
 _ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
@@ -45,16 +42,12 @@ class Screen:
 
     def __init__(self) -> None:
         from rich.console import Console
-
-        self._console = Console(highlight=False)
-        self._live = self._open()
-        self._modes: list[Any] = []
-        self._typed = b""
-
-    def _open(self) -> Live:
         from rich.live import Live
 
-        return Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+        self._modes: list[Any] = []
+        self._typed = b""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -104,7 +97,6 @@ class Screen:
             if time.monotonic() - began < 1.0:  # it was only printed, not paged, and no person has read it
                 click.pause("-- any key goes back --")
         finally:
-            self._live = self._open()
             self.begin()
 
 
@@ -185,7 +177,11 @@ class Watcher:
         for task in blocks.running:
             self._read(task)
         for task in blocks.needy[: size[1]]:
-            self._read_why(task)
+            attempt = (task["id"], task["attempt"])
+            if attempt not in self._why and task["status"] == "completed":
+                self._why.add(attempt)  # the step at which it failed is read once
+                section = tell(self._session, task)
+                self._last[task["id"]] = section.lines[-1].strip() if section else ""
         return draw(self._view, blocks, self._last, self._choice, time.time(), size)
 
     def press(self, key: str) -> Callable[[Screen], None] | None:
@@ -268,11 +264,3 @@ class Watcher:
         last = next(filter(None, reversed(lines)), None)
         if last is not None:
             self._last[task["id"]] = last
-
-    def _read_why(self, task: dict[str, Any]) -> None:
-        """The last line of the step at which the task failed; read once for each attempt."""
-        if (task["id"], task["attempt"]) in self._why or task["status"] != "completed":
-            return
-        self._why.add((task["id"], task["attempt"]))
-        section = tell(self._session, task)
-        self._last[task["id"]] = section.lines[-1].strip() if section else ""

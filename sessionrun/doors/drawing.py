@@ -112,7 +112,8 @@ def draw_timeline(
         for kind, words in LEGEND.items()
         if kind in drawn_kinds
     ]
-    marks = _choose_marks(span)
+    step = next((step for step in STEPS if span / step <= MOST_MARKS), 86400 * (1 + span // (86400 * MOST_MARKS)))
+    marks = [step * number for number in range(int(span / step) + 1)]
     behind = tag(
         "svg",
         *(_draw_bar(bar, began, span, "0", "100%") for bar in held),
@@ -143,11 +144,6 @@ def _draw_bar(bar: Bar, began: float, span: float, top: str, height: str) -> Mar
 
 def _share(seconds: float, span: float) -> float:
     return min(100.0, max(0.0, 100 * seconds / span))
-
-
-def _choose_marks(span: float) -> list[float]:
-    step = next((step for step in STEPS if span / step <= MOST_MARKS), 86400 * (1 + span // (86400 * MOST_MARKS)))
-    return [step * number for number in range(int(span / step) + 1)]
 
 
 def _draw_axis(marks: Sequence[float], span: float) -> Markup:
@@ -231,7 +227,14 @@ def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup 
         for row, name in enumerate(layer)
     }
     parts = [_draw_way(way, place, chosen) for way in ways]
-    parts += [_draw_box(task, *place[name], signs[task["word"]]) for name, task in chosen.items()]
+    for name, task in chosen.items():
+        x, y = place[name]
+        kind = f"box {_TINT.get(task['word'], '')}".rstrip()
+        box = tag("rect", x=f"{x:g}", y=f"{y:g}", width=BOX[0], height=BOX[1], rx=5, class_=kind)
+        lines = [f"{signs[task['word']]} {clip(short_id(task), 20)}", clip(task["title"], 25)]
+        words = [tag("text", line, x=f"{x + 8:g}", y=f"{y + 17 + 15 * row:g}") for row, line in enumerate(lines)]
+        about = tag("title", f"{task['id']}: {task['title']}: {tell_word(task['word'])}")
+        parts.append(tag("g", about, box, *words))
     width, height = len(layers) * (BOX[0] + GAP[0]) - GAP[0], tallest * (BOX[1] + GAP[1])
     edges = sum(map(len, needs.values()))
     rest = len(tasks) - len(chosen)
@@ -313,11 +316,3 @@ def _draw_way(way: Sequence[str], place: Mapping[str, tuple[float, float]], chos
     word = chosen[way[0]]["word"]
     kind = "good" if word in GOOD else "red" if word in (*BAD, "skipped", "cancelled") else ""
     return tag("path", d="".join(path), class_=f"edge {kind}".rstrip())
-
-
-def _draw_box(task: Task, x: float, y: float, sign: str) -> Markup:
-    kind = f"box {_TINT.get(task['word'], '')}".rstrip()
-    box = tag("rect", x=f"{x:g}", y=f"{y:g}", width=BOX[0], height=BOX[1], rx=5, class_=kind)
-    lines = [f"{sign} {clip(short_id(task), 20)}", clip(task["title"], 25)]
-    words = [tag("text", line, x=f"{x + 8:g}", y=f"{y + 17 + 15 * row:g}") for row, line in enumerate(lines)]
-    return tag("g", tag("title", f"{task['id']}: {task['title']}: {tell_word(task['word'])}"), box, *words)

@@ -24,12 +24,10 @@ from sessionrun.client.reading.telling import (
 from sessionrun.client.reading.terse import cut_bytes
 from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, find_bars
-from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec
 from sessionrun.model.wording import name_tasks, tell_reason, tell_rounds
 from sessionrun.model.words import BAD
-from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import patch_path
 
@@ -117,9 +115,12 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
 
     def show(task: dict[str, Any]) -> Shown:
         ran = find_bars(task, bars.get(task["id"], []), ended)
-        last = _read_last(session, task) if task["id"] in live else []
+        printed = [session.path / task[key] for key in ("output", "stderr") if task["id"] in live]
+        last = [section] if (section := read_section("work", printed)) else []
         if task["id"] not in chosen:
             return Shown(task, ran, last)
+        # of many tasks those that are good have no room for what ran, and what it did
+        has_room = len(chosen) <= FEW or is_wrong(task)
         known, agent = state.tasks.get(task["id"]), state.spec.agents.get(task["agent"])
         return Shown(
             task,
@@ -129,10 +130,10 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
-            _read_acts(session, task, agent, room // 3) if len(chosen) <= FEW or is_wrong(task) else (),
+            _read_acts(session, task, agent, room // 3) if has_room else (),
             # a page of its own has room for all of it
             [] if details_of is None else [_take(path, room // 3) for path in list_step(session, task, "check")],
-            list(tell_rounds(attempts.get(task["id"], ()), task["attempt"])),
+            list(tell_rounds(attempts.get(task["id"], ()), task["attempt"])) if has_room else (),
         )
 
     by_id = name_tasks(view)
@@ -150,11 +151,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     )
 
 
-def _read_last(session: SessionDir, task: Task) -> list[Section]:
-    section = read_section("work", (session.path / task[key] for key in ("output", "stderr")))
-    return [section] if section else []
-
-
 def _read_acts(
     session: SessionDir, task: Task, agent: AgentSpec | None, room: int
 ) -> list[tuple[str, float | None]]:
@@ -162,22 +158,6 @@ def _read_acts(
         return []
     steps = read_steps(session.path / task["raw"], agent.output, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
     return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
-
-
-def write_page(path: Path, page: bytes) -> None:
-    """Write a page to a file that its owner alone can read, whole or not at all; a pipe is written to as it is.
-
-    Raises:
-        InputError: its directory does not exist.
-        OSError: it cannot be written.
-    """
-    place = path.resolve()
-    if not place.parent.is_dir():
-        raise InputError(f"{path}: there is no directory {place.parent}; make it, or name another file")
-    if place.exists() and not place.is_file():
-        place.write_bytes(page)
-    else:
-        replace_file(place, page, durable=False, sweeps=True)
 
 
 def _take(path: Path, room: int) -> Excerpt:

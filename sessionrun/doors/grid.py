@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessionrun.client.reading.comparison import (
@@ -41,9 +41,13 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
         )
         for name, title in titles.items()
     ]
+    rates = [group["pass_at"].get("1") for group in groups]
+    figures: list[tuple[str, Sequence[Part]]] = [
+        ("pass@1, 95 % interval", [None if rate is None else _tell_rate(rate, 0.0) for rate in rates]),
+        *list_figures(record),
+    ]
     rows += [
-        tag("tr", tag("th", head, scope="row"), *(tag("td", part) for part in parts))
-        for head, parts in _figures(record)
+        tag("tr", tag("th", head, scope="row"), *(tag("td", part) for part in parts)) for head, parts in figures
     ]
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
     counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
@@ -75,12 +79,6 @@ def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
     mean = tag("div", tell_span(sum(took) / len(took)), class_="dim") if took else None
     is_open = any(task["status"] != "completed" for task in runs)
     return tag("td", tag("strong", f"{good} of {len(runs)} "), *signs, mean, class_=None if is_open else kind)
-
-
-def _figures(record: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Part]]]:
-    rates = [group["pass_at"].get("1") for group in record["groups"]]
-    yield "pass@1, 95 % interval", [None if rate is None else _tell_rate(rate, 0.0) for rate in rates]
-    yield from list_figures(record)
 
 
 def _tell_rate(rate: Mapping[str, float], least: float) -> Part:

@@ -34,7 +34,6 @@ from sessionrun.client.reading.terse import BRIEF_BYTES, drop_empty, make_brief
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT
-from sessionrun.model.units import parse_duration
 from sessionrun.store.session import SessionDir
 
 INSTRUCTIONS: Final = """\
@@ -98,14 +97,9 @@ class Tools:
         """
         if bool(prompts) == (plan is not None):
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
-        given = _read_plan(plan)
-        try:
-            timeout_s = None if timeout is None else parse_duration(timeout)
-        except ValueError as error:
-            raise InputError(f"timeout: {error}, not {timeout!r:.80}") from None
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
-        limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
-        planned = api.plan(given, {**asked, **limits, "worktree": worktree})
+        limits = {"max_parallel": max_parallel, "timeout_s": timeout, "budget_usd": budget_usd}
+        planned = api.plan(_read_plan(plan), {**asked, **limits, "worktree": worktree})
         if isinstance(planned, api.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = api.launch(planned.spec, self._results_dir)
@@ -147,7 +141,7 @@ class Tools:
         """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
         session, seconds = self._open(session_id), min(max(timeout_s, 0.0), MOST_WAIT_S)
         if until == "all":
-            waited = api.wait(session, timeout_s=seconds, progress=_Reporter(context) if context else None)
+            waited = api.wait(session, timeout_s=seconds, progress=_report_to(context) if context else None)
             brief = make_brief(waited.view, _add_words(session, waited.tasks))
             return _fit({**brief, "timed_out": not waited.in_time})
         found = api.wait_for_next(session, since=since, failed=until == "failed", timeout_s=seconds)
@@ -267,8 +261,12 @@ def _fit(record: Record, key: str = "tasks", *, max_bytes: int = MAX_BYTES) -> R
 # --- the server ---
 
 
-def make_server(results_dir: Path | None = None) -> MCPServer:
-    """The server, for the sessions of one results directory; None: of the one in use."""
+def serve(results_dir: Path | None = None) -> None:
+    """Answer calls on standard input and output until the caller goes.
+
+    They are about the sessions of one results directory; None: of the one in use.
+    """
+    warnings.simplefilter("ignore")  # they would go to standard error, which callers do not show
     server = _Server("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     tools = Tools(results_dir)
     for name in ("start_session", "status", "wait", "results", "list", "cancel", "retry", "diff"):
@@ -276,7 +274,9 @@ def make_server(results_dir: Path | None = None) -> MCPServer:
         words = (getdoc(tool) or "").partition("\n\n")[0]
         # structured output would repeat each answer
         server.add_tool(_offer(tool), description=words, structured_output=False)
-    return server
+    server.run("stdio")
+    sys.stdout.flush()
+    os._exit(0)  # the threads of calls that the caller has left may wait for an hour
 
 
 class _Server(MCPServer):
@@ -311,19 +311,18 @@ def _offer(tool: Callable[..., Record]) -> Callable[..., Awaitable[str]]:
     return call
 
 
-class _Reporter:
-    """Tells the caller how far a session is.  Called in the thread of a tool."""
+def _report_to(context: Context) -> Callable[[dict[str, Any]], None]:
+    """What tells the caller how far a session is, in the thread of a tool."""
+    last = ""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._told: tuple[int, int] | None = None
+    def report(view: dict[str, Any]) -> None:
+        nonlocal last
+        message = f"{view['completed']}/{view['total']} done, {view['failed']} failed"
+        if message != last:
+            last = message
+            run_in_loop(context.report_progress, float(view["completed"]), float(view["total"]), message)
 
-    def __call__(self, view: dict[str, Any]) -> None:
-        counts = (int(view["completed"]), int(view["failed"]))
-        if counts != self._told:
-            self._told = counts
-            message = f"{view['completed']}/{view['total']} done, {view['failed']} failed"
-            run_in_loop(self._context.report_progress, float(counts[0]), float(view["total"]), message)
+    return report
 
 
 def _run(work: Callable[[], dict[str, Any]]) -> str:
@@ -336,11 +335,3 @@ def _run(work: Callable[[], dict[str, Any]]) -> str:
         where = os.fsdecode(error.filename) if error.filename else "reading or writing"
         raise ToolError(f"{where}: {error.strerror or error}") from None
     return orjson.dumps(record).decode()
-
-
-def serve(results_dir: Path | None = None) -> None:
-    """Answer calls on standard input and output until the caller goes."""
-    warnings.simplefilter("ignore")  # they would go to standard error, which callers do not show
-    make_server(results_dir).run("stdio")
-    sys.stdout.flush()
-    os._exit(0)  # the threads of calls that the caller has left may wait for an hour

@@ -6,7 +6,7 @@ A page is whole without its script (`live.js`): that only takes over what has ch
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,6 @@ from sessionrun.doors.task import (
     mark_counts,
     name_state,
     tell_parts,
-    tell_runs,
 )
 from sessionrun.model.units import format_time, parse_time
 from sessionrun.model.usage import Usage
@@ -222,7 +221,6 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
             tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
             bar,
             *tell_parts(shown, unfolded=True),
-            tell_runs(shown),
             tag(
                 "p",
                 "The same on a command line: ",
@@ -256,29 +254,28 @@ Days = Mapping[Key, Mapping[str, Sequence[Task]]]
 """The tasks of an agent and model that ended by themselves, by day."""
 
 
-def sort_tasks(views: Iterable[Mapping[str, Any]]) -> Days:
-    """The tasks by agent, model and day."""
+def make_overview_page(views: Sequence[Mapping[str, Any]]) -> str:
+    """The whole page over these sessions; those that need somebody are named."""
     days: dict[Key, dict[str, list[Task]]] = {}
     for task in (task for view in views for task in view["tasks"]):
         if task["outcome"] in JUDGED and task["ended_at"]:
             date = time.strftime("%Y-%m-%d", time.localtime(parse_time(task["ended_at"])))
             days.setdefault((task["agent"], task["model"] or "default"), {}).setdefault(date, []).append(task)
-    return days
-
-
-def make_overview_page(views: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page over these sessions; those that need somebody are named."""
-    days = sort_tasks(views)
     dates = sorted({date for known in days.values() for date in known})[-DAYS:]
     keys = sorted(days, key=lambda key: -sum(map(len, days[key].values())))
     line = (
         f"{len(dates)} days on which tasks ended, {dates[0]} to {dates[-1]}" if dates else "No task has ended yet."
     )
-    needy = [view for view in views if needs_somebody(view)]
+    needy = [
+        cells([name_session(view), view["state"], tell_counts(view["counts"])])
+        for view in views
+        if needs_somebody(view)
+    ]
+    waiting = table(("Session", "State", "Tasks"), needy) if needy else None
     body = [
         tag("h1", "All sessions"),
         tag("p", line, class_="dim"),
-        section("needy", "Sessions that need somebody", *([_list_sessions(needy)] if needy else [])),
+        section("needy", "Sessions that need somebody", waiting),
         section("arms", "By agent and model", _make_table(days, keys) if keys else None),
         section("success", "Success, day by day", _draw_all(days, keys, dates, "success")),
         section("cost", "Cost, day by day", _draw_all(days, keys, dates, "cost")),
@@ -292,11 +289,6 @@ def needs_somebody(view: Mapping[str, Any]) -> bool:
     counts = view["counts"]
     needy = any(counts.get(word) for word in (*BAD, "bounced", "changed_nothing", "held"))
     return bool(needy or view["state"] == "stopped")
-
-
-def _list_sessions(views: Sequence[Mapping[str, Any]]) -> Markup:
-    rows = [cells([name_session(view), view["state"], tell_counts(view["counts"])]) for view in views]
-    return table(("Session", "State", "Tasks"), rows)
 
 
 def _make_table(days: Days, keys: Sequence[Key]) -> Markup:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable, Seque
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
 import uvicorn
@@ -109,12 +109,8 @@ _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NUM: Final = re.compile(r"[0-9]{1,9}")
 
 
-class Page(NamedTuple):
-    """A page: its title, what it shows, and how one comes to it from the list (see `pages.make_document`)."""
-
-    title: str
-    main: Markup
-    way: Sequence[tuple[str, str]] = ()
+Page = tuple[str, Markup, Sequence[tuple[str, str]]]
+"""A page: its title, what it shows, and how one comes to it from the list (see `pages.make_document`)."""
 
 
 class Desk:
@@ -150,13 +146,13 @@ class Desk:
     # --- pages ---
 
     async def show_page(self, request: Request) -> Response:
-        page = await asyncio.to_thread(self._make, *self._read(request))
-        address = request.url.path.removesuffix("/")
-        return _answer(pages.make_document(page.title, page.main, address, page.way))
+        title, main, way = await asyncio.to_thread(self._make, *self._read(request))
+        return _answer(pages.make_document(title, main, request.url.path, way))
 
     async def show_part(self, request: Request) -> Response:
         """What changes of a page."""
-        return _answer((await asyncio.to_thread(self._make, *self._read(request))).main)
+        _, main, _ = await asyncio.to_thread(self._make, *self._read(request))
+        return _answer(main)
 
     async def show_report(self, request: Request) -> Response:
         """`/sessions/ID/report`: what `sessionrun report` makes."""
@@ -220,7 +216,7 @@ class Desk:
     def _make(self, session: SessionDir | None, num: int | None) -> Page:
         began = time.monotonic()
         if session is None:
-            page = Page("Sessions", pages.make_list(load_summaries(self._results_dir), time.time()))
+            page: Page = ("Sessions", pages.make_list(load_summaries(self._results_dir), time.time()), ())
         else:
             page = self._make_session(session, num)
         self._cost_s[_name(session, num)] = time.monotonic() - began
@@ -238,10 +234,10 @@ class Desk:
             session.path / str(shown.task[key]) for shown in chosen or live for key in ("output", "stderr")
         )
         if not chosen:
-            return Page(name, pages.make_session(matter, control=self._control), [(name, "")])
+            return name, pages.make_session(matter, control=self._control), [(name, "")]
         (shown,) = chosen
         way = [(name, f"/sessions/{session.session_id}"), (matter.names[shown.task["id"]], "")]
-        return Page(str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way)
+        return str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way
 
 
 async def give_script(request: Request) -> Response:
@@ -356,7 +352,13 @@ class Guard:
             return _refuse(403, "a page of another site may not ask")
         given = request.query_params.get("token")
         if given is not None and request.method == "GET":
-            return self._let_in(request) if _is_same(given, self._token) else _refuse(401, "that is not the token")
+            if not _is_same(given, self._token):
+                return _refuse(401, "that is not the token")
+            rest = request.url.remove_query_params("token").query
+            place = quote(request.scope["path"]) + (f"?{rest}" if rest else "")
+            answer = RedirectResponse(place, status_code=303)
+            answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
+            return answer
         has_token = _is_same(headers.get("authorization", "").removeprefix("Bearer "), self._token)
         if not has_token and not _is_same(request.cookies.get(self._cookie), self._cookie_value):
             return _refuse(401, "open the address that sessionrun serve printed: it has the token")
@@ -366,12 +368,6 @@ class Guard:
             if origin is None and not has_token:
                 return _refuse(403, "a browser has to say from which page it asks")
         return None
-
-    def _let_in(self, request: Request) -> Response:
-        rest = request.url.remove_query_params("token").query
-        answer = RedirectResponse(quote(request.scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
-        answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
-        return answer
 
 
 def _is_same(given: str | None, secret: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.steps import Step, list_steps
-from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
+from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, join, tag
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
@@ -77,8 +77,6 @@ def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup
         ),
         tag("p", " · ".join(filter(None, (matter.reasons[task["id"]], *list_facts(task)))), class_="dim"),
         tell_parts(shown),
-        # of many tasks those that are good have no room for it
-        tell_runs(shown) if len(matter.tasks) <= FEW or is_wrong(task) else None,
         id=f"t{task['num']}",
         open="" if unfolded else None,
     )
@@ -100,6 +98,7 @@ def tell_parts(shown: Shown, *, unfolded: bool = False) -> list[Part]:
         _tell_patch(shown.patch, unfolded=unfolded),
         _tell_acts(shown.acts),
         [make_block("Prompt", prompt) for prompt in shown.prompts],
+        make_block("What ran", "\n".join(shown.rounds)) if shown.rounds else None,
     ]
 
 
@@ -128,11 +127,6 @@ def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:
     what = "its last step" if len(acts) == 1 else f"its last {len(acts)} steps"
     summary = tag("summary", f"What the agent did, {what}{', each with its time' if is_timed else ''}")
     return tag("details", summary, tag("pre", "\n".join(lines), tabindex="0"))
-
-
-def tell_runs(shown: Shown) -> Markup | None:
-    """What ran, a line for each round."""
-    return make_block("What ran", "\n".join(shown.rounds)) if shown.rounds else None
 
 
 def _tell_excerpt(heading: str, excerpt: Excerpt) -> Markup | None:

@@ -1,17 +1,25 @@
-"""Help by topic: every option of `run` has one page, what others show is on the first one.  What agents load."""
+"""The words of a command line: older spellings, words of other programs, what a shell offers; help, skill.
+
+Help is by topic: every option of `run` has one page, and what other pages show is on the first one.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 from conftest import Command
 from stages import make_program, make_repository_of
+from terminal import Terminal
 
-from sessionrun.cli.argv import load_verb
+from sessionrun import __version__
+from sessionrun.cli import group
+from sessionrun.cli.argv import ALIASES, VERBS, expand_alias, load_verb, rewrite_argv
 from sessionrun.cli.help import BY_HAND, EXAMPLES, HEADINGS, list_lines, write_first_page, write_topic
 from sessionrun.input.rows import BY_NAME, SETTINGS
 from sessionrun.input.settings import TOPICS
@@ -69,6 +77,141 @@ def test_help_of_verbs_topics_and_examples(sessionrun: Command) -> None:
         done = sessionrun("help", *words)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_narrow_and_short(sessionrun: Command, verb: str) -> None:
+    done = sessionrun(verb, "--help", env={"COLUMNS": "200"})
+    lines = done.stdout.splitlines()
+    assert (done.returncode, max(map(len, lines)) <= 80, len(lines) <= 60) == (0, True, True)
+    assert lines[0].startswith("sessionrun [run] [OPTIONS] " if verb == "run" else f"Usage: sessionrun {verb} ")
+
+
+def test_help_of_the_group_and_the_version(sessionrun: Command) -> None:
+    lines = sessionrun("--help").stdout.splitlines()
+    assert lines == sessionrun("-h").stdout.splitlines()
+    assert (max(map(len, lines)) <= 80, len(lines) <= 24) == (True, True)
+    assert sessionrun("--version").stdout == sessionrun("-v").stdout == f"sessionrun {__version__}\n"
+    program = Path(sys.executable).with_name("sessionrun")
+    if not program.exists():
+        pytest.skip("the package is not installed beside this interpreter")
+    with Terminal([str(program), "--version"], sessionrun.cwd) as terminal:
+        assert terminal.finish() == 0
+    assert terminal.output.startswith(b"sessionrun ")
+
+
+# --- words ---
+
+TABLE = (
+    # verbs stay as they are
+    ("status abc", "status abc"),
+    ("list --json", "list --json"),
+    # our own flags stay
+    ("-h", "-h"),
+    ("--help --status", "--help --status"),
+    # the seed's flags are verbs, wherever they stand
+    ("--status abc", "status abc"),
+    ("--status=abc", "status abc"),
+    ("--status=", "status "),
+    ("--results=abc --tail 3", "results abc --tail 3"),
+    ("--overview", "list --totals"),
+    ("--json --status abc", "status --json abc"),
+    ("--json --status=abc", "status --json abc"),
+    ("--results-dir r --list --all", "list --results-dir r --all"),
+    ("--status --help", "status --help"),
+    ("--status abc --results def", "status abc --results def"),
+    ("--status=a=b", "status a=b"),
+    # options before the verb
+    ("--json status", "status --json"),
+    ("--results-dir status list --all", "list --results-dir status --all"),
+    ("-q --label a=b wait last", "wait -q --label a=b last"),
+    ("-p status", "run -p status"),
+    ("f.json status", "run f.json status"),
+    # all else runs
+    ("", "run"),
+    ("tasks.json", "run tasks.json"),
+    ("--json", "run --json"),
+    ("--sync -", "run --sync -"),
+    ("--worktree --max-parallel=3 --verbose f.json", "run --worktree --max-parallel=3 --verbose f.json"),
+    ("--dry-run f.json -h", "run --dry-run f.json -h"),
+    ("nosuchverb", "run nosuchverb"),
+    # a verb wins over a file of its name
+    ("-- status", "run -- status"),
+    ("-- --status", "run -- --status"),
+    # values that look like flags
+    ("--name --list f.json", "run --name --list f.json"),
+    ("--label --status --list", "list --label --status"),
+    ("--name=--list f.json", "run --name=--list f.json"),
+    ("--timeout 3 --status abc", "status --timeout 3 abc"),
+    ("--statusx", "run --statusx"),
+    ("--older-than status", "run --older-than status"),
+    ("--brief status", "status --brief"),
+    ("--no-such status", "status --no-such"),
+)
+
+
+@pytest.mark.parametrize(("given", "expected"), TABLE, ids=[given or "(nothing)" for given, _ in TABLE])
+def test_the_words_with_a_verb_in_front(given: str, expected: str) -> None:
+    words = given.split()
+    assert rewrite_argv(words) == expected.split(" ")
+    assert words == given.split(), "the list itself is not changed"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ls --all", "list --all"),
+        ("ps", "list --state running,recovering"),
+        ("stop last api", "cancel last api"),
+        ("kill last", "cancel --now last"),
+        ("rm last --dry-run", "clean last --dry-run"),
+        ("--json ls", "list --json"),
+        ("version", "--version"),
+        ("-V", "--version"),
+        ("run ls", "run ls"),
+        ("tasks.json", "tasks.json"),
+    ],
+)
+def test_an_alias_is_written_out(
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expand_alias(words.split()) == expected.split()
+
+
+def test_a_file_wins_over_an_alias_and_no_alias_is_a_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not ALIASES.keys() & VERBS.keys()
+    for word in ALIASES:
+        (tmp_path / word).touch()
+        assert rewrite_argv(expand_alias([word])) == ["run", word]
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        ("", "stat", ["file stat", "plain status"]),
+        ("", "--worktree", ["plain --worktree", "plain --worktree-dir"]),
+        ("--agent", "cl", ["plain claude"]),
+        ("tasks.json --agent", "qw", ["plain qwen"]),
+        ("tasks.json", "--max-p", ["plain --max-parallel"]),
+        ("run", "ta", ["file ta"]),
+        ("status", "la", ["plain last"]),
+        ("stop", "--n", ["plain --now"]),
+        ("status last", "x", []),
+    ],
+)
+def test_a_shell_is_offered_what_may_come(
+    words: str, incomplete: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = BashComplete(group, {}, "sessionrun", "_SESSIONRUN_COMPLETE").get_completions(
+        words.split(), incomplete
+    )
+    assert [f"{item.type} {item.value}" for item in found] == offered
+
+
+# --- what agents load ---
 
 STUB = """
 agent = "stub"

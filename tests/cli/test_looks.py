@@ -17,15 +17,15 @@ import pytest
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
-from shown import check_golden, with_state, with_word
+from shown import check_golden, mask, with_state, with_word
 
-from sessionrun.cli.facts import fact_lines
 from sessionrun.cli.list import _count, _tell_totals, name_all
-from sessionrun.cli.render import mark
+from sessionrun.cli.render import escape, escape_line, local_time, mark, short_time, table_lines
 from sessionrun.cli.standing import (
     brief_lines,
     draw_bar,
     ended_line,
+    fact_lines,
     head_lines,
     how_far_lines,
     task_lines,
@@ -34,7 +34,7 @@ from sessionrun.cli.standing import (
 from sessionrun.client.graph import estimate_left
 from sessionrun.client.reading.steps import list_steps
 from sessionrun.client.reading.view import load_view
-from sessionrun.model.wording import columns, fit_counts, tell_result
+from sessionrun.model.wording import clip, columns, fit_counts, tell_result
 from sessionrun.store.session import SessionDir
 
 JOURNALS = Path(__file__).parents[1] / "data" / "journals"
@@ -43,14 +43,10 @@ BEGAN = "2026-01-02T03:00:00.000Z"
 NOW = 1767322804.0
 """4 seconds after `BEGAN`."""
 
-SCREENS = [
-    ("80x24", {}),
-    ("120x40", {}),
-    ("200x50", {}),
-    ("40x20", {}),
-    ("80x24-dumb", {"TERM": "dumb"}),
-    ("80x24-c", {"LC_ALL": "C"}),
-]
+SCREENS = (
+    *("80x24", "120x40", "200x50", "40x20", "80x24-dumb", "80x24-c"),
+    *("watch-80x24", "watch-120x40", "watch-200x50", "watch-40x20", "watch-80x24-c"),
+)
 
 
 def make_task(
@@ -309,23 +305,112 @@ def test_a_bar_is_as_long_as_its_parts() -> None:
     assert not any(part for _, part in draw_bar(make_view([]), 10, ascii_stream))
 
 
+# --- what is printed ---
+
+UNDER_WAY = {
+    "name": "a name that is so long that a table row which shows it whole would not fit in 80 columns",
+    "prompts": [
+        {"id": "uuid1", "prompt": "echo first; printf second"},
+        {"id": "uuid2", "prompt": "sleep 600"},
+        {"id": "uuid3", "prompt": "true", "needs": ["uuid2"]},
+    ],
+}
+LOOKS = ("--status ID", "--results ID", "--list", "--overview", "list", "status")
+
+
+@pytest.mark.parametrize(
+    ("name", "env"), [("blocks", {}), ("blocks-c", {"LC_ALL": "C"}), ("blocks-c", {"PYTHONIOENCODING": "ascii"})]
+)
+def test_what_is_printed_before_a_session_and_while_it_is_under_way(
+    sessionrun: Command, name: str, env: dict[str, str]
+) -> None:
+    """The blocks of the seed, and what verbs say today; in ASCII where the terminal has no more."""
+    printed = [sessionrun(*words.split(), env=env) for words in ("list", "list --totals", "--list", "--overview")]
+    plan = json.dumps(UNDER_WAY)
+    printed += [sessionrun(*words, "--agent", "shell", stdin=plan, env=env) for words in (["--dry-run"], [])]
+    session_id = sessionrun.load("list")["sessions"][0]["session_id"]
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", session_id)
+    states = ["completed", "running", "pending"]
+    sessionrun.until(session_id, lambda view: [task["status"] for task in view["tasks"]] == states)
+    printed += [sessionrun(*words.replace("ID", session_id[:8]).split(), env=env) for words in LOOKS]
+    text = "".join(f"== {' '.join(done.args[3:])}\n{done.stdout}{done.stderr}" for done in printed)
+    text = re.sub(r"/\S+/sh PROMPT", "sh PROMPT", text.replace(str(sessionrun.cwd), "/place"))
+    assert text.isascii() or name == "blocks"
+    check_golden(name, mask(text, session_id))
+
+
+def test_dates_are_the_c_librarys_in_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local_time("2025-07-23T15:30:45.123Z") == "Wed Jul 23 15:30:45 2025"
+    assert local_time("2025-07-03T05:06:07Z") == "Thu Jul  3 05:06:07 2025"
+    assert local_time(None) == short_time(None) == "-"
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    assert local_time("2025-12-31T15:30:45.000Z") == "Thu Jan  1 00:30:45 2026"
+    assert short_time("2025-12-31T15:30:45.000Z") == "2026-01-01 00:30:45"
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("crlf\r\nline", "crlf\r\nline"),
+        ("over\rwritten", "over\\x0dwritten"),
+        ("\x1b[31mred\x9b0m\x7f\x00", "\\x1b[31mred\\x9b0m\\x7f\\x00"),
+        ("\u202eevil\u2066\u200f", "\\u202eevil\\u2066\\u200f"),
+        ("\u2028\u2029\ufeff\U000e0041", "\\u2028\\u2029\\ufeff\\U000e0041"),
+        (b"\xff\x80".decode("utf-8", "surrogateescape"), "\\xff\\x80"),
+        ("\ud83d", "\\ud83d"),
+        ("\u4f60\u597d \U0001f680 \xe9", "\u4f60\u597d \U0001f680 \xe9"),
+    ],
+)
+def test_foreign_text_is_harmless_on_a_terminal(text: str, expected: str) -> None:
+    assert escape(text) == expected
+
+
+def test_one_line_is_one_line_and_a_cell_is_no_more() -> None:
+    assert escape_line(" a\n b\tc\x0b\x1b ") == "a b c \\x1b"
+    assert clip("short", 8) == "short"
+    assert clip("a longer one", 8) == "a lon..."
+    assert clip("\u4f60\u597d\u4f60\u597d\u4f60", 8) == "\u4f60\u597d..."
+    lines = [*table_lines(("A", "B"), [("1\n2", "\x1b[2J"), ("1e3", "001")])]
+    assert lines == ["A    B", "1 2  \\x1b[2J", "1e3  001"]
+
+
+def test_no_line_of_ours_is_wider_than_80_columns(sessionrun: Command) -> None:
+    """Ids and outputs are short here; paths are left out."""
+    sessionrun.start(UNDER_WAY)
+    plan = {
+        "name": "\u4f60\u597d" * 30,
+        "prompts": [{"id": f"t{n}", "prompt": "true", "timeout": 30} for n in range(12)] + ["exit 3"],
+    }
+    sessionrun.finished(plan, "--label", "key=" + "v" * 90)
+    for words in ("status", "results", "list", "list --totals", "--list", "--overview", "wait", "doctor agents"):
+        for line in sessionrun(*words.split()).stdout.splitlines():
+            width = sum(2 if char > "\u3000" else 1 for char in line)
+            assert width <= 80 or "/" in line, line
+
+
+# --- on a terminal ---
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("screen", "env"), SCREENS, ids=[screen for screen, _ in SCREENS])
-def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str, env: dict[str, str]) -> None:
-    """`status` and `list` of a recorded session."""
-    settings = shlex.join(f"{key}={value}" for key, value in ({"TZ": "UTC", "LC_ALL": "C.UTF-8"} | env).items())
-    program = shlex.join(sessionrun.argv)
-    script = f"clear; env {settings} {program} status; env {settings} {program} list; echo END; exec cat"
-    check_screen(sessionrun, tmp_path, screen, script, "END")
-
-
-def check_screen(sessionrun: Command, folder: Path, name: str, script: str, end: str) -> None:
-    """Compare what tmux shows of a recorded session, once `end` is there."""
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
+    """`status` and `list` of a recorded session, or `watch`, as tmux shows them."""
+    size, _, kind = screen.removeprefix("watch-").partition("-")
+    settings = ["TZ=UTC", f"LC_ALL={'C' if kind == 'c' else 'C.UTF-8'}", *["TERM=dumb"] * (kind == "dumb")]
+    # the variables would win over what the terminal says itself
+    program = shlex.join(["env", "-u", "COLUMNS", "-u", "LINES", *settings, *sessionrun.argv])
+    script, end = f"clear; {program} status; {program} list; echo END; exec cat", "END"
+    if screen.startswith("watch"):
+        script, end = f"{program} watch; exec cat", "q quit"
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     shutil.copytree(RECORDED, sessionrun.results)
-    width, height = name.removeprefix("watch-").split("-")[0].split("x")
-    tmux = ["tmux", "-S", str(folder / "s"), "-f", "/dev/null"]
+    width, height = size.split("x")
+    tmux = ["tmux", "-S", str(tmp_path / "s"), "-f", "/dev/null"]
     subprocess.run(
         [*tmux, "-u", "new-session", "-d", "-x", width, "-y", height, script], cwd=sessionrun.cwd, check=True
     )
@@ -338,4 +423,4 @@ def check_screen(sessionrun: Command, folder: Path, name: str, script: str, end:
         text = eventually(capture)
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
-    check_golden(name, text)
+    check_golden(screen, text)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_looks import make_task
 
-from sessionrun.cli.comparison import comparison_lines
+from sessionrun.cli.status import comparison_lines
 from sessionrun.client.reading.comparison import (
     compare_tasks,
     correct_chances,

@@ -12,7 +12,7 @@ from conftest import Command
 from shown import check_golden, mask
 from terminal import Terminal
 
-from sessionrun.cli.facts import section_lines
+from sessionrun.cli.standing import section_lines
 from sessionrun.client.reading.telling import LINE_BYTES, add_tellings, choose_lines
 from sessionrun.doors.mcp import Tools
 from sessionrun.store.session import SessionDir

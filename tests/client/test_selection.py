@@ -15,8 +15,7 @@ from shown import with_state
 from simulation import make_session
 from stages import make_repository_of
 
-from sessionrun.cli.options import Answer
-from sessionrun.cli.selecting import act_on_each
+from sessionrun.cli.options import Answer, act_on_each
 from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_state
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound

@@ -30,7 +30,7 @@ from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
 from walled import IS_INSIDE, need_walls
 
-from sessionrun.cli.facts import fact_lines
+from sessionrun.cli.standing import fact_lines
 from sessionrun.client.reading.view import show_as_it_lies
 from sessionrun.model.asked import Sandbox
 

@@ -157,23 +157,18 @@ def test_errors_and_a_session_that_outlives_the_server(sessionrun: Command) -> N
     assert sessionrun.wait(kept[0])["outcome"] == "succeeded"
 
 
-@pytest.mark.slow
-def test_work_in_worktrees_by_tools(sessionrun: Command) -> None:
+def test_work_in_worktrees_by_tools(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     make_repository_of(sessionrun.cwd, {})
-
-    async def work(call: Caller) -> None:
-        plan = {"prompts": [{"id": "a", "prompt": "seq 5000 > numbers.txt"}, {"id": "b", "prompt": "echo x > x"}]}
-        started = await call("start_session", plan=plan, agent="shell", worktree=True)
-        sessionrun.sessions.append(started["session_id"])
-        assert (await call("wait", timeout_s=60))["successful"] == 2
-        account = await call("diff")
-        assert [task["id"] for task in account["tasks"]] == ["a", "b"]
-        assert "numbers.txt" in account["tasks"][0]["text"]
-        patch = await call("diff", tasks=["a"], patch=True, max_bytes=3000)
-        (task,) = patch["tasks"]
-        assert len(json.dumps(patch)) <= 4000 and task["text_bytes"] > 20_000 and "+17\n" in task["text"]
-
-    over_the_protocol(sessionrun, work)
+    monkeypatch.chdir(sessionrun.cwd)
+    tools = Tools()
+    plan = {"prompts": [{"id": "a", "prompt": "seq 5000 > numbers.txt"}, {"id": "b", "prompt": "echo x > x"}]}
+    sessionrun.sessions.append(tools.start_session(plan=plan, agent="shell", worktree=True)["session_id"])
+    assert tools.wait(timeout_s=60)["successful"] == 2
+    account = tools.diff()["tasks"]
+    assert [task["id"] for task in account] == ["a", "b"] and "numbers.txt" in account[0]["text"]
+    patch = tools.diff(tasks=("a",), patch=True, max_bytes=3000)
+    (task,) = patch["tasks"]
+    assert len(json.dumps(patch)) <= 4000 and task["text_bytes"] > 20_000 and "+17\n" in task["text"]
 
 
 def test_many_waits_hold_up_no_other_call_and_end_with_the_caller(sessionrun: Command) -> None:

@@ -25,7 +25,7 @@ from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
-from sessionrun.doors.pages import make_overview_page, sort_tasks
+from sessionrun.doors.pages import make_overview_page
 from sessionrun.doors.report import MOST_CARDS, make_page
 from sessionrun.model.events import (
     Entry,
@@ -81,16 +81,17 @@ class Reader(HTMLParser):
 
 
 def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
-    """A task with the same text wherever text may be."""
-    task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
-    task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
-    task |= {"usage": asdict(Usage(cost_usd=0.25, cost_source="agent")), "audit": None}
-    task |= {
-        "audit": [{"level": text, "where": text, "text": text}],
-        "leftovers": [{"command": text, "how": text}],
+    """A task with the same text wherever text may be, but for these values."""
+    known = {
+        **dict.fromkeys(("title", "reason", "agent", "model", "branch", "proof"), text),
+        "attempt": 1,
+        "round": 1,
     }
-    task |= {"landing": None, "held_until": None, **{key: values[key] for key in ("landing",) if key in values}}
-    task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
+    known |= {"usage": asdict(Usage(cost_usd=0.25, cost_source="agent")), "check": {"passed": True}}
+    known |= {"audit": [dict.fromkeys(("level", "where", "text"), text)]}
+    known |= {"leftovers": [{"command": text, "how": text}]}
+    known |= {"diff_stat": {"files": 1, "insertions": 2, "deletions": 3}}
+    task = make_task(num, **{**known, **values}) | values
     bars = [Bar(NOW - 9, NOW - 7, "work", text), Bar(NOW - 7, NOW, "failed", text)]
     whole = Excerpt(text, len(text), False)
     said = [Section("check", [text]), Section("said", [text])] if is_wrong(task) else []
@@ -116,19 +117,16 @@ def find_headings(page: str) -> list[str]:
 
 
 def test_nothing_in_it_is_markup_but_ours() -> None:
-    first, second = make_shown(1, ODD, outcome="failed"), make_shown(2, ODD, needs=[ODD], outcome="failed")
     lands = {"status": "bounced", "target": ODD, "commit": ODD, "at": BEGAN, "reason": ODD, "output": None}
-    others = [make_shown(3, ODD, landing=lands), make_shown(4, ODD, landing={**lands, "status": "landed"})]
-    others += [make_shown(5, ODD, status="running"), make_shown(6, ODD, status="pending", reason_class="held")]
-    others[2] = others[2]._replace(sections=[Section("work", [ODD])])
-    for shown in (first, second, *others):
-        assert isinstance(shown.task, dict)
-        shown.task["labels"] = {"task": ODD, "model": ODD, "agent": ODD}
+    states: list[dict[str, Any]] = [{"outcome": "failed", "id": ODD}, {"outcome": "failed", "needs": [ODD]}]
+    states += [{"landing": lands}, {"landing": {**lands, "status": "landed"}}, {"status": "running"}]
+    states += [{"status": "pending", "reason_class": "held"}]
+    labels = {"task": ODD, "model": ODD, "agent": ODD}
+    tasks = [make_shown(num, ODD, labels=labels, **state) for num, state in enumerate(states, 1)]
+    tasks[4] = tasks[4]._replace(sections=[Section("work", [ODD])])
     used = asdict(Usage(1, 2, 0.5, unpriced_jobs=1))
-    assert isinstance(first.task, dict)
-    first.task["id"] = ODD
     matter = make_matter(
-        first, second, *others, name=ODD, session_id=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: used}
+        *tasks, name=ODD, session_id=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: used}
     )._replace(name=ODD)
     page = make_page(matter._replace(pauses=[Bar(NOW - 5, NOW, "pause", f"{ODD} {ODD}")]))
     reader = Reader(page)
@@ -167,10 +165,7 @@ def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() ->
 def test_counts_stand_in_its_bar_and_each_word_can_be_chosen_without_a_script(word: str) -> None:
     from sessionrun.doors.markup import document
 
-    shown = make_shown(1)
-    page = make_page(
-        make_matter(shown._replace(task={**shown.task, "word": word, "landing": LANDED}), make_shown(2))
-    )
+    page = make_page(make_matter(make_shown(1, word=word, landing=LANDED), make_shown(2)))
     assert f"main:has(#w-{word}:checked) .tasks tbody tr:not(.{word})" in document("", "")
     assert f'<tr class="{word}" id="r1">' in page and SIGNS[word] in page
 
@@ -181,10 +176,8 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
     runs = itertools.product(agents, ("m1", "m2"), ("easy", "hard"), (1, 2))
     shown = []
     for num, (agent, model, row, _) in enumerate(runs, 1):
-        one = make_shown(num, "x")
         labels = {"task": row, "model": model, "agent": agent}
-        outcome = "succeeded" if agent == "alpha" else "failed"
-        shown.append(one._replace(task={**one.task, "labels": labels, "outcome": outcome, "word": outcome}))
+        shown.append(make_shown(num, "x", labels=labels, outcome="succeeded" if agent == "alpha" else "failed"))
     page = make_page(make_matter(*shown))
     grid = page.partition('id="matrix"')[2].partition("</table>")[0]
     heads = re.findall(r'<th scope="col">([^<]+)', grid)
@@ -199,17 +192,15 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
 def test_a_cell_is_called_by_its_row_and_its_arm(many: bool) -> None:
     """Its id is a UUID: nobody knows one by that; the agent is told where there are several, the run as well."""
     cells = [("a", "alpha", "m1"), ("a", "beta" if many else "alpha", "m2"), ("b", "alpha", "m1")]
-    tasks = []
+    shown = []
     for num, (row, agent, model) in enumerate(cells * (2 if many else 1), 1):
         labels = {"task": row, "name": f"Do {row}", "model": model, "agent": agent}
-        title = f"Do {row} ({model})"
-        tasks.append({**make_task(num, title=title, agent=agent, outcome="failed"), "labels": labels})
-    names = list(name_each(tasks).values())
+        shown.append(make_shown(num, "x", title=f"Do {row} ({model})", outcome="failed", labels=labels))
+    names = list(name_each([one.task for one in shown]).values())
     if many:
         assert names[:3] == ["a · alpha/m1 #1", "a · beta/m2 #1", "b · alpha/m1 #1"] and names[3].endswith("#2")
     else:
         assert names == ["a · m1", "a · m2", "b · m1"]
-    shown = [make_shown(task["num"], "x")._replace(task={**make_shown(1, "x").task, **task}) for task in tasks]
     page = make_page(make_matter(*shown))
     body = "".join(Reader(page.partition("<main")[2]).texts)
     assert f"{names[0]} Do a" in body and "(m1)" not in body
@@ -273,13 +264,12 @@ def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
     bars = [Bar(NOW - 9, NOW - 7, phase, f"t: {phase}", phase) for phase in phases]
     tasks = []
     for num in range(1, count + 1):
-        one = make_shown(num, f"Fix the warnings in src/queue/loader{num}.py", agent="a", model="m")
-        facts = {"word": "failed", "outcome": "failed", "reason": "exit code 1"}
-        quiet = {"reason": None, "audit": None, "leftovers": None}
-        one = one._replace(task={**one.task, **(quiet if num % 16 else facts)})
+        facts: dict[str, Any] = {"outcome": "failed", "reason": "exit code 1"}
+        facts = dict.fromkeys(("reason", "audit", "leftovers")) if num % 16 else facts
+        one = make_shown(num, f"Fix the warnings in src/queue/loader{num}.py", agent="a", model="m", **facts)
         if num % 16:
             done, none = Excerpt("done", 4, False), Excerpt("", 0, False)
-            one = one._replace(sections=(), prompts=[], acts=(), bars=bars, answer=done, errors=none)
+            one = one._replace(sections=(), prompts=[], acts=(), bars=bars, answer=done, errors=none, rounds=())
         tasks.append(one)
     assert len(make_page(make_matter(*tasks)).encode()) < most
 
@@ -371,8 +361,8 @@ def make_lane() -> Matter:
     states += [{"status": "running"}, {"status": "pending", "reason_class": "held", "reason": f"held: {word}"}]
     tasks = []
     for num, state in enumerate(states, 1):
-        shown = make_shown(num, f"{word}{num}", needs=[f"{word}{num - 1}"] if num > 1 else [], **state)
-        tasks.append(shown._replace(task={**shown.task, "id": f"{word}{num}"}))
+        needs = [f"{word}{num - 1}"] if num > 1 else []
+        tasks.append(make_shown(num, f"{word}{num}", id=f"{word}{num}", needs=needs, **state))
     return make_matter(*tasks)._replace(pauses=[Bar(NOW - 5, NOW, "pause", f"{word} {word}")])
 
 
@@ -381,8 +371,8 @@ def make_matrix() -> Matter:
     tasks = []
     for num in range(32):
         labels = {"task": f"row{num % 2}", "name": "A name", "model": f"model-{num // 4}", "agent": "an-agent"}
-        shown = make_shown(num + 1, "x" * 100, outcome="failed" if num % 3 else "succeeded")
-        tasks.append(shown._replace(task={**shown.task, "labels": labels}))
+        outcome = "failed" if num % 3 else "succeeded"
+        tasks.append(make_shown(num + 1, "x" * 100, outcome=outcome, labels=labels))
     return make_matter(*tasks)
 
 
@@ -457,8 +447,6 @@ def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
         ended = {"ended_at": at, "duration_s": 3.0, "usage": usage, "outcome": "succeeded" if good else "failed"}
         tasks.append({**make_task(num, agent=ODD, model=ODD), **ended})
     view = make_view(tasks, name=ODD)
-    ((_, known),) = sort_tasks([view]).items()
-    assert sum(map(len, known.values())) == 36
     page = make_overview_page([view])
     reader = Reader(page)
     assert {name for name, _ in reader.elements} <= ELEMENTS

@@ -55,38 +55,26 @@ def ask(
     """One request; with `enough` the asker leaves once the body is that."""
     path, _, query = path.partition("?")
     given = {"host": host, **(headers or {})}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode("utf-8", "surrogateescape"),
-        "root_path": "",
-        "query_string": query.encode(),
-        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-    }
+    scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
+    scope["headers"] = [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()]
+    asked = iter([{"type": "http.request", "body": body}])
     told: list[dict[str, Any]] = []
-    bodies: list[bytes] = []
+
+    def read() -> str:
+        return b"".join(message.get("body", b"") for message in told).decode()
 
     async def run() -> None:
-        begun, left = False, asyncio.Event()
+        left = asyncio.Event()
 
         async def receive() -> dict[str, Any]:
-            nonlocal begun
-            if not begun:
-                begun = True
-                return {"type": "http.request", "body": body, "more_body": False}
+            if message := next(asked, None):
+                return message
             await left.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
             told.append(message)
-            bodies.append(message.get("body", b""))
-            if enough(b"".join(bodies).decode()):
+            if enough(read()):
                 left.set()
 
         await asyncio.wait_for(app(scope, receive, send), 60)
@@ -94,7 +82,7 @@ def ask(
     asyncio.run(run())
     start = next(message for message in told if message["type"] == "http.response.start")
     named = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], named, b"".join(bodies).decode())
+    return Answer(start["status"], named, read())
 
 
 VALUE = hmac.new(TOKEN.encode(), b"cookie of port 8000", "sha256").hexdigest()
@@ -255,18 +243,17 @@ def test_buttons_do_what_verbs_do(sessionrun: Command, desk: Any) -> None:
     assert [prompt.strip() for prompt in prompts] == ["echo more &\necho lines"]
 
 
-def count_news(desk: Any, path: str, enough: int, between: Callable[[], object]) -> str:
-    """What a stream of events says; after the first of them something happens."""
+def wait_for_news(desk: Any, path: str, between: Callable[[], object]) -> None:
+    """A stream of events tells two things; after the first of them something happens."""
     happened: list[object] = []
 
     def look(body: str) -> bool:
         if "data: " in body and not happened:
             happened.append(between())
-        return body.count("data: ") >= enough
+        return body.count("data: ") >= 2
 
     answer = ask(desk, path, enough=look)
     assert answer.headers["content-type"].startswith("text/event-stream"), path
-    return answer.body
 
 
 def test_news_come_as_events(sessionrun: Command, desk: Any) -> None:
@@ -276,12 +263,12 @@ def test_news_come_as_events(sessionrun: Command, desk: Any) -> None:
     address = f"/sessions/{session_id}"
     assert "half" not in ask(desk, f"{address}/tasks/1/part").body
     assert re.search(r'Last event <time datetime="[^"]+" class="ago">\d', ask(desk, f"{address}/part").body)
-    count_news(desk, f"{address}/tasks/1/events", 2, (sessionrun.cwd / "go").touch)
+    wait_for_news(desk, f"{address}/tasks/1/events", (sessionrun.cwd / "go").touch)
     eventually(lambda: "half</pre>" in ask(desk, f"{address}/tasks/1/part").body.replace("\n</pre>", "</pre>"))
-    count_news(desk, f"{address}/events", 2, (sessionrun.cwd / "end").touch)
+    wait_for_news(desk, f"{address}/events", (sessionrun.cwd / "end").touch)
     sessionrun.wait(session_id)
     assert "1 succeeded" in ask(desk, f"{address}/part").body
-    count_news(desk, "/events", 2, lambda: sessionrun.start({"prompts": ["true"]}))
+    wait_for_news(desk, "/events", lambda: sessionrun.start({"prompts": ["true"]}))
     assert ask(desk, "/part").body.count('<tr id="s-') == 2
 
 
@@ -300,41 +287,31 @@ def test_many_who_look_cost_as_much_as_one() -> None:
 # --- the verb ---
 
 
-@pytest.fixture
-def served(sessionrun: Command) -> Iterator[tuple[str, int, str]]:
-    """A server that may change sessions: the address that it printed, its port, and its token."""
+def test_a_server_of_its_own(sessionrun: Command) -> None:
+    session_id = sessionrun.finished({"prompts": ["true"]})
     process = sessionrun.popen("serve", "--control", stdout=subprocess.PIPE, text=True)
     try:
-        address = process.stdout.readline().strip()
-        port, token = address.removeprefix("http://127.0.0.1:").split("/?token=")
-        yield address, int(port), token
-        process.send_signal(signal.SIGINT)
+        port, token = process.stdout.readline().strip().removeprefix("http://127.0.0.1:").split("/?token=")
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+        let_in = {"Authorization": f"Bearer {token}"}
+        for path, headers, code in (
+            ("/", {}, 401),
+            ("/", let_in, 200),
+            ("/", {**let_in, "Host": "evil.example"}, 421),
+            (f"/sessions/{session_id}", let_in, 200),
+        ):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read().decode()
+            assert (answer.status, session_id[:8] in body) == (code, code == 200), body
+        connection.request("GET", f"/sessions/{session_id}/events", headers=let_in)
+        assert connection.getresponse().readline() == b"data: 1\n"
+        process.send_signal(signal.SIGINT)  # the stream is left open: the server ends all the same
         assert process.wait(60) is not None
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-def test_a_server_of_its_own(sessionrun: Command, served: tuple[str, int, str]) -> None:
-    session_id = sessionrun.finished({"prompts": ["true"]})
-    _, port, token = served
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    for path, headers, code in (
-        ("/", {}, 401),
-        ("/", {"Authorization": f"Bearer {token}"}, 200),
-        ("/", {"Authorization": f"Bearer {token}", "Host": "evil.example"}, 421),
-        (f"/sessions/{session_id}", {"Authorization": f"Bearer {token}"}, 200),
-    ):
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read().decode()
-        assert answer.status == code, body
-        assert (session_id[:8] in body) == (code == 200)
-    connection.close()
-    stream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    stream.request("GET", f"/sessions/{session_id}/events", headers={"Authorization": f"Bearer {token}"})
-    assert stream.getresponse().readline() == b"data: 1\n"  # it is left open: the server ends all the same
 
 
 def test_a_port_that_is_taken(sessionrun: Command) -> None:
@@ -509,22 +486,7 @@ def test_focus_selection_and_order_stay_while_rows_change(
 
 
 @pytest.mark.slow
-def test_a_page_that_is_older_than_what_its_first_event_tells(
-    sessionrun: Command, hosted: Hosted, browser: Browser
-) -> None:
-    session_id = sessionrun.start({"prompts": [wait_for("go")]})
-    sessionrun.until(session_id, lambda view: view["running"] == 1)
-    browser.open(hosted.at(f"/sessions/{session_id}"))
-    eventually(lambda: "1 running" in browser.text())
-    browser.evaluate("source.close(); document.querySelector('#r1').remove()")
-    browser.evaluate(f"{{ {Path(doors.__file__).with_name('live.js').read_text()} }}")
-    eventually(lambda: browser.evaluate("document.querySelector('#r1') !== null"))
-    (sessionrun.cwd / "go").touch()
-    sessionrun.wait(session_id)
-
-
-@pytest.mark.slow
-def test_a_connection_is_lost_and_comes_back_and_a_session_is_removed(
+def test_a_page_is_behind_its_connection_lost_and_its_session_removed(
     sessionrun: Command, hosted: Hosted, browser: Browser
 ) -> None:
     session_id = sessionrun.start({"prompts": [wait_for("go")]})
@@ -535,6 +497,10 @@ def test_a_connection_is_lost_and_comes_back_and_a_session_is_removed(
         return words in str(browser.evaluate("document.querySelector('#live')?.innerText"))
 
     eventually(lambda: says("live") and "1 running" in browser.text())
+    # a page that is older than what its first event tells
+    browser.evaluate("source.close(); document.querySelector('#r1').remove()")
+    browser.evaluate(f"{{ {Path(doors.__file__).with_name('live.js').read_text()} }}")
+    eventually(lambda: browser.evaluate("document.querySelector('#r1') !== null"))
     browser.evaluate("window.same = true")
     hosted.stop()
     eventually(lambda: says("No connection: trying again."))
@@ -551,13 +517,11 @@ def test_a_connection_is_lost_and_comes_back_and_a_session_is_removed(
 
 
 @pytest.mark.slow
-def test_a_real_browser(
-    sessionrun: Command, served: tuple[str, int, str], tmp_path: Path, browser: Browser
-) -> None:
+def test_a_real_browser(sessionrun: Command, hosted: Hosted, tmp_path: Path, browser: Browser) -> None:
     """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
     make_repository_of(sessionrun.cwd, {})
     go = tmp_path / "go"
-    browser.open(served[0])
+    browser.open(hosted.at("/"))
     eventually(lambda: "None." in browser.text())
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo new > new.txt"
     plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
@@ -594,5 +558,5 @@ def test_a_real_browser(
     assert browser.evaluate("document.title") == HOSTILE, "nothing of it ran"
     assert "token" not in json.dumps(browser.evaluate("location.href"))
     assert browser.evaluate("violations") == []
-    origin = served[0].partition("/?")[0]
+    origin = hosted.at("").partition("?")[0]
     assert {address for address in browser.asked if not address.startswith(f"{origin}/")} <= {"about:blank"}

@@ -60,14 +60,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "client",
         "model",
         "house",
-        "store.files",
         "store.jobfiles",
         "store.requests",
         "store.session",
         "worktrees.diff",
     ),
     "cli": (
-        *("client", "doors", "model", "house", "store.session"),
+        *("client", "doors", "model", "house", "store.files", "store.session"),
         *("input.config", "input.given", "input.kinds", "input.rows", "input.settings"),
         *("walls.steps", "worktrees.diff", "worktrees.precache", "landing.merge"),
         *(
@@ -143,7 +142,6 @@ NOT_FOR_READERS = (
     "rich",
     "tabulate",
     "yaml",
-    "sessionrun.cli.aliases",
     "sessionrun.input.kinds",
     "sessionrun.engine.scheduler",
     "sessionrun.session.executor",

@@ -303,7 +303,7 @@ def retry(
         raise InputError("--no-ready has no effect: the session's own agents are not asked; leave it out")
     asked = None
     if (agent, model, prompt) != (None, None, None):
-        from sessionrun.client.again import AskedChange
+        from sessionrun.client.additions import AskedChange
 
         asked = AskedChange(agent, model, prompt)
     chosen = choose_sessions(**selected)

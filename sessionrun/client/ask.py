@@ -28,7 +28,7 @@ from sessionrun.model.words import read_landing
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.again import AskedChange
+    from sessionrun.client.additions import AskedChange
     from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
 
@@ -286,7 +286,7 @@ def retry(
 
     With `asked` they change, but not those that come along; with `ready` a new agent is asked whether it is ready.
     """
-    from sessionrun.client.again import choose_retried, settle_change
+    from sessionrun.client.additions import choose_retried, settle_change
 
     target = select(session, tasks, newest=True)
     retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
@@ -304,7 +304,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
 
     A warning says so if the agent cannot go on with its conversation.
     """
-    from sessionrun.client.again import check_follow_up
+    from sessionrun.client.additions import check_follow_up
 
     target = select(session, (task,), newest=True)
     check_follow_up(target.view, fold_journal(session), target.tasks[0], text)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from sessionrun.cli.aliases import expand_alias
 from sessionrun.cli.argv import rewrite_argv
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 
 MAX_CHECKED = 300_000
 """The validator takes a second for a megabyte; longer outputs have more of the same."""

@@ -27,7 +27,7 @@ from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
 from sessionrun.cli.aliases import expand_alias
 from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_home, list_all, rewrite_argv
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.git import git, repository

@@ -25,6 +25,7 @@ Severity = Literal["error", "warning"]
 """`error`: something is lost, wrong or open to others; `warning`: something has to be looked after."""
 
 Fix: TypeAlias = Callable[[], object]
+Remains: TypeAlias = Literal["session", "worktree", "branch", "trash", "room", "environment", "mirror", "replica"]
 
 
 @frozen
@@ -60,7 +61,7 @@ class Leftover:
     work of any job, so no session needs it.
     """
 
-    what: str
+    what: Remains
     name: str
     removed: bool
     why: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from sessionrun.client.schemas.outputs import LAUNCH, LAUNCHED
-from sessionrun.client.schemas.shape import keys_of
+from sessionrun.client.shapes import LAUNCH, LAUNCHED, keys_of
 from sessionrun.model.kinds import Count
 from sessionrun.queue.task import QueueTask
 

@@ -90,7 +90,7 @@ SEAMS = (
     "client.planning.plan",
     "client.planning.preview",
     "client.reading.view",
-    "client.schemas.schemas",
+    "client.schemas",
     "input.formats",
     "input.reading",
     "input.rows",

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from sessionrun.client.schemas.schemas import describe_plan
+from sessionrun.client.schemas import describe_plan
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, choose_format, load_plan
 from sessionrun.input.limits import MAX_INPUT_BYTES

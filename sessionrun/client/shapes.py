@@ -1,33 +1,126 @@
-"""`schema`: what each verb prints with `--json`, and files of a session, as shapes; sessions are `model.shown`."""
+"""`schema`: what each verb prints with `--json`, and files of a session, as shapes; and their JSON Schemas.
+
+A shape is a type as it stands at a key, `[shape]` for a list of such, `{str: shape}` for an object with any keys,
+a tuple for one of several, or an object: a record, a TypedDict, or keys with their shapes, of which those that end
+in `?` may be absent.  Sessions and tasks are in `model.shown`.  The schemas are of draft 2020-12.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from sessionrun.client.findings import Finding
+from sessionrun.client.findings import Finding, Leftover
 from sessionrun.client.installed import Examined
 from sessionrun.client.reading.comparison import Told
-from sessionrun.client.schemas.shape import Shape, keys_of, only
 from sessionrun.input.config import InUse
+from sessionrun.model import checks, kinds, places, shown, spec, usage, words
 from sessionrun.model.kinds import Count, Time
-from sessionrun.model.shown import (
-    BriefTask,
-    Counters,
-    EndedTask,
-    FileStatus,
-    NotifiedTask,
-    Seen,
-    Standing,
-    Status,
-    Summary,
-    Task,
-    Telling,
-    Usage,
-    Verdict,
-)
 from sessionrun.model.spec import Outcome
 from sessionrun.model.words import State, Word
+
+Shape: TypeAlias = Any
+Keys: TypeAlias = Mapping[str, Shape]
+Schema: TypeAlias = dict[str, Any]
+
+_LEAVES: Final[Mapping[Any, Schema]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    NoneType: {"type": "null"},
+    Any: {},
+    kinds.Count: {"type": "integer", "minimum": 0},
+    kinds.Time: {"type": "string", "format": "date-time"},
+    kinds.FileName: {"type": "string", "minLength": 1},
+}
+_MODULES: Final = (checks, kinds, places, spec, usage, words)
+_NAMES: Final = {"Sequence": Sequence, **{name: kind for each in _MODULES for name, kind in vars(each).items()}}
+"""What annotations name that only a type checker imports."""
+
+
+def keys_of(*records: type) -> dict[str, Shape]:
+    """The keys of records together; the last one decides what a key is that several have."""
+    keys: dict[str, Shape] = {}
+    for record in records:
+        absent: Collection[str] = getattr(record, "__optional_keys__", ())
+        names = {**_NAMES, **vars(sys.modules[record.__module__])}
+        hints = get_type_hints(record, localns=names, include_extras=True)
+        keys |= {f"{key}?" if key in absent else key: hint for key, hint in hints.items()}
+    return keys
+
+
+def only(record: type, keys: Collection[str]) -> dict[str, Shape]:
+    """Those keys of a record."""
+    known = keys_of(record)
+    return {key: known[key] for key in keys}
+
+
+def describe_shape(shape: Shape) -> Schema:
+    """The JSON Schema of a shape."""
+    if isinstance(shape, Mapping):
+        return _describe_mapping(*next(iter(shape.items()))) if str in shape else _describe_object(shape)
+    if isinstance(shape, tuple):
+        return _describe_union(shape)
+    if isinstance(shape, list):
+        return {"type": "array", "items": describe_shape(shape[0])}
+    if shape in _LEAVES:
+        return dict(_LEAVES[shape])
+    origin: Any = get_origin(shape)
+    inner = get_args(shape)
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (Union, UnionType):
+        return _describe_union(inner)
+    if origin is Annotated:
+        return describe_shape(inner[0])
+    if origin in (list, tuple, Sequence):
+        return describe_shape([inner[0]])
+    if origin in (dict, Mapping):
+        return _describe_mapping(*inner)
+    assert is_typeddict(shape) or is_dataclass(shape) or issubclass(shape, tuple), shape
+    return _describe_object(keys_of(shape))
+
+
+def _describe_object(keys: Keys) -> Schema:
+    properties = {key.rstrip("?"): describe_shape(shape) for key, shape in keys.items()}
+    return {"type": "object", "properties": properties, "required": [key for key in keys if not key.endswith("?")]}
+
+
+def _describe_mapping(key: Shape, value: Shape) -> Schema:
+    """An object with any keys or, if the key is one of certain words, with all of these."""
+    words = get_args(key)
+    if words:
+        return _describe_object(dict.fromkeys(words, value))
+    return {"type": "object", "additionalProperties": describe_shape(value)}
+
+
+def _describe_union(shapes: Collection[Shape]) -> Schema:
+    nullable = NoneType in shapes or None in shapes
+    schemas = [describe_shape(shape) for shape in shapes if shape not in (None, NoneType)]
+    if len(schemas) > 1:
+        return {"anyOf": [*schemas, *([{"type": "null"}] if nullable else [])]}
+    (schema,) = schemas
+    if not nullable:
+        return schema
+    if "enum" in schema:
+        return {"enum": [*schema["enum"], None]}
+    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
+
 
 ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
 
@@ -39,8 +132,8 @@ def _maybe(*records: type) -> dict[str, Shape]:
 
 # --- sessions and their tasks ---
 
-SESSION: Final = keys_of(Status, Seen)
-SHOWN: Final = {**SESSION, "tasks": [Task], "cursor?": Count, "timed_out?": bool}
+SESSION: Final = keys_of(shown.Status, shown.Seen)
+SHOWN: Final = {**SESSION, "tasks": [shown.Task], "cursor?": Count, "timed_out?": bool}
 FAILED: Final = {"session_id": str, **ERROR_KEYS}
 """Of several sessions, one for which the verb failed."""
 
@@ -62,16 +155,16 @@ JOB_FILES: Final = {
 }
 """What Markdown job files came to."""
 
-_TELLING: Final = {"telling?": (Telling, None)}
+_TELLING: Final = {"telling?": (shown.Telling, None)}
 _TEXTS: Final = {"text": str | None, "stderr_text": str | None}
 _HIDDEN: Final = ({"passed": Count, "total": Count}, None)
-_ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
+_ANSWERED: Final = {**keys_of(shown.Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
 """What `results` prints, and `--sync` at the end."""
 
 ID_ALONE: Final = {"session_id": str}
 LAUNCHED: Final = {
-    **only(Summary, ("session_id", "agent", "dialect", "name", "labels", "total", "max_parallel")),
+    **only(shown.Summary, ("session_id", "agent", "dialect", "name", "labels", "total", "max_parallel")),
     "results_dir": str,
 }
 NOTHING_TO_DO: Final = {
@@ -83,7 +176,7 @@ NOTHING_TO_DO: Final = {
 _COMPARED: Final = {
     **dict.fromkeys(("runs", "succeeded", "failed", "open"), Count),
     "duration_s": float | None,
-    **only(Usage, ("cost_usd", "cost_source")),
+    **only(shown.Usage, ("cost_usd", "cost_source")),
     "unpriced_jobs": Count | None,
     "diff": (dict.fromkeys(("files", "insertions", "deletions"), float), None),
     "check": ({"passed": Count, "failed": Count}, None),
@@ -103,28 +196,28 @@ COMPARED: Final = {
 BRIEF: Final = {
     "session_id": str,
     "cursor": Count,
-    "tasks": [{**_maybe(BriefTask), **_TELLING}],
-    **{key: shape for key, shape in _maybe(Standing, Seen).items() if key != "session_id?"},
-    **{f"{key}?": shape for key, shape in only(Status, ("name", "budget", "view_problems")).items()},
+    "tasks": [{**_maybe(shown.BriefTask), **_TELLING}],
+    **{key: shape for key, shape in _maybe(shown.Standing, shown.Seen).items() if key != "session_id?"},
+    **{f"{key}?": shape for key, shape in only(shown.Status, ("name", "budget", "view_problems")).items()},
     "counts?": {str: Count},
 }
 FIELDS: Final = {
-    **_maybe(Status, Seen),
+    **_maybe(shown.Status, shown.Seen),
     "session_id": str,
     "cursor": Count,
-    "tasks?": [{**_maybe(Task), **_TELLING}],
+    "tasks?": [{**_maybe(shown.Task), **_TELLING}],
 }
 NEXT_END: Final = {
-    **keys_of(Standing),
+    **keys_of(shown.Standing),
     "results_dir": str,
     "left": Count,
     "cursor": Count,
     "timed_out": bool,
-    "tasks": [EndedTask],
+    "tasks": [shown.EndedTask],
 }
 DIGEST: Final = {
-    **keys_of(Verdict),
-    **only(Counters, ("total", "completed", "successful", "failed")),
+    **keys_of(shown.Verdict),
+    **only(shown.Counters, ("total", "completed", "successful", "failed")),
     "results_dir": str,
     "rest": str,
     "more_failed": [str],
@@ -132,7 +225,7 @@ DIGEST: Final = {
     "more_fine": Count,
     "tasks": [
         {
-            **only(Task, ("num", "id", "word", "reason")),
+            **only(shown.Task, ("num", "id", "word", "reason")),
             "text": str | None,
             "text_bytes": Count | None,
             "stderr_text?": str,
@@ -150,14 +243,14 @@ _JOB: Final = {
     "phase": str,
     "start": Count,
     "node": str | None,
-    **only(Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
+    **only(shown.Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
     "timer": str | None,
     "verdict": str | None,
     "ledger": str | None,
 }
 _ATTEMPT: Final = {
-    **only(Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
-    **only(Task, ("started_at", "ended_at", "duration_s")),
+    **only(shown.Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
+    **only(shown.Task, ("started_at", "ended_at", "duration_s")),
     "rounds": Count,
     "jobs": [_JOB],
 }
@@ -171,11 +264,11 @@ _DENIED: Final = {
     "why": str,
 }
 _EXPLAINED: Final = {
-    **keys_of(Task),
+    **keys_of(shown.Task),
     "cause": str,
     "why": str,
     "follow_up": str | None,
-    "needs": [only(Task, ("id", "status", "outcome"))],
+    "needs": [only(shown.Task, ("id", "status", "outcome"))],
     "holds": [_HOLD],
     "tokens": [{**_TOKEN, "wants": Count}],
     "budget": str | None,
@@ -198,15 +291,9 @@ EXPLAINED: Final = {
 # --- many sessions and the machine ---
 
 PREVIEW: Final = {
-    "dialect": str,
-    "dialect_reason": str,
-    "agent": str,
-    "agent_reason": str,
-    "total": Count,
-    "max_parallel": Count | None,
-    "base_branch": str | None,
-    "base_commit": str | None,
-    "worktree_dir": str | None,
+    **only(shown.Summary, ("dialect", "agent", "total", "max_parallel")),
+    **dict.fromkeys(("dialect_reason", "agent_reason"), str),
+    **dict.fromkeys(("base_branch", "base_commit", "worktree_dir"), str | None),
     "land": ({"target": str, "gates": [str]}, None),
     "waves": [[str]],
     "critical_path": [str],
@@ -214,7 +301,7 @@ PREVIEW: Final = {
     "held": bool,
     "tasks": [
         {
-            **only(Task, ("num", "id", "title", "agent", "branch", "repo", "ref", "needs")),
+            **only(shown.Task, ("num", "id", "title", "agent", "branch", "repo", "ref", "needs")),
             "prompts": [str],
             "argv": [str],
             "cwd": str,
@@ -224,7 +311,7 @@ PREVIEW: Final = {
         }
     ],
 }
-LIST: Final = {"sessions": [keys_of(Summary, Seen)]}
+LIST: Final = {"sessions": [keys_of(shown.Summary, shown.Seen)]}
 TOTALS: Final = {
     **LIST,
     "session_counts": {
@@ -232,16 +319,14 @@ TOTALS: Final = {
         "stopped": Count,
         "states": dict[State, Count],
     },
-    "task_counts": Counters,
+    "task_counts": shown.Counters,
 }
-LINE: Final = {"id": str, "stream": Literal["stdout", "stderr"], "text": str}
-RESUMED: Final = {**only(Verdict, ("session_id", "status")), "resumed": bool}
 
 _MONEY: Final = {
     "task_count": Count,
     "unpriced_task_count": Count,
     "models": [str],
-    **only(Usage, ("input_tokens", "cached_input_tokens", "output_tokens", "cost_usd", "cost_source")),
+    **only(shown.Usage, ("input_tokens", "cached_input_tokens", "output_tokens", "cost_usd", "cost_source")),
     "cost_complete": bool,
 }
 COST: Final = {
@@ -257,21 +342,9 @@ CLEANED: Final = {
         {
             "session_id": str | None,
             "repository": str | None,
-            "what": Literal[
-                "session",
-                "worktree",
-                "branch",
-                "trash",
-                "room",
-                "environment",
-                "mirror",
-                "replica",
-            ],
-            "name": str,
+            **only(Leftover, ("what", "name", "removed", "why")),
             "id": str | None,
-            "removed": bool,
             "would_remove": bool | None,
-            "why": str,
             "bytes?": Count,
         }
     ]
@@ -288,8 +361,6 @@ DOCTOR_AGENTS: Final = {
     "not_passed_on": [str],
     "walls": dict.fromkeys(("version", "project", "strict", "keys"), str | None),
 }
-
-CONFIG: Final = {"settings": [keys_of(InUse)]}
 
 # --- by verb ---
 
@@ -308,9 +379,9 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "results": (*several(ANSWERED), DIGEST),
     "list": (LIST, TOTALS),
     "wait": several(SHOWN, NEXT_END),
-    "logs": (LINE,),
+    "logs": ({"id": str, "stream": Literal["stdout", "stderr"], "text": str},),
     "cancel": several(SHOWN),
-    "resume": several(RESUMED),
+    "resume": several({**only(shown.Verdict, ("session_id", "status")), "resumed": bool}),
     "retry": (*several(*_CHANGED), LAUNCHED),
     "continue": _CHANGED,
     "hold": several(SHOWN),
@@ -320,21 +391,21 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "cost": (COST,),
     "clean": (CLEANED,),
     "doctor": (DOCTOR, DOCTOR_AGENTS),
-    "config": (CONFIG,),
+    "config": ({"settings": [keys_of(InUse)]},),
 }
 """What each of the core's verbs may print when it does not fail; its options decide which of them."""
 
 FILES: Final[Mapping[str, Mapping[str, Shape]]] = {
-    "status.json": {**keys_of(Status, FileStatus), "tasks": [Task], "checksum": str},
-    "summary": {**keys_of(Summary, FileStatus), "checksum": str},
+    "status.json": {**keys_of(shown.Status, shown.FileStatus), "tasks": [shown.Task], "checksum": str},
+    "summary": {**keys_of(shown.Summary, shown.FileStatus), "checksum": str},
     "notification": {
         "schema_version": Count,
         "event": Literal["failed", "held", "landed", "completed"],
         "message": str,
-        **keys_of(Verdict, Counters),
-        **only(Summary, ("name", "labels", "started_at", "ended_at")),
+        **keys_of(shown.Verdict, shown.Counters),
+        **only(shown.Summary, ("name", "labels", "started_at", "ended_at")),
         "results_dir": str,
-        "task": (NotifiedTask, None),
+        "task": (shown.NotifiedTask, None),
     },
     "error": {"schema_version": Count, **ERROR_KEYS},
 }

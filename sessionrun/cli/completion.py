@@ -57,9 +57,9 @@ def _complete(source: Source | None, context: click.Context, incomplete: str) ->
 
 
 def _find_agents(_: click.Context) -> Iterable[str]:
-    from sessionrun.client.installed import name_agents
+    from sessionrun.client.installed import load_known
 
-    return name_agents()
+    return sorted(load_known().agents)
 
 
 def _find_sessions(context: click.Context) -> Iterable[str]:

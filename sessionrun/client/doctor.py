@@ -67,11 +67,6 @@ def check_spec(evidence: Evidence) -> Iterator[Finding]:
         yield error(path, f"it is the spec of session {evidence.spec.session_id}", plan)
 
 
-def check_journal(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the journal is whole."""
-    yield from _check_log(evidence.session.journal_path, evidence.journal, alive=evidence.alive)
-
-
 def check_ledger(evidence: Evidence) -> Iterator[Finding]:
     """Whether the ledger is whole, and at least as long as the journal, which was read before, says."""
     path, log = evidence.session.ledger_path, evidence.ledger_log
@@ -224,11 +219,10 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
+# --- who lives ---
+
 LINGERS_AFTER_S: Final = 60.0
 """A supervisor that has ended its session leaves within moments; a request is taken within moments."""
-
-
-# --- who lives ---
 
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
@@ -368,7 +362,7 @@ OWN: Final = Findings(
     session_checks={
         "disk": check_disk,
         "spec": check_spec,
-        "journal": check_journal,
+        "journal": lambda of: _check_log(of.session.journal_path, of.journal, alive=of.alive),
         "ledger": check_ledger,
         "sequence": check_sequence,
         "records": check_records,

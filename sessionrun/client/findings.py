@@ -100,10 +100,10 @@ class Cleaned(NamedTuple):
 class Kind(NamedTuple):
     """How entries of one kind in a cache are listed and removed; the latter says why one stays.
 
-    `what` is its word.  `beside`: they lie beside the user's cache, and belong to no other one.
+    `beside`: they lie beside the user's cache, and belong to no other one.
     """
 
-    what: str
+    what: Remains
     iterate: Callable[[Path], Iterator[Cached]]
     remove: Callable[..., str | None]
     beside: bool = False

@@ -48,22 +48,12 @@ class Examined:
         return self.path is not None and self.refusal is None and self.ready is not False
 
 
-def name_agents() -> list[str]:
-    """The names of all known agents; no program is looked for."""
-    return sorted(_load().agents)
-
-
-def list_not_passed_on() -> list[str]:
-    """The variables of this process that no session gets which it starts."""
+def examine_agents() -> tuple[list[Examined], list[str]]:
+    """What `doctor agents` finds: all known agents, and the variables of this process that no session gets."""
     from sessionrun.agents.programs import find_callers
 
-    return find_callers(os.environ)
-
-
-def examine_agents() -> list[Examined]:
-    """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
-    config = _load()
-    return examine(config.agents, approve=config.values.get("approve", True))
+    config = load_known()
+    return examine(config.agents, approve=config.values.get("approve", True)), find_callers(os.environ)
 
 
 def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
@@ -126,7 +116,7 @@ def _examine(
     )
 
 
-def _load() -> Config:
+def load_known() -> Config:
     """The configuration or, if it is broken, that of a fresh installation."""
     from sessionrun.agents.table import BUILTIN
     from sessionrun.input.config import Config, load_config

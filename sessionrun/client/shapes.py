@@ -33,6 +33,8 @@ from sessionrun.model.kinds import Count, Time
 from sessionrun.model.spec import Outcome
 from sessionrun.model.words import State, Word
 
+# --- from shapes to schemas ---
+
 Shape: TypeAlias = Any
 Keys: TypeAlias = Mapping[str, Shape]
 Schema: TypeAlias = dict[str, Any]
@@ -68,6 +70,11 @@ def only(record: type, keys: Collection[str]) -> dict[str, Shape]:
     """Those keys of a record."""
     known = keys_of(record)
     return {key: known[key] for key in keys}
+
+
+def maybe(*records: type) -> dict[str, Shape]:
+    """The keys of records, of which any may be absent."""
+    return {f"{key}?": shape for key, shape in keys_of(*records).items()}
 
 
 def describe_shape(shape: Shape) -> Schema:
@@ -122,16 +129,9 @@ def _describe_union(shapes: Collection[Shape]) -> Schema:
     return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
 
 
-ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
-
-
-def _maybe(*records: type) -> dict[str, Shape]:
-    """The keys of records, of which any may be absent."""
-    return {f"{key}?": shape for key, shape in keys_of(*records).items()}
-
-
 # --- sessions and their tasks ---
 
+ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
 SESSION: Final = keys_of(shown.Status, shown.Seen)
 SHOWN: Final = {**SESSION, "tasks": [shown.Task], "cursor?": Count, "timed_out?": bool}
 FAILED: Final = {"session_id": str, **ERROR_KEYS}
@@ -196,16 +196,16 @@ COMPARED: Final = {
 BRIEF: Final = {
     "session_id": str,
     "cursor": Count,
-    "tasks": [{**_maybe(shown.BriefTask), **_TELLING}],
-    **{key: shape for key, shape in _maybe(shown.Standing, shown.Seen).items() if key != "session_id?"},
+    "tasks": [{**maybe(shown.BriefTask), **_TELLING}],
+    **{key: shape for key, shape in maybe(shown.Standing, shown.Seen).items() if key != "session_id?"},
     **{f"{key}?": shape for key, shape in only(shown.Status, ("name", "budget", "view_problems")).items()},
     "counts?": {str: Count},
 }
 FIELDS: Final = {
-    **_maybe(shown.Status, shown.Seen),
+    **maybe(shown.Status, shown.Seen),
     "session_id": str,
     "cursor": Count,
-    "tasks?": [{**_maybe(shown.Task), **_TELLING}],
+    "tasks?": [{**maybe(shown.Task), **_TELLING}],
 }
 NEXT_END: Final = {
     **keys_of(shown.Standing),
@@ -288,6 +288,7 @@ EXPLAINED: Final = {
     "damage": str | None,
     "tasks": [_EXPLAINED],
 }
+
 # --- many sessions and the machine ---
 
 PREVIEW: Final = {
@@ -350,11 +351,16 @@ CLEANED: Final = {
     ]
 }
 
-_FINDING: Final = only(Finding, ("check", "severity", "where", "what", "plan"))
 DOCTOR: Final = {
     "session_count": Count,
     "remaining": Count,
-    "findings": [{"session_id": str | None, **_FINDING, "fixable": bool, "fixed": bool}],
+    "findings": [
+        {
+            "session_id": str | None,
+            **only(Finding, ("check", "severity", "where", "what", "plan")),
+            **dict.fromkeys(("fixable", "fixed"), bool),
+        }
+    ],
 }
 DOCTOR_AGENTS: Final = {
     "agents": [{**keys_of(Examined), "needs_sign_in": bool, "signed_in": bool | None, "startable": bool}],

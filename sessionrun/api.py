@@ -19,9 +19,9 @@ from sessionrun.client.notices import SessionWarning as SessionWarning
 from sessionrun.client.planning.plan import Nothing as Nothing
 from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan
+from sessionrun.client.reading.digest import load_since as load_since
 from sessionrun.client.reading.outputs import read_answer as read_answer
 from sessionrun.client.reading.selection import load_summaries as load_summaries
-from sessionrun.client.reading.terse import load_since as load_since
 from sessionrun.client.reading.view import load_view as load_view
 from sessionrun.client.reading.waiting import NextEnd as NextEnd
 from sessionrun.client.reading.waiting import Waited as Waited

@@ -30,11 +30,10 @@ from sessionrun.client.reading.telling import (
     group_failures,
     read_sections,
 )
-from sessionrun.client.reading.terse import measure_lines
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, tell_word
+from sessionrun.model.wording import SAID, measure_lines, name_tasks, short_id, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
 

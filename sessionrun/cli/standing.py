@@ -13,17 +13,19 @@ from sessionrun.cli.argv import VERBS
 from sessionrun.cli.facts import fact_lines, indented
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
-from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
 from sessionrun.client.reading.view import describe_shortage
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
+    BRIEF_BYTES,
     REASON_WIDTH,
     Group,
     clip,
     columns,
+    cut_bytes,
     fit_counts,
     group_tasks,
     list_ids,
+    measure_lines,
     name_agent,
     name_session,
     name_tasks,

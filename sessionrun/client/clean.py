@@ -95,9 +95,14 @@ def clean(
     )
     found = staying if named else []
     found += _name_once(remove_sessions(going, worktrees=worktrees, dry_run=dry_run))
-    gone = {each.name for each in found if each.removed}
-    found += [each for each in _sweep(folder, dry_run=dry_run) if each.name not in gone]
-    if gone and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
+    has_removed = any(each.removed for each in found)
+    for path in find_trash(folder):
+        if not dry_run:
+            delete(path)
+        if dry_run or not path.exists():
+            why, session_id = "its removal was broken off", path.name.partition(PREFIX)[2]
+            found.append(Leftover("trash", str(path.absolute()), True, why, session_id))
+    if has_removed and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
         remove_results_dir(folder)
     return [each.show(dry_run=dry_run) for each in found]
 
@@ -259,16 +264,6 @@ def delete(path: Path) -> None:
             continue  # the other process deleted this name; go on with the rest
         except OSError:
             return  # the next sweep finds the rest
-
-
-def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove what removals that were broken off left of sessions."""
-    for path in find_trash(folder):
-        if not dry_run:
-            delete(path)
-        if dry_run or not path.exists():
-            why = "its removal was broken off"
-            yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])
 
 
 def find_trash(results_dir: Path) -> list[Path]:

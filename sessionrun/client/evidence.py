@@ -50,7 +50,7 @@ def find_marked() -> dict[str, list[Living]]:
     """The living processes that carry the marker of a job, by session: of those whose environment we may read."""
     import psutil
 
-    own_namespace = processes.pid_namespace()
+    own = os.geteuid(), processes.pid_namespace()
     by_session: dict[str, list[Living]] = {}
     for process in psutil.process_iter():
         identity = processes.identify(process.pid)
@@ -58,9 +58,7 @@ def find_marked() -> dict[str, list[Living]]:
             continue
         try:
             marker = process.environ().get(processes.JOB_MARKER, "")
-            ours = (
-                process.uids().effective == os.geteuid() and processes.pid_namespace(process.pid) == own_namespace
-            )
+            ours = (process.uids().effective, processes.pid_namespace(process.pid)) == own
         except (psutil.Error, OSError, UnicodeDecodeError):
             continue
         session_id, _, key = marker.partition("/")

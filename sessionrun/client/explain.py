@@ -118,13 +118,12 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     stopped = [name for name in lacking if name in state.holds or name in probing]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
-    needs = {need: state.tasks.get(need) for need in task.spec.needs}
+    needs = [(need, state.tasks.get(need)) for need in task.spec.needs]
     facts = {
         **shown,
         "follow_up": next(reversed(task.follow_ups), None),
         "needs": [
-            {"id": need, "status": at and status_word(at), "outcome": at and at.outcome}
-            for need, at in needs.items()
+            {"id": need, "status": at and status_word(at), "outcome": at and at.outcome} for need, at in needs
         ],
         "holds": [
             *_describe_request(task.held if waits and task.is_held else None),

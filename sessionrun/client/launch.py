@@ -61,7 +61,11 @@ def launch(
 
         def meanwhile() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            _show_first(session, spec, status)
+            with suppress(Exception):  # a supervisor may have been faster; else the logs are enough
+                from sessionrun.engine.status import project_summary
+
+                pending = status or _project_first(spec)
+                show_first(session, pending, project_summary(pending))
 
         if not start_detached(session, lock_fd, meanwhile=meanwhile):
             notify(f"session {spec.session_id} was started, but is slow to come up (see: sessionrun status)")
@@ -128,15 +132,6 @@ def _project_first(spec: SessionSpec) -> dict[str, Any]:
     from sessionrun.engine.status import project
 
     return project(begin(spec, ()))
-
-
-def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] | None) -> None:
-    """Show all tasks as pending, unless a supervisor was faster; if that fails, the logs are enough."""
-    with suppress(Exception):
-        from sessionrun.engine.status import project_summary
-
-        status = status or _project_first(spec)
-        show_first(session, status, project_summary(status))
 
 
 def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec:

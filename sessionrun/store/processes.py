@@ -55,7 +55,7 @@ def boot_id() -> str:
 
 
 def pid_namespace(pid: int | str = "self") -> str:
-    """The pid namespace of a process, as an inode number; '' where there is no such thing, or it cannot be seen."""
+    """The pid namespace of a process, as an inode number; '' where there is no such thing or it cannot be seen."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except OSError:

@@ -15,8 +15,7 @@ from terminal import Terminal
 from test_cli_cancel import assert_nothing_left
 
 from sessionrun.cli.control import tell
-from sessionrun.client.ask import Reply, select
-from sessionrun.client.outbox import Refused, send
+from sessionrun.client.ask import Refused, Reply, select, send
 from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import SessionDir
 

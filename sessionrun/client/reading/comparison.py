@@ -66,7 +66,9 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     measured = [group["behind"] for group in ranked if group["behind"]]
     for behind, chance in zip(measured, correct_chances([one["p"] for one in measured]), strict=True):
         behind["p"] = round(chance, 6)
-        behind["verdict"] = _judge(behind)
+        told_apart: Told = "worse" if behind["estimate"] > 0 else "better"
+        is_sure = behind["tasks"] >= LEAST_TASKS and behind["p"] < DOUBT
+        behind["verdict"] = told_apart if is_sure else "not_told_apart"
     return ranked
 
 
@@ -85,12 +87,6 @@ def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         solved[cell["task"]] += cell["succeeded"]
         judged[cell["task"]] += cell["succeeded"] + cell["failed"]
     return {task: (solved[task], count) for task, count in judged.items() if count}
-
-
-def _judge(behind: Mapping[str, Any]) -> Told:
-    if behind["tasks"] < LEAST_TASKS or behind["p"] >= DOUBT:
-        return "not_told_apart"
-    return "worse" if behind["estimate"] > 0 else "better"
 
 
 def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -246,20 +242,15 @@ def _mean(values: Sequence[float]) -> float | None:
 Task = Mapping[str, Any]
 
 
-def name_group(task: Task) -> str:
-    """The group of a task; as in ``status --by task`` it is the label `task`, else the task alone."""
-    return find_place(task, "task")
-
-
 def rank_attempts(tasks: Sequence[Task]) -> dict[str, list[str]]:
-    """The ids of tasks by group, in each the best one first.
+    """The ids of tasks by group, which are those of ``status --by task``, in each the best one first.
 
     That is one whose check or proof passed; then the one with the smallest diff; then the cheapest one, and
     one whose cost is not known is the dearest; then the first one.
     """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault(name_group(task), []).append(task)
+        groups.setdefault(find_place(task, "task"), []).append(task)
     return {group: [task["id"] for task in sorted(attempts, key=_rank_run)] for group, attempts in groups.items()}
 
 

@@ -195,8 +195,16 @@ def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False)
 
     One that cannot be read is left out, with a warning; so is a directory without a session.
     """
+    from sessionrun.store.creation import has_begun
+
+    def load(session: SessionDir) -> dict[str, Any]:
+        view = load_summary_view(session)
+        if view["status"] == "interrupted" and not has_begun(session):  # its launcher was killed
+            raise SessionNotFound(f"no session has begun in {session.path}")
+        return view
+
     place = resolve_results_dir(results_dir).absolute()
-    return load_many(index.sessions() if everywhere else iterate_sessions(place), _load_begun)
+    return load_many(index.sessions() if everywhere else iterate_sessions(place), load)
 
 
 def load_many(
@@ -205,16 +213,6 @@ def load_many(
     """The views of sessions, the newest first; one that cannot be read is left out, with a warning."""
     views = [view for session in sessions if (view := load_or_warn(session, load)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
-
-
-def _load_begun(session: SessionDir) -> dict[str, Any]:
-    """The summary of a session; one whose launcher was killed before the beginning counts as missing."""
-    from sessionrun.store.creation import has_begun
-
-    view = load_summary_view(session)
-    if view["status"] == "interrupted" and not has_begun(session):
-        raise SessionNotFound(f"no session has begun in {session.path}")
-    return view
 
 
 def arrange(views: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:

@@ -14,9 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.terse import cut_bytes, measure_lines
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.wording import SAID, Group, Task, group_tasks, needs_look
+from sessionrun.model.wording import SAID, Group, Task, cut_bytes, group_tasks, measure_lines, needs_look
 from sessionrun.model.words import BAD
 from sessionrun.store.jobfiles import ANSWER, list_outputs, load_usable, load_worktree, read_tail
 from sessionrun.store.session import SessionDir

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
-    from sessionrun.store.logs import LedgerJob, LogContents
+    from sessionrun.store.logs import LedgerJob
 
 
 ROLES: Final = ("root", "keeper", "supervisor")
@@ -66,7 +66,9 @@ def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str,
 
     evidence = read_evidence(session)
     status = project_status(session, evidence.require())
-    _warn_of_damage(session, evidence.journal)
+    if evidence.journal.damage_at is not None:
+        at = f"{session.journal_path} is damaged at byte {evidence.journal.damage_at}"
+        notify(f"{at}: what came later is not shown")
     if not (evidence.alive or status["ended_at"]):
         status = _without_supervisor(evidence, status)
     return _finish(session, status, alive=evidence.alive, led=evidence.led, merged=merged), evidence
@@ -182,20 +184,6 @@ def _finish(
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
     return shown
-
-
-def fold_journal(session: SessionDir) -> State:
-    """The state as a supervisor would have it; warns of damage."""
-    from sessionrun.session.history import replay
-
-    state, contents = replay(session)
-    _warn_of_damage(session, contents)
-    return state
-
-
-def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:
-    if journal.damage_at is not None:
-        notify(f"{session.journal_path} is damaged at byte {journal.damage_at}: what came later is not shown")
 
 
 def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str, Any]:

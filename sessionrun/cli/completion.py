@@ -57,7 +57,7 @@ def _complete(source: Source | None, context: click.Context, incomplete: str) ->
 
 
 def _find_agents(_: click.Context) -> Iterable[str]:
-    from sessionrun.client.installed import load_known
+    from sessionrun.client.installation import load_known
 
     return sorted(load_known().agents)
 

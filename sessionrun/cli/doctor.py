@@ -53,7 +53,7 @@ def _report_agents() -> Answer:
     """What `doctor agents` finds: all is well if an agent other than `shell` could start."""
     from dataclasses import asdict
 
-    from sessionrun.client.installed import examine_agents
+    from sessionrun.client.installation import examine_agents
 
     agents, dropped = examine_agents()
     machine = {business.name: load(business.machine)() for business in HOUSE if business.machine}

@@ -244,7 +244,7 @@ def find_attempts(state: State, evidence: Evidence, wanted: Container[str]) -> d
                 attempts.append({**ran, "attempt": event.key.attempt, "rounds": 0, **_OPEN, "jobs": []})
                 begun[task] = None
             begun[task] = begun[task] or run.begin
-            attempts[-1] |= {"rounds": event.key.round, "started_at": format_time(begun[task] and begun[task].at)}
+            attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
             attempts[-1]["jobs"].append(_describe_job(evidence.ledger, event, run))
         elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
             attempt = by_task[event.task][-1]
@@ -266,8 +266,8 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
         "start": claim.key.start,
         "node": node,
         "pid": start and start.pid,
-        "started_at": format_time(run.begin and run.begin.at),
-        "ended_at": format_time(run.end and run.end.at),
+        "started_at": _format(run.begin),
+        "ended_at": _format(run.end),
         "duration_s": _measure(run.begin, run.end),
         "timer": run.timer,
         "verdict": end and end.verdict,
@@ -276,6 +276,10 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
         "signal": finished and finished.signal,
         "ledger": _tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
     }
+
+
+def _format(entry: Entry | None) -> str | None:
+    return None if entry is None else format_time(entry.at)
 
 
 def _measure(begun: Entry | None, ended: Entry | None) -> float | None:

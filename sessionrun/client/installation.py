@@ -1,4 +1,4 @@
-"""What somebody needs who just installed it: what to type to run it, or to add an extra, and a demo.
+"""What is installed: how we were, so what a user types to run us or to add an extra; agent CLIs; and the demo.
 
 The demo is a repository and tasks for scripts in the place of agents; two of them say more than they did.
 """
@@ -6,6 +6,7 @@ The demo is a repository and tasks for scripts in the place of agents; two of th
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -13,9 +14,14 @@ from collections.abc import Mapping
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
+
+if TYPE_CHECKING:
+    from sessionrun.agents.examination import Examined
+    from sessionrun.input.config import Config
 
 _ADDS: Final[Mapping[str, str]] = {
     "uvx": "uvx --from {wanted} sessionrun {verb}",
@@ -58,6 +64,30 @@ def _find_source() -> str:
     origin = json.loads((texts and texts[0]) or "{}")
     git = origin.get("vcs_info")
     return f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""
+
+
+# --- agents ---
+
+
+def examine_agents() -> tuple[list[Examined], list[str]]:
+    """What `doctor agents` finds: all known agents, and the variables of this process that no session gets."""
+    from sessionrun.agents.examination import examine
+    from sessionrun.agents.programs import find_callers
+
+    config = load_known()
+    return examine(config.agents, approve=config.values.get("approve", True)), find_callers(os.environ)
+
+
+def load_known() -> Config:
+    """The configuration or, if it is broken, that of a fresh installation."""
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.config import Config, load_config
+
+    try:
+        return load_config(Path.cwd(), os.environ)
+    except InputError as error:
+        notify(f"{error} (only built-in agents are shown)")
+        return Config(agents=BUILTIN)
 
 
 # --- the demo ---

@@ -24,8 +24,8 @@ from typing import (
     is_typeddict,
 )
 
+from sessionrun.agents.examination import Examined
 from sessionrun.client.findings import Finding, Leftover
-from sessionrun.client.installed import Examined
 from sessionrun.client.reading.comparison import Told
 from sessionrun.input.config import InUse
 from sessionrun.model import checks, kinds, places, shown, spec, usage, words

@@ -25,11 +25,11 @@ from stages import make_program
 from test_documents import part
 
 from sessionrun.agents import table
+from sessionrun.agents.examination import Examined
+from sessionrun.agents.examination import examine as examine_agents
 from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
 from sessionrun.agents.probing import find_unready
 from sessionrun.agents.programs import CALLERS, PROGRAMS, find_file
-from sessionrun.client.installed import Examined
-from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec
 
 KNOWN = {name: program for name, program in PROGRAMS.items() if program.version}

@@ -67,7 +67,7 @@ def add_agents(draft: Draft) -> Draft:
 
 def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     """The names of all agents that tasks may come to use."""
-    return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
+    return {choice.agent for task in tasks for choice in task.choices}
 
 
 def foresee(draft: Draft) -> Draft:
@@ -86,8 +86,7 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     from sessionrun.engine.money import name_model
 
     remarks: dict[str, int] = {}
-    choices = [(task.agent, task.model) for task in spec.tasks]
-    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
+    choices = [(choice.agent, choice.model) for task in spec.tasks for choice in task.choices]
     for name, asked in sorted(choices, key=str):
         agent, model = spec.agents[name], name_model(name, None, asked)
         if agent.prompt_kind == "script" or agent.output in table.SAYS_COST:

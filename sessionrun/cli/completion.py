@@ -63,8 +63,7 @@ def _find_agents(_: click.Context) -> Iterable[str]:
 
 
 def _find_sessions(context: click.Context) -> Iterable[str]:
-    from sessionrun.client.lookup import LAST, find_results_dir
-    from sessionrun.client.reading.selection import load_summaries
+    from sessionrun.client.lookup import LAST, find_results_dir, load_summaries
 
     views = load_summaries(find_results_dir(context.params.get("results_dir")), everywhere=False)
     names = [view["name"] for view in views if view["name"]]

@@ -28,8 +28,7 @@ from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import EXIT_TIMEOUT, act_on_each, selector_options, words_argument
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
-from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
+from sessionrun.client.lookup import Chosen, choose_sessions, find_sessions, open_session
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir

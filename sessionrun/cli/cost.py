@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.options import Answer, Since, answering, flag, valued
 from sessionrun.cli.render import escape_line, short_time, table_lines
 from sessionrun.cli.selecting import label_option, state_option
-from sessionrun.client.lookup import LAST, find_results_dir
+from sessionrun.client.lookup import LAST, Wanted, find_results_dir, find_sessions, load_many
 from sessionrun.client.reading.money import (
     Shown,
     describe_cost,
@@ -20,7 +20,6 @@ from sessionrun.client.reading.money import (
     tell_unpriced,
     usages_by_agent,
 )
-from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.units import parse_time

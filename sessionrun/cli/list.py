@@ -23,7 +23,7 @@ from sessionrun.cli.render import (
     wrap_line,
 )
 from sessionrun.cli.selecting import selector_options
-from sessionrun.client.reading.selection import Wanted, arrange, find_sessions, find_views
+from sessionrun.client.lookup import Wanted, arrange, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import SHORT_ID, clip, columns, fit_counts, name_session, tell_span, took_s

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from sessionrun.cli.options import Answer, Decorator, Label, Since, Words, add_options, list_params, valued, verb
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
-from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
+from sessionrun.client.lookup import STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir

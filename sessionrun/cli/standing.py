@@ -136,10 +136,15 @@ def _tell_silence(silence: View, now: float) -> str:
 
 
 def _money_lines(view: View) -> Iterator[str]:
-    if view.get("budget"):
-        from sessionrun.client.reading.money import describe_budget
+    if budget := view.get("budget"):
+        from sessionrun.client.reading.money import amount
 
-        yield f"Budget: {describe_budget(view['budget'])}"
+        whole = f" of {amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
+        limit = budget["soft_budget_usd"]
+        soft = "" if limit is None else f", soft budget {amount(limit)}"
+        held = ": held until 'sessionrun release ID'" if budget["held"] else ""
+        spent = f"{amount(budget['spent_usd'])} spent, {amount(budget['reserved_usd'])} reserved"
+        yield f"Budget: {spent}{whole}{soft}{held}"
     if view.get("usage"):
         from sessionrun.client.reading.money import describe_usage, read_usage
 

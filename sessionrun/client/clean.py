@@ -23,9 +23,8 @@ from typing import Any, Final
 
 from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, Wanted, find_results_dir, is_in_state, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.input.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError, StoreError
@@ -82,19 +81,17 @@ def clean(
     """
     folder = find_results_dir(results_dir)
     named = [open_session(results_dir, session_id) for session_id in session_ids]
-    sessions = named or list(iterate_sessions(folder))
-    if not directories:
-        cleaned = _clean_all(sessions, named=bool(named), dry_run=dry_run)
-        return [each.show(dry_run=dry_run) for each in _name_once(cleaned)]
     going, staying = choose(
-        find_candidates(sessions),
-        states=states or ENDED,
+        find_candidates(named or list(iterate_sessions(folder))),
+        states=(states or ENDED) if directories else (*ENDED, "interrupted"),
         older_than_s=older_than_s or 0.0,
         keep=keep or 0,
         wanted=Wanted(tuple((labels or {}).items()), (), since),
     )
     found = staying if named else []
-    found += _name_once(remove_sessions(going, worktrees=worktrees, dry_run=dry_run))
+    found += _name_once(remove_sessions(going, worktrees=worktrees, directories=directories, dry_run=dry_run))
+    if not directories:
+        return [each.show(dry_run=dry_run) for each in found]
     has_removed = any(each.removed for each in found)
     for path in find_trash(folder):
         if not dry_run:
@@ -176,21 +173,25 @@ def _tell(session: SessionDir, removed: bool, why: str) -> Leftover:
 # --- directories ---
 
 
-def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Leftover]:
+def remove_sessions(
+    going: Sequence[Candidate], *, worktrees: bool, directories: bool, dry_run: bool
+) -> Iterator[Leftover]:
     """Remove sessions, and what they left for the next one; with `worktrees`, first worktrees and branches.
 
-    One that is gone already is left out.
+    One that is gone already is left out.  Without `directories` the sessions themselves stay.
     """
     cleaned: dict[str, Cleaned] = {}
     gone: set[str] = set()
     # one look for all: a job that began after it made the logs longer than they were for the candidate
-    marked = find_marked() if going else {}
+    marked = find_marked() if going and directories else {}
     for candidate in going:
         session = candidate.session
         try:
             evidence = read_evidence(session)
             cleaned[session.session_id] = _describe_cleaned(evidence)
             why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
+            if not directories:
+                continue
             living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
             ended = _tell(session, False, why) if why else _remove(candidate, evidence, living, dry_run=dry_run)
         except (SessionrunError, OSError) as error:
@@ -274,30 +275,10 @@ def find_trash(results_dir: Path) -> list[Path]:
 # --- what they left ---
 
 
-def _clean_all(sessions: Iterable[SessionDir], *, named: bool, dry_run: bool) -> Iterator[Leftover]:
-    """Clean worktrees and branches of sessions that do not run; if they were `named`, say it of one that runs."""
-    cleaned = []
-    for session in sessions:
-        try:
-            evidence = read_evidence(session)
-            if evidence.require().ended is not None or not evidence.alive:
-                cleaned.append(_describe_cleaned(evidence))
-                yield from _take_away(evidence, dry_run=dry_run)
-            elif named:
-                yield _tell(session, False, f"it is {'running' if evidence.led else 'recovering'}")
-        except (SessionrunError, OSError) as error:
-            if os.path.lexists(session.path):
-                notify(f"{session.path}: cannot be cleaned: {error}")
-    yield from _sweep_repositories(cleaned, dry_run=dry_run)
-
-
 def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
     """What went of what a session left, or stays."""
     for business in load_findings():
         yield from business.take_away(evidence, dry_run=dry_run)
-
-
-# --- what sessions leave in a repository for the next one ---
 
 
 def _describe_cleaned(evidence: Evidence) -> Cleaned:

@@ -297,20 +297,6 @@ def _resume(evidence: Evidence) -> str:
 # --- what all sessions need ---
 
 
-def check_git(_: Path) -> Iterator[Finding]:
-    """Whether git is there and new enough for worktrees."""
-    from sessionrun.git import git
-
-    plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
-    try:
-        version = git.version(Path("/"))
-    except SessionrunError as fault:
-        yield warning("git", str(fault), plan)
-        return
-    if version < git.MINIMUM:
-        yield warning("git", f"this is {'.'.join(map(str, version))}", plan)
-
-
 def check_configuration(_: Path) -> Iterator[Finding]:
     """Whether the configuration can be read, so that a launch from here can work."""
     from sessionrun.input.config import load_config
@@ -376,7 +362,6 @@ OWN: Final = Findings(
         "temporary": check_temporary,
     },
     machine_checks={
-        "git": check_git,
         "configuration": check_configuration,
         "results": check_results_dir,
         "space": check_space,

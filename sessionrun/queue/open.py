@@ -14,9 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.client.lookup import load_summaries, resolve_results_dir
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError

@@ -17,7 +17,7 @@ from terminal import Terminal
 
 from sessionrun.cli.control import tell
 from sessionrun.client.ask import Reply
-from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.lookup import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
 

@@ -17,7 +17,7 @@ from stages import make_repository_of
 
 from sessionrun.cli.options import Answer
 from sessionrun.cli.selecting import act_on_each
-from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_state
+from sessionrun.client.lookup import Chosen, choose_sessions, is_in_state
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
 from sessionrun.model.spec import TaskSpec

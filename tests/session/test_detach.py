@@ -18,7 +18,7 @@ import pytest
 from conftest import Command, eventually, is_gone, rests, slow
 from terminal import Terminal
 
-from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.lookup import load_summaries
 
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
 

@@ -15,7 +15,7 @@ from simulation import make_session
 
 from sessionrun.client.launch import find_parent, settle_nesting
 from sessionrun.client.notices import SessionWarning
-from sessionrun.client.reading.selection import arrange
+from sessionrun.client.lookup import arrange
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Limits, Parent
 from sessionrun.store.session import SessionDir

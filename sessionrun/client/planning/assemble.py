@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,8 +71,9 @@ def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
 
 def foresee(draft: Draft) -> Draft:
     """What the user should know before the start: of a budget, a verdict, a check, a prompt that will not do."""
-    found = [foresight(draft.spec) for foresight in _FORESEEN]
-    return draft.remark(*chain.from_iterable(found))
+    spec = draft.spec
+    judgement = foresee_judgement(spec)
+    return draft.remark(*foresee_costs(spec), *judgement, *foresee_programs(spec), *foresee_prompts(spec))
 
 
 def foresee_costs(spec: SessionSpec) -> list[str]:
@@ -161,9 +161,6 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
         if count > WARNED_SHARE * MAX_PROMPT_TOKENS:
             remarks.append(f"task {num} (ID: {task.id}): {size}: little room is left for the answer")
     return remarks
-
-
-_FORESEEN: Final = (foresee_costs, foresee_judgement, foresee_programs, foresee_prompts)
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> tuple[str, str]:

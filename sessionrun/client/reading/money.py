@@ -65,14 +65,6 @@ def tell_cost(shown: Shown | None) -> str:
     return describe_cost(read_usage(shown)) if shown else ""
 
 
-def describe_budget(budget: Shown) -> str:
-    """What of a session's budgets is spent and reserved, and whether it waits for the user."""
-    whole = f" of {amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
-    soft = f", soft budget {amount(budget['soft_budget_usd'])}" if budget["soft_budget_usd"] is not None else ""
-    held = ": held until 'sessionrun release ID'" if budget["held"] else ""
-    return f"{amount(budget['spent_usd'])} spent, {amount(budget['reserved_usd'])} reserved{whole}{soft}{held}"
-
-
 def amount(usd: float) -> str:
     """US dollars for people."""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -6,7 +6,6 @@ Each docstring names the errors that are its own.  Besides these, a function tha
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
 """
 
-from sessionrun.client.additions import AskedChange as AskedChange
 from sessionrun.client.ask import Reply as Reply
 from sessionrun.client.ask import cancel as cancel
 from sessionrun.client.ask import hold as hold

@@ -125,7 +125,7 @@ def _count(views: Sequence[View]) -> dict[str, Any]:
 
 
 def _tell_totals(views: Sequence[View]) -> str:
-    from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
+    from sessionrun.model.usage import describe_cost, read_usage, sum_usages
 
     counts = _count(views)
     states = ", ".join(f"{count} {state}" for state, count in Counter(map(_tell_state, views)).items())

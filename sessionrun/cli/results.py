@@ -159,7 +159,7 @@ def print_results(
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
     if any(task["usage"] is not None for task in tasks):
-        from sessionrun.client.reading.money import tell_unpriced
+        from sessionrun.model.usage import tell_unpriced
 
         if unpriced := tell_unpriced(tasks):
             warn(unpriced)

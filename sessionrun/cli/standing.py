@@ -137,7 +137,7 @@ def _tell_silence(silence: View, now: float) -> str:
 
 def _money_lines(view: View) -> Iterator[str]:
     if budget := view.get("budget"):
-        from sessionrun.client.reading.money import amount
+        from sessionrun.model.usage import amount
 
         whole = f" of {amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
         limit = budget["soft_budget_usd"]
@@ -146,7 +146,7 @@ def _money_lines(view: View) -> Iterator[str]:
         spent = f"{amount(budget['spent_usd'])} spent, {amount(budget['reserved_usd'])} reserved"
         yield f"Budget: {spent}{whole}{soft}{held}"
     if view.get("usage"):
-        from sessionrun.client.reading.money import describe_usage, read_usage
+        from sessionrun.model.usage import describe_usage, read_usage
 
         yield f"Usage: {describe_usage(read_usage(view['usage']))}"
 

@@ -37,14 +37,6 @@ Shown = dict[str, Any]
 _NOT_GOOD: Final = (*RETRY_FAILED, *RETRY_LOST, "cancelled", "skipped")
 
 
-class AskedChange(NamedTuple):
-    """What the options of `retry` change; None leaves it as it is."""
-
-    agent: str | None = None
-    model: str | None = None
-    prompt: str | None = None
-
-
 class Retried(NamedTuple):
     """Ids of chosen tasks, and these with all that come along; by which outcomes (empty: all but success)."""
 
@@ -107,14 +99,12 @@ def _can_land_again(task: Shown, tasks: Sequence[Shown]) -> bool:
 # --- with what change ---
 
 
-def settle_change(
-    spec: SessionSpec, tasks: Sequence[TaskState], asked: AskedChange, *, ready: bool = True
-) -> Change:
-    """The change for these tasks of a session, with the agent and the prices that the session lacks.
+def settle_change(spec: SessionSpec, tasks: Sequence[TaskState], asked: Change, *, ready: bool = True) -> Change:
+    """The change of these tasks of a session that was asked for, with the agent and the prices that it lacks.
 
     A warning says so if a budget cannot see what the tasks will cost.
     """
-    for name, word in asked._asdict().items():
+    for name, word in (("agent", asked.agent), ("model", asked.model), ("prompt", asked.prompt)):
         if word is not None and not word.strip():
             raise InputError(f"--{name} is empty: leave it out, or say which")
     _check_size("--prompt", asked.prompt or "")
@@ -127,7 +117,7 @@ def settle_change(
             agents[agent.name] = agent
     prices = settle_prices(config, agents.values())
     new = {name: price for name, price in prices.items() if name not in spec.prices}
-    change = Change(asked.agent, asked.model, asked.prompt, agents, new, table.leavings(agents.values()))
+    change = replace(asked, agents=agents, prices=new, leavings=table.leavings(agents.values()))
     fault = find_change_fault(tasks, change, spec.agents)
     if fault is not None:
         raise InputError(fault)
@@ -187,11 +177,7 @@ _LIMITS: Final = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_t
 
 
 def join_config(config: Config, options: Mapping[str, Any], into: SessionSpec) -> Config:
-    """The configuration where the session, which has its own agents and limits, comes before it.
-
-    Raises:
-        InputError: an option would hold for the whole session.
-    """
+    """The configuration where the session comes before it; InputError: an option would hold for all of that."""
     for name, value in options.items():
         row = BY_NAME[name]
         if row.scope != "session" or (name == "approve" and value == into.approve):

@@ -32,8 +32,7 @@ from sessionrun.store.logs import find_shortage, fold_ledger, read_log
 from sessionrun.store.session import REFUSED, SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.additions import AskedChange
-    from sessionrun.model.events import TasksAdded
+    from sessionrun.model.events import Change, TasksAdded
     from sessionrun.model.spec import SessionSpec
 
 TAKEN_TIMEOUT_S: Final = 60.0
@@ -450,7 +449,7 @@ def retry(
     *,
     failed: bool = False,
     lost: bool = False,
-    asked: AskedChange | None = None,
+    asked: Change | None = None,
     ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:

@@ -45,8 +45,6 @@ CLEANED: Final = (*ENDED, "interrupted", "succeeded", "failed")
 
 TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
-_LOCK_TIMEOUT_S: Final = 0.2
-"""How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
 
 
 @frozen
@@ -233,7 +231,7 @@ def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], 
     exports = evidence.spec.exports if evidence.spec is not None else ()
     folders = [folder for export in open_exports(exports) if (folder := export.find_outputs(session))]
     try:
-        with nullcontext() if dry_run else session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+        with nullcontext() if dry_run else session.hold_all_locks():
             if dry_run and session.is_alive():
                 return _tell(session, False, "a process of it lives")
             if _measure_logs(session) != candidate.log_sizes:

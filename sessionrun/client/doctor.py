@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -370,8 +370,6 @@ OWN: Final = Findings(
 )
 """What the core finds; what businesses find comes after it."""
 
-_LOCK_TIMEOUT_S: Final = 0.2
-
 
 def diagnose(
     session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False
@@ -386,7 +384,7 @@ def diagnose(
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
-        look = partial(examine_machine, folder)
+        look = partial(check, "machine_checks", folder)
         records += _look(None, look, lambda: apply_fixes(look()), fix=fix)
     marked = find_marked()
     for session in sessions:
@@ -403,21 +401,19 @@ def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = Fal
     """The findings about one session; `marked` are the processes that carry its marker."""
     if not session.path.exists():
         return []  # it was removed meanwhile: by another process or, since it never began, by a repair
-    evidence = gather(session, marked, locked=locked)
-    checks = (row for part in (OWN, *load_findings()) for row in part.session_checks.items())
-    return [replace(found, check=name) for name, check in checks for found in check(evidence)]
+    return check("session_checks", gather(session, marked, locked=locked))
 
 
-def examine_machine(results_dir: Path) -> list[Finding]:
-    """The findings about what all sessions need: git, disk, configuration."""
-    checks = (row for part in (OWN, *load_findings()) for row in part.machine_checks.items())
-    return [replace(found, check=name) for name, check in checks for found in check(results_dir)]
+def check(column: Literal["session_checks", "machine_checks"], about: Evidence | Path) -> list[Finding]:
+    """What the checks of the core, then those of businesses, find of a session or of the results directory."""
+    rows = (row for part in (OWN, *load_findings()) for row in getattr(part, column).items())
+    return [replace(found, check=name) for name, find in rows for found in find(about)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
     """Do the safe repairs, and return what was repaired; do nothing while a process of the session lives."""
     try:
-        with session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+        with session.hold_all_locks():
             return apply_fixes(examine(session, marked, locked=True))
     except (StoreError, OSError):
         return []

@@ -98,11 +98,7 @@ EXPECTED: Final = {"landed": 2, "failed": 1, "skipped": 1, "changed_nothing": 1}
 
 
 def make_demo(folder: Path) -> None:
-    """Make the repository, with one commit.
-
-    Raises:
-        InputError: there is no git; the folder is there, or cannot be made.
-    """
+    """Make the repository, with one commit; InputError: there is no git, or the folder cannot be made."""
     if shutil.which("git") is None:
         raise InputError("the demo works in a git repository, and git is not installed")
     try:

@@ -141,15 +141,11 @@ JOB_FILES: Final = {
     **dict.fromkeys(("processed", "passed", "failed", "skipped"), Count),
     "results": [
         {
-            "job_id": str,
-            "status": str,
-            "error": str | None,
-            "output_paths": [str],
-            "output_lines": Count | None,
-            "test_path": str | None,
-            "test_lines": Count | None,
+            **dict.fromkeys(("job_id", "status"), str),
+            **dict.fromkeys(("error", "test_path"), str | None),
+            **dict.fromkeys(("output_lines", "test_lines"), Count | None),
+            **dict.fromkeys(("output_paths", "implicit_context_files"), list[str]),
             "retry_attempted": bool,
-            "implicit_context_files": [str],
         }
     ],
 }
@@ -238,15 +234,10 @@ DIGEST: Final = {
 _HOLD: Final = {"resource": str, "reason": str, "until": Time | None}
 _TOKEN: Final = {"resource": str, "capacity": Count, "free": Count, "holders": [str]}
 _JOB: Final = {
-    "key": str,
-    "round": Count,
-    "phase": str,
-    "start": Count,
-    "node": str | None,
+    **dict.fromkeys(("key", "phase"), str),
+    **dict.fromkeys(("round", "start"), Count),
     **only(shown.Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
-    "timer": str | None,
-    "verdict": str | None,
-    "ledger": str | None,
+    **dict.fromkeys(("node", "timer", "verdict", "ledger"), str | None),
 }
 _ATTEMPT: Final = {
     **only(shown.Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
@@ -255,13 +246,9 @@ _ATTEMPT: Final = {
     "jobs": [_JOB],
 }
 _DENIED: Final = {
-    "task": str,
-    "host": str,
-    "port": Count,
-    "count": Count,
-    "first_at": Time,
-    "last_at": Time,
-    "why": str,
+    **dict.fromkeys(("task", "host", "why"), str),
+    **dict.fromkeys(("port", "count"), Count),
+    **dict.fromkeys(("first_at", "last_at"), Time),
 }
 _EXPLAINED: Final = {
     **keys_of(shown.Task),
@@ -281,11 +268,9 @@ EXPLAINED: Final = {
     **SESSION,
     "holds": [_HOLD],
     "tokens": [_TOKEN],
-    "causes": {str: Count},
-    "landings": {str: Count},
     "denied": [_DENIED],
-    "resume": str | None,
-    "damage": str | None,
+    **dict.fromkeys(("causes", "landings"), dict[str, Count]),
+    **dict.fromkeys(("resume", "damage"), str | None),
     "tasks": [_EXPLAINED],
 }
 

@@ -204,8 +204,10 @@ class SessionDir:
         return fd
 
     @contextmanager
-    def hold_all_locks(self, *, timeout_s: float) -> Iterator[None]:
+    def hold_all_locks(self, *, timeout_s: float = 0.2) -> Iterator[None]:
         """Hold all of its locks: so no process runs it, nor begins to.
+
+        A reader holds one for an instant, a process of the session for life.
 
         Raises:
             StoreError: another process holds one.

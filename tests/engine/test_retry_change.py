@@ -14,7 +14,7 @@ from simulation import make_session
 from stages import make_program
 from test_follow_ups import USED, Script
 
-from sessionrun.client.reading.money import usages_by_agent
+from sessionrun.model.usage import usages_by_agent
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project

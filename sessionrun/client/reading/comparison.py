@@ -20,8 +20,7 @@ from functools import cache
 from math import atan2, comb, cos, inf, pi, sin, sqrt
 from typing import Any, Final, Literal, TypeAlias
 
-from sessionrun.client.reading.money import describe_cost
-from sessionrun.model.usage import Usage
+from sessionrun.model.usage import Usage, describe_cost
 from sessionrun.model.wording import short_id, tell_span
 from sessionrun.model.words import AXES, JUDGED, is_matrix
 

@@ -98,7 +98,7 @@ def wait(
         return has_ended(view) or bool(tasks and all(map(is_done, choose_tasks(view, tasks))))
 
     def is_over(view: View) -> bool:
-        return are_done(view) or (not through_holds and (is_held(view, tasks) if tasks else is_all_held(view)))
+        return are_done(view) or (not through_holds and is_held(view, tasks))
 
     seen = wait_until(load, is_over, timeout_s=timeout_s, progress=progress)
     view = load_view(session)
@@ -157,7 +157,7 @@ def wait_for_any(
         views = [load_summary_view(session) for session in sessions]
         looked = zip(sessions, watches, views, strict=True)
         over = [session for session, watch, view in looked if has_ended(view) or watch.is_gone(view)]
-        if not over and not through_holds and all(map(is_all_held, views)):
+        if not over and not through_holds and all(is_held(view, ()) for view in views):
             return list(sessions)
         if over or not deadline.pause(even_late=any(watch.doubts for watch in watches)):
             return over
@@ -250,12 +250,12 @@ def is_done(task: Mapping[str, Any]) -> bool:
     return task["status"] == "completed" and read_landing(task) not in IN_LANDING
 
 
-def is_all_held(view: View) -> bool:
-    """Whether all that is left of a session is held without a known time, of which its summary is enough."""
-    return bool(view["state"] == HELD and not view["held_until"])
-
-
 def is_held(view: View, tasks: Sequence[str]) -> bool:
-    """Whether all that is left of the named tasks is held without a known time, and a process could release it."""
+    """Whether all that is left is held without a known time, of the named tasks or of the session.
+
+    Of the session its summary is enough; tasks are held as long as a process could release them.
+    """
+    if not tasks:
+        return bool(view["state"] == HELD and not view["held_until"])
     names = {task["id"] for task in choose_tasks(view, tasks)}
     return view["status"] != "interrupted" and is_stuck(_stand(view, view["tasks"]), names)

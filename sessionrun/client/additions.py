@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.agents import table
 from sessionrun.client.launch import check_ready
@@ -37,24 +37,17 @@ Shown = dict[str, Any]
 _NOT_GOOD: Final = (*RETRY_FAILED, *RETRY_LOST, "cancelled", "skipped")
 
 
-class Retried(NamedTuple):
-    """Ids of chosen tasks, and these with all that come along; by which outcomes (empty: all but success)."""
-
-    tried: list[str]
-    every: list[str]
-    outcomes: tuple[str, ...]
-
-
 # --- which ---
 
 
 def choose_retried(
     shown: Sequence[Shown], tasks: Sequence[Shown], *, named: bool, failed: bool, lost: bool
-) -> Retried:
+) -> tuple[list[str], list[str], tuple[str, ...]]:
     """Of the `shown` tasks of a session those that a retry of `tasks`, all or `named` ones, tries again.
 
-    Without flags these are tasks that failed, timed out, were lost or interrupted; named ones may also have been
-    cancelled or skipped.  Tasks that were skipped because of a retried task come along.
+    Their ids, these with all that come along, and by which outcomes (empty: all but success).  Without flags these
+    are tasks that failed, timed out, were lost or interrupted; named ones may also have been cancelled or skipped.
+    Tasks that were skipped because of a retried task come along.
 
     Raises:
         InputError: a named task cannot be tried again.
@@ -84,7 +77,7 @@ def choose_retried(
         for need in by_id[name]["needs"]:
             if need not in opened and is_hopeless(need):
                 raise InputError(f"task {name!r} needs {need!r}, which did not succeed: name that one too")
-    return Retried(tried, sorted(opened, key=lambda name: int(by_id[name]["num"])), outcomes)
+    return tried, sorted(opened, key=lambda name: int(by_id[name]["num"])), outcomes
 
 
 def _can_land_again(task: Shown, tasks: Sequence[Shown]) -> bool:

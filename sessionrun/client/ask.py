@@ -72,6 +72,11 @@ class Target(NamedTuple):
         """The ids of the tasks that were named; empty for all."""
         return [task["id"] for task in self.tasks] if self.named else []
 
+    @property
+    def is_completed(self) -> bool:
+        """Whether the tasks have ended."""
+        return all(task["status"] == "completed" for task in self.tasks)
+
     def reload(self) -> Target:
         """The same tasks now."""
         view = _load_newest(self.session, load_view(self.session, merged=False))
@@ -104,18 +109,14 @@ def _load_newest(session: SessionDir, view: View) -> View:
 
 
 def _has_stopped(target: Target) -> bool:
-    return has_ended(target.view) or (target.named and all(map(_is_completed, target.tasks)))
+    return has_ended(target.view) or (target.named and target.is_completed)
 
 
 def _is_past(target: Target) -> bool:
     """Whether nothing is left that could be held or released: no task, no work that waits to land, no queue."""
     feeds = not target.named and bool((target.view.get("feed") or {}).get("open"))
     waits = (read_landing(task) in ("ready", "held", "mending") for task in target.tasks)
-    return has_ended(target.view) or not (feeds or any(waits) or not all(map(_is_completed, target.tasks)))
-
-
-def _is_completed(task: Mapping[str, Any]) -> bool:
-    return bool(task["status"] == "completed")
+    return has_ended(target.view) or (target.is_completed and not (feeds or any(waits)))
 
 
 class Kind(NamedTuple):
@@ -460,14 +461,15 @@ def retry(
     from sessionrun.client.additions import choose_retried, settle_change
 
     target = select(session, tasks, newest=True)
-    retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
-    if not retried.every:
+    shown, named = target.view["tasks"], target.named
+    tried, every, outcomes = choose_retried(shown, target.tasks, named=named, failed=failed, lost=lost)
+    if not every:
         return Reply(True, [], target.view, [])
     change = None
     if asked is not None:
         state = load_history(session)[1].require()
-        change = settle_change(state.spec, [state.tasks[name] for name in retried.tried], asked, ready=ready)
-    return _ask("retry", target, timeout_s, about=retried.every, outcomes=retried.outcomes, change=change)
+        change = settle_change(state.spec, [state.tasks[name] for name in tried], asked, ready=ready)
+    return _ask("retry", target, timeout_s, about=every, outcomes=outcomes, change=change)
 
 
 def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:

@@ -212,10 +212,14 @@ def _free(
         return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
         return "it went on just now"
-    found = list(_take_away(evidence, dry_run=dry_run or not worktrees))
+
+    def take_away(*, dry_run: bool) -> list[Leftover]:
+        return [each for business in load_findings() for each in business.take_away(evidence, dry_run=dry_run)]
+
+    found = take_away(dry_run=dry_run or not worktrees)
     needed = [each.name for each in found if not (each.removed and (worktrees or each.empty))]
     if found and not (needed or worktrees or dry_run):  # all that is left are branches without work
-        found = list(_take_away(evidence, dry_run=False))
+        found = take_away(dry_run=False)
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
@@ -271,12 +275,6 @@ def find_trash(results_dir: Path) -> list[Path]:
 
 
 # --- what they left ---
-
-
-def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
-    """What went of what a session left, or stays."""
-    for business in load_findings():
-        yield from business.take_away(evidence, dry_run=dry_run)
 
 
 def _describe_cleaned(evidence: Evidence) -> Cleaned:

@@ -68,11 +68,7 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
 
 def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
-    """All sessions that `find_session` would have to choose from.
-
-    Raises:
-        SessionNotFound: there is no last one.
-    """
+    """All sessions that `find_session` would have to choose from; SessionNotFound: there is no last one."""
     if wanted == LAST:
         return [_find_newest(results_dir)]
     here = list(iterate_sessions(results_dir))

@@ -152,9 +152,12 @@ JOB_FILES: Final = {
 """What Markdown job files came to."""
 
 _TELLING: Final = {"telling?": (shown.Telling, None)}
-_TEXTS: Final = {"text": str | None, "stderr_text": str | None}
-_HIDDEN: Final = ({"passed": Count, "total": Count}, None)
-_ANSWERED: Final = {**keys_of(shown.Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
+_ANSWERED: Final = {
+    **keys_of(shown.Task),
+    **dict.fromkeys(("text", "stderr_text"), str | None),
+    **_TELLING,
+    "hidden_tests?": ({"passed": Count, "total": Count}, None),
+}
 ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
 """What `results` prints, and `--sync` at the end."""
 

@@ -272,20 +272,16 @@ def make_brief(
 
     With `every`, the other tasks behind them.
     """
-    ordered = sorted(tasks, key=needs_look, reverse=True)
-    shown = [_shorten(task) for task in ordered if every or needs_look(task)]
-    head = drop_empty(_choose(view, _BRIEF_KEYS)) | {
-        "counts": {word: n for word, n in view["counts"].items() if n}
-    }
-    return {**head, "cursor": view["seq"], "tasks": shown}
-
-
-def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A task in the brief form; the word says how it stands, and the telling lines what its standard error has."""
-    record = drop_empty(_choose(task, (*BriefTask.__annotations__, "telling")))
-    needless = ["attempt"] if task["attempt"] == 1 else []
-    needless += ["stderr"] if "telling" in record else []
-    return {name: value for name, value in record.items() if name not in needless}
+    shown = []
+    for task in (task for task in sorted(tasks, key=needs_look, reverse=True) if every or needs_look(task)):
+        record = drop_empty(_choose(task, (*BriefTask.__annotations__, "telling")))
+        if task["attempt"] == 1:
+            del record["attempt"]
+        if "telling" in record:  # it has what standard error says
+            record.pop("stderr", None)
+        shown.append(record)
+    counts = {word: number for word, number in view["counts"].items() if number}
+    return {**drop_empty(_choose(view, _BRIEF_KEYS)), "counts": counts, "cursor": view["seq"], "tasks": shown}
 
 
 def choose_fields(

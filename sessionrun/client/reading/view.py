@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.notices import notify
 from sessionrun.house import HOUSE, load
@@ -35,17 +35,13 @@ if TYPE_CHECKING:
     from sessionrun.store.logs import LedgerJob
 
 
-ROLES: Final = ("root", "keeper", "supervisor")
-"""The processes of a session that `processes` of status.json may name."""
-
-
 def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
     """The roles of the processes that are stopped now; `known` is `processes` of status.json."""
     if not known:
         return []
     from sessionrun.store import processes
 
-    roles = [(role, known[role]) for role in ROLES if known.get(role)]
+    roles = [(role, known[role]) for role in ("root", "keeper", "supervisor") if known.get(role)]
     stopped = [role for role, process in roles if processes.is_stopped(process["pid"], process["started"])]
     return stopped if stopped and processes.is_here(known["boot_id"], known["pid_ns"]) else []
 

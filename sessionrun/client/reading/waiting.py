@@ -56,21 +56,17 @@ class Watch:
     """Distinguishes a session whose processes are gone from a session that is just being restarted."""
 
     def __init__(self) -> None:
-        self._missed_at: float | None = None
+        self.missed_at: float | None = None
+        """When the first of the looks was that found no process; None: the last look has found one."""
 
     def is_gone(self, view: View) -> bool:
         """Whether no look has found a process for long enough, this look included."""
         if view["status"] != "interrupted":
-            self._missed_at = None
+            self.missed_at = None
             return False
         now = time.monotonic()
-        self._missed_at = now if self._missed_at is None else self._missed_at
-        return now - self._missed_at >= GONE_AFTER_S
-
-    @property
-    def doubts(self) -> bool:
-        """Whether the last look found no process."""
-        return self._missed_at is not None
+        self.missed_at = now if self.missed_at is None else self.missed_at
+        return now - self.missed_at >= GONE_AFTER_S
 
 
 def wait(
@@ -159,7 +155,7 @@ def wait_for_any(
         over = [session for session, watch, view in looked if has_ended(view) or watch.is_gone(view)]
         if not over and not through_holds and all(is_held(view, ()) for view in views):
             return list(sessions)
-        if over or not deadline.pause(even_late=any(watch.doubts for watch in watches)):
+        if over or not deadline.pause(even_late=any(watch.missed_at is not None for watch in watches)):
             return over
 
 
@@ -208,7 +204,7 @@ def wait_until(
             return view
         if watch.is_gone(view):
             raise SessionGone(gone_words(view))
-        if not deadline.pause(even_late=watch.doubts):
+        if not deadline.pause(even_late=watch.missed_at is not None):
             return None
 
 

@@ -172,7 +172,7 @@ def _tell(session: SessionDir, removed: bool, why: str) -> Leftover:
 
 
 def remove_sessions(
-    going: Sequence[Candidate], *, worktrees: bool, directories: bool, dry_run: bool
+    going: Sequence[Candidate], *, worktrees: bool, dry_run: bool, directories: bool = True
 ) -> Iterator[Leftover]:
     """Remove sessions, and what they left for the next one; with `worktrees`, first worktrees and branches.
 

@@ -274,7 +274,7 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
         "reason": end and end.reason,
         "exit_code": finished and finished.exit_code,
         "signal": finished and finished.signal,
-        "ledger": _tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
+        "ledger": tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
     }
 
 
@@ -286,7 +286,7 @@ def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
     return round(max(0.0, ended.mono - begun.mono), 3) if begun and ended else None
 
 
-def _tell_record(ledger: Ledger, key: JobKey) -> str:
+def tell_record(ledger: Ledger, key: JobKey) -> str:
     """What the session's ledger says of a job."""
     job = ledger.jobs.get(key.text())
     if job is None:

@@ -14,13 +14,13 @@ from simulation import make_session
 from stages import make_program
 from test_follow_ups import USED, Script
 
-from sessionrun.model.usage import usages_by_agent
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Change, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec, Workspace
+from sessionrun.model.usage import usages_by_agent
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.store.session import SessionDir
 

@@ -14,8 +14,8 @@ from conftest import Command, eventually
 from simulation import make_session
 
 from sessionrun.client.launch import find_parent, settle_nesting
-from sessionrun.client.notices import SessionWarning
 from sessionrun.client.lookup import arrange
+from sessionrun.client.notices import SessionWarning
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Limits, Parent
 from sessionrun.store.session import SessionDir

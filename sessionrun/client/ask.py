@@ -300,19 +300,6 @@ class _Line:
         return False
 
 
-def _has_none_left(session: SessionDir, tasks: Collection[str]) -> bool:
-    """Whether the disk is full and no process of these tasks, or of any task if none is named, lives any more.
-
-    Their end cannot be recorded before there is room.
-    """
-    if find_shortage(session.path) is None:
-        return False
-    from sessionrun.client.evidence import find_recorded
-
-    living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
-    return not any(not tasks or survivor.task in tasks for survivor in living)
-
-
 def _advise(session: SessionDir) -> str:
     advice = f"make room on the disk of {session.path.parent}, then ask again"
     return f"the disk is full, and no supervisor of session {session.session_id} takes the request: {advice}"
@@ -371,8 +358,14 @@ def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress
     """Wait until a request that was taken is done, or as far as it can be recorded on a full disk."""
 
     def is_over(view: View) -> bool:
-        now = target._replace(view=view, tasks=choose_tasks(view, target.ids))
-        return row.is_moot(now) or (view["disk_full"] is not None and _has_none_left(target.session, target.ids))
+        session, now = target.session, target._replace(view=view, tasks=choose_tasks(view, target.ids))
+        if row.is_moot(now) or view["disk_full"] is None or find_shortage(session.path) is None:
+            return row.is_moot(now)
+        from sessionrun.client.evidence import find_recorded
+
+        # the end of a task cannot be recorded before there is room: then no process of it may be left
+        living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
+        return not any(not target.named or survivor.task in target.ids for survivor in living)
 
     seen = wait_until(lambda: load_view(target.session), is_over, timeout_s=timeout_s, progress=progress)
     return "late" if seen is None else "taken"

@@ -86,8 +86,13 @@ def clean(
         keep=keep or 0,
         wanted=Wanted(tuple((labels or {}).items()), (), since),
     )
-    found = staying if named else []
-    found += _name_once(remove_sessions(going, worktrees=worktrees, directories=directories, dry_run=dry_run))
+    by_name: dict[
+        tuple[object, ...], Leftover
+    ] = {}  # sessions may have claimed one name in turn: a removal counts
+    for each in remove_sessions(going, worktrees=worktrees, directories=directories, dry_run=dry_run):
+        name = each.repository, each.what, each.name
+        by_name[name] = each if each.removed else by_name.get(name, each)
+    found = [*(staying if named else ()), *by_name.values()]
     if not directories:
         return [each.show(dry_run=dry_run) for each in found]
     has_removed = any(each.removed for each in found)
@@ -100,16 +105,6 @@ def clean(
     if has_removed and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
         remove_results_dir(folder)
     return [each.show(dry_run=dry_run) for each in found]
-
-
-def _name_once(found: Iterable[Leftover]) -> list[Leftover]:
-    """One of each name: several sessions may have claimed it in turn; a removal counts."""
-    named: dict[tuple[object, ...], Leftover] = {}
-    for each in found:
-        name = each.repository, each.what, each.name
-        if name not in named or each.removed:
-            named[name] = each
-    return list(named.values())
 
 
 # --- which sessions ---

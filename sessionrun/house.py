@@ -314,7 +314,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
             of_tasks=("workspace.kind",),
         ),
         Step("client.planning.plan:leave_out_done", ("exports", "rerun")),
-        Step("client.additions:join_session", ("into",)),
+        Step("client.planning.additions:join_session", ("into",)),
         Step("client.planning.assemble:add_agents"),
         Step("worktrees.steps:check_needs", of_tasks=("upstream", "workspace.kind")),
         Step("worktrees.steps:check_worktrees", of_tasks=("workspace.kind",)),

@@ -301,9 +301,9 @@ def _open_joined(session_id: str, how: Launch) -> tuple[SessionDir, SessionSpec]
     Raises:
         InputError: it has ended, or is to be held.
     """
-    from sessionrun.client.additions import describe_whole
     from sessionrun.client.ask import load_open
     from sessionrun.client.lookup import open_session
+    from sessionrun.client.planning.additions import describe_whole
 
     session = open_session(how.results_dir, session_id)
     spec = load_open(session)

@@ -451,7 +451,7 @@ def retry(
 
     With `asked` they change, but not those that come along; with `ready` a new agent is asked whether it is ready.
     """
-    from sessionrun.client.additions import choose_retried, settle_change
+    from sessionrun.client.planning.additions import choose_retried, settle_change
 
     target = select(session, tasks, newest=True)
     shown, named = target.view["tasks"], target.named
@@ -470,7 +470,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
 
     A warning says so if the agent cannot go on with its conversation.
     """
-    from sessionrun.client.additions import check_follow_up
+    from sessionrun.client.planning.additions import check_follow_up
 
     target = select(session, (task,), newest=True)
     check_follow_up(target.view, load_history(session)[1].require(), target.tasks[0], text)

@@ -17,11 +17,11 @@ from forging import forge
 from simulation import make_session
 
 from sessionrun import api
-from sessionrun.client.additions import settle_addition
 from sessionrun.client.ask import add, continue_task, load_open, resume, set_width
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
+from sessionrun.client.planning.additions import settle_addition
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.input.given import read_source
 from sessionrun.model.spec import AgentSpec, TaskSpec

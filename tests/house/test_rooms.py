@@ -84,7 +84,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """What each room may import besides itself: rooms, or single modules of one."""
 
 SEAMS = (
-    "client.additions",
+    "client.planning.additions",
     "client.findings",
     "client.launch",
     "client.planning.plan",

@@ -14,7 +14,7 @@ from simulation import AGENTS, Scripted, make_session
 from stages import git, make_repository_of
 
 from sessionrun import api
-from sessionrun.client.additions import choose_retried
+from sessionrun.client.planning.additions import choose_retried
 from sessionrun.landing.mends import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem

@@ -81,7 +81,7 @@ def plan(
     source = make_source(given, options)
     config = load_config(Path.cwd(), os.environ)
     if into is not None:
-        from sessionrun.client import additions  # few launches do, and this imports the engine
+        from sessionrun.client.planning import additions  # few launches do, and this imports the engine
 
         config = additions.join_config(config, options, into)
     dialect, reason = choose_format(source, wanted)

@@ -12,7 +12,6 @@ from sessionrun.client.ask import hold as hold
 from sessionrun.client.ask import release as release
 from sessionrun.client.ask import retry as retry
 from sessionrun.client.launch import launch as launch
-from sessionrun.client.lookup import choose_tasks as choose_tasks
 from sessionrun.client.lookup import load_summaries as load_summaries
 from sessionrun.client.lookup import open_session as open_session
 from sessionrun.client.notices import SessionWarning as SessionWarning
@@ -21,6 +20,7 @@ from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan
 from sessionrun.client.reading.digest import load_since as load_since
 from sessionrun.client.reading.outputs import read_answer as read_answer
+from sessionrun.client.reading.view import choose_tasks as choose_tasks
 from sessionrun.client.reading.view import load_view as load_view
 from sessionrun.client.reading.waiting import NextEnd as NextEnd
 from sessionrun.client.reading.waiting import Waited as Waited

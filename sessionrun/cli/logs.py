@@ -14,9 +14,8 @@ from sessionrun.cli.options import Answer, Count, flag, valued
 from sessionrun.cli.render import encode, escape, versioned, warn
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import place_lines
-from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import choose_tasks, load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.store.session import SessionDir

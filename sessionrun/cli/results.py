@@ -16,7 +16,7 @@ from sessionrun.cli.options import Answer, Count, flag, valued
 from sessionrun.cli.render import WIDTH, encode, escape, is_seed_block, print_json, versioned, warn, write_bytes
 from sessionrun.cli.selecting import session_verb
 from sessionrun.cli.standing import View, group_lines, head_lines, next_lines
-from sessionrun.client.lookup import choose_tasks, name_for_command
+from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text
 from sessionrun.client.reading.telling import (
@@ -30,7 +30,7 @@ from sessionrun.client.reading.telling import (
     group_failures,
     read_sections,
 )
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import choose_tasks, load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import SAID, measure_lines, name_tasks, short_id, tell_changes, tell_word

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 from sessionrun.cli.argv import VERBS
 from sessionrun.cli.facts import fact_lines, indented
 from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
+from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import describe_shortage
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
@@ -42,7 +42,7 @@ from sessionrun.model.wording import (
     with_reason,
 )
 from sessionrun.model.words import BAD, HELD, tell_counts
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 MOST_ROWS: Final = 20
 """With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""

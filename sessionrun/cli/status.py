@@ -22,8 +22,7 @@ from sessionrun.cli.render import (
     terminal_width,
 )
 from sessionrun.cli.selecting import session_verb
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_unparsed, load_view
+from sessionrun.client.reading.view import choose_tasks, load_unparsed, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import BRIEF_BYTES
 from sessionrun.model.words import AXES, BAD, is_matrix

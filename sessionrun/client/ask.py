@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import orjson
 
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_history, load_view
+from sessionrun.client.reading.view import choose_tasks, load_history, load_view
 from sessionrun.client.reading.waiting import Deadline, Progress, View, has_ended, wait_until
 from sessionrun.model.errors import InputError, SessionGone, SessionrunError, StoreError
 from sessionrun.model.words import read_landing

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, Wanted, find_results_dir, is_in_state, open_session
+from sessionrun.client.lookup import Wanted, find_results_dir, is_in_state, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.input.config import load_cache_dir
@@ -35,7 +35,7 @@ from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, PREFIX, SessionDir, iterate_sessions
 
 ENDED: Final = ("completed", "cancelled")
 """States of sessions that have ended: what is removed unless other states are asked for."""

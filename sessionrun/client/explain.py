@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
-from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.client.reading.view import load_history
+from sessionrun.client.reading.view import choose_tasks, load_history
 from sessionrun.engine.money import FIRST, describe_wait
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State

@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
+from sessionrun.client.reading.view import (
+    NAMED,
+    choose_tasks,
+    load_or_warn,
+    load_summary_view,
+    load_view,
+    match_tasks,
+)
 from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError, name_some, suggest
 from sessionrun.model.units import format_time, parse_time
 from sessionrun.store import index
-from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, PREFIX, SessionDir, iterate_sessions
 
-DEFAULT_RESULTS_DIR: Final = "results"
 LAST: Final = "last"
 _WHOLE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NAMED: Final = 5
-"""How many sessions or tasks an error names."""
 
 STATES: Final = (
     *("running", "recovering", "completed", "cancelled", "interrupted", "succeeded", "failed"),
@@ -120,11 +124,11 @@ def _load_either(session: SessionDir, key: str, field: str) -> str | None:
 
 def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
     if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in sessions):
-        ids = name_some(sorted(session.session_id for session in sessions), _NAMED)
+        ids = name_some(sorted(session.session_id for session in sessions), NAMED)
         return f"{wanted!r} matches {len(sessions)} sessions ({ids}): give more of the id"
     starts = (_load_either(session, "started_at", "created_at") or "?" for session in sessions)
     newest = sorted(zip(starts, (session.session_id for session in sessions), strict=True), reverse=True)
-    named = name_some([f"{session_id} of {started}" for started, session_id in newest], _NAMED)
+    named = name_some([f"{session_id} of {started}" for started, session_id in newest], NAMED)
     return f"{len(sessions)} sessions have the name {wanted!r}: {named}; give an id"
 
 
@@ -180,39 +184,6 @@ def find_newest_of(place: Path, name: str) -> SessionDir | None:
     except (SessionrunError, OSError):
         return None
     return newest if status is not None and match_tasks(status["tasks"], [name]) != [[]] else None
-
-
-# --- tasks ---
-
-
-def match_tasks(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """For each name the task of this id, else of this number or, without either, those whose id begins so."""
-    exact = {str(task["num"]): task for task in tasks} | {task["id"]: task for task in tasks}
-    return [
-        [exact[name]] if name in exact else [task for task in tasks if name and task["id"].startswith(name)]
-        for name in names
-    ]
-
-
-def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks of a status object; of `wanted` ones, each by its id, the beginning of that, or its number.
-
-    Raises:
-        InputError: a name that is not a task of the session, or begins several ids.
-    """
-    if not wanted:
-        return list(status["tasks"])
-    matches = match_tasks(status["tasks"], wanted)
-    for name, begun in zip(wanted, matches, strict=True):
-        if len(begun) > 1:
-            some = name_some([task["id"] for task in begun], _NAMED)
-            raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
-    missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
-    if missing:
-        ids = [task["id"] for task in status["tasks"]]
-        known = f"{suggest(missing[0], ids)}; it has: {name_some(ids, _NAMED) or 'none'}"
-        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}{known}")
-    return [*{task["id"]: task for (task,) in matches}.values()]
 
 
 # --- several sessions ---

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it m
     from sessionrun.store.logs import LogContents
 
 PREFIX: Final = "session-"
+DEFAULT_RESULTS_DIR: Final = "results"
 REFUSED: Final = ".refused"
 """The suffix of a request that was put aside."""
 

@@ -20,14 +20,13 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.client.reading.outputs import find_tail, open_output, read_text
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing, Verdict
 from sessionrun.model.wording import needs_look
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 BYTES_PER_TOKEN: Final = 3
 """The counting rule of `--max-tokens`: models need fewer tokens than a third of the bytes for words and code."""

@@ -14,11 +14,11 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.client.notices import notify
 from sessionrun.house import HOUSE, load
-from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError, name_some, suggest
 from sessionrun.model.keys import is_node_id
 from sessionrun.model.shown import Seen
 from sessionrun.store.files import read_regular
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
     from sessionrun.store.logs import LedgerJob
+
+NAMED: Final = 5
+"""How many sessions or tasks an error names."""
 
 
 def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
@@ -226,3 +229,36 @@ def _explain(job: LedgerJob, lives: bool | None) -> Gone:
     if lives is None:
         return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone, and its end was not seen"
+
+
+# --- tasks ---
+
+
+def match_tasks(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """For each name the task of this id, else of this number or, without either, those whose id begins so."""
+    exact = {str(task["num"]): task for task in tasks} | {task["id"]: task for task in tasks}
+    return [
+        [exact[name]] if name in exact else [task for task in tasks if name and task["id"].startswith(name)]
+        for name in names
+    ]
+
+
+def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """The tasks of a status object; of `wanted` ones, each by its id, the beginning of that, or its number.
+
+    Raises:
+        InputError: a name that is not a task of the session, or begins several ids.
+    """
+    if not wanted:
+        return list(status["tasks"])
+    matches = match_tasks(status["tasks"], wanted)
+    for name, begun in zip(wanted, matches, strict=True):
+        if len(begun) > 1:
+            some = name_some([task["id"] for task in begun], NAMED)
+            raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
+    missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
+    if missing:
+        ids = [task["id"] for task in status["tasks"]]
+        known = f"{suggest(missing[0], ids)}; it has: {name_some(ids, NAMED) or 'none'}"
+        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}{known}")
+    return [*{task["id"]: task for (task,) in matches}.values()]

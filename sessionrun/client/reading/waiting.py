@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.view import choose_tasks, load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
 from sessionrun.model.words import BAD, HELD, IN_LANDING, Standing, is_stuck, read_landing, stand
 from sessionrun.store.session import SessionDir

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -384,15 +384,20 @@ def diagnose(
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
-        look = partial(check, "machine_checks", folder)
-        records += _look(None, look, lambda: apply_fixes(look()), fix=fix)
+        findings = check("machine_checks", folder)
+        fixed = apply_fixes(findings) if fix else []
+        left = check("machine_checks", folder) if fixed else findings
+        records += _describe(None, fixed, left)
     marked = find_marked()
     for session in sessions:
-        about = session, marked.get(session.session_id, [])
-        records += _look(session.session_id, partial(examine, *about), partial(repair, *about), fix=fix)
+        here = marked.get(session.session_id, [])
+        findings = examine(session, here)
+        fixed = repair(session, here) if fix and any(finding.fix for finding in findings) else []
+        left = examine(session, here) if fixed else findings
+        records += _describe(session.session_id, fixed, left)
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
-        records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
+        records += _describe(None, (), [replace(finding, check="cluster") for finding in wrong])
     remaining = sum(not record["fixed"] for record in records)
     return {"findings": records, "session_count": len(sessions), "remaining": remaining}
 
@@ -430,18 +435,16 @@ def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
     return done
 
 
-def _look(
-    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]], *, fix: bool
-) -> list[dict[str, Any]]:
-    """What is found, or what is left after a repair of what can be repaired."""
-    findings = look()
-    fixed = mend() if fix and any(finding.fix for finding in findings) else []
-    left = look() if fixed else findings
-    done = [_describe(session_id, finding, fixed=True) for finding in fixed]
-    return done + [_describe(session_id, finding) for finding in left]
-
-
-def _describe(session_id: str | None, finding: Finding, *, fixed: bool = False) -> dict[str, Any]:
-    """The finding as an object; of no session, or of several, if `session_id` is None."""
-    named = {name: getattr(finding, name) for name in ("check", "severity", "where", "what", "plan")}
-    return {"session_id": session_id, **named, "fixable": finding.fix is not None, "fixed": fixed}
+def _describe(session_id: str | None, fixed: Sequence[Finding], left: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings that a repair ended, and those that are left, as objects; of no session, or of several: None."""
+    keys = ("check", "severity", "where", "what", "plan")
+    rows = [(finding, True) for finding in fixed] + [(finding, False) for finding in left]
+    return [
+        {
+            "session_id": session_id,
+            **{key: getattr(finding, key) for key in keys},
+            "fixable": finding.fix is not None,
+            "fixed": is_fixed,
+        }
+        for finding, is_fixed in rows
+    ]

@@ -15,10 +15,10 @@ from sessionrun.model.words import OUTPUT_VERSION
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-
 _OF_ALL: Final = (shapes.OUTPUTS, *(load(business.outputs) for business in HOUSE if business.outputs))
 OUTPUTS: Final[Mapping[str, tuple[Keys, ...]]] = {verb: forms for part in _OF_ALL for verb, forms in part.items()}
 """By verb what it may print."""
+
 NAMES: Final = ("plan", *FILES, *OUTPUTS)
 
 

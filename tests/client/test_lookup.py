@@ -194,7 +194,7 @@ def test_states_of_what_became_of_the_tasks() -> None:
     bad = {"id": "a", "status": "completed", "outcome": "failed"}
     good = {"id": "b", "status": "completed", "outcome": "succeeded"}
     held = {"id": "c", "status": "pending", "reason_class": "held"}
-    running = with_state({"tasks": [bad, good, held]})
+    running = with_state({"tasks": [bad, good, held, {"id": "d", "status": "running"}]})
     assert is_in_state(running, ["failed"]) and is_in_state(running, ["held"])
     assert not is_in_state(running, ["succeeded", "ended", "stopped", "bounced"])
     ended = with_state({"status": "completed", "outcome": "succeeded", "ended_at": "now", "tasks": [good]})

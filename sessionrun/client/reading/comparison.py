@@ -21,7 +21,7 @@ from math import atan2, comb, cos, inf, pi, sin, sqrt
 from typing import Any, Final, Literal, TypeAlias
 
 from sessionrun.model.usage import Usage, describe_cost
-from sessionrun.model.wording import short_id, tell_span
+from sessionrun.model.wording import Task, short_id, tell_span
 from sessionrun.model.words import AXES, JUDGED, is_matrix
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
@@ -236,9 +236,6 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
-
-
-Task = Mapping[str, Any]
 
 
 def rank_attempts(tasks: Sequence[Task]) -> dict[str, list[str]]:

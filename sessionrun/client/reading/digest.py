@@ -25,7 +25,7 @@ from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing, Verdict
-from sessionrun.model.wording import needs_look
+from sessionrun.model.wording import Task, needs_look
 from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 BYTES_PER_TOKEN: Final = 3
@@ -47,7 +47,6 @@ _BRIEF_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problem
 _SIZES: Final = {"text": "text_bytes", "stderr_text": "stderr_bytes"}
 _INSIDE_CHARACTER: Final = bytes(range(0x80, 0xC0))
 
-Task = Mapping[str, Any]
 Measure = Callable[[str], int]
 """How many bytes a text takes in the format in which it is printed."""
 

@@ -6,22 +6,21 @@ Each docstring names the errors that are its own.  Besides these, a function tha
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
 """
 
-from sessionrun.client.again import AskedChange as AskedChange
 from sessionrun.client.ask import Reply as Reply
 from sessionrun.client.ask import cancel as cancel
 from sessionrun.client.ask import hold as hold
 from sessionrun.client.ask import release as release
 from sessionrun.client.ask import retry as retry
 from sessionrun.client.launch import launch as launch
-from sessionrun.client.lookup import choose_tasks as choose_tasks
+from sessionrun.client.lookup import load_summaries as load_summaries
 from sessionrun.client.lookup import open_session as open_session
 from sessionrun.client.notices import SessionWarning as SessionWarning
 from sessionrun.client.planning.plan import Nothing as Nothing
 from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan
+from sessionrun.client.reading.digest import load_since as load_since
 from sessionrun.client.reading.outputs import read_answer as read_answer
-from sessionrun.client.reading.selection import load_summaries as load_summaries
-from sessionrun.client.reading.terse import load_since as load_since
+from sessionrun.client.reading.view import choose_tasks as choose_tasks
 from sessionrun.client.reading.view import load_view as load_view
 from sessionrun.client.reading.waiting import NextEnd as NextEnd
 from sessionrun.client.reading.waiting import Waited as Waited

@@ -305,7 +305,6 @@ Moment = Literal["plan", "rest", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
-        Step("client.planning.plan:refuse_missing"),
         Step("queue.steps:place_feed", ("feed",)),
         Step("client.planning.plan:settle_limits"),
         Step("worktrees.steps:settle_mirrors", of_tasks=("upstream", "environment", "workspace.kind")),
@@ -315,7 +314,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
             of_tasks=("workspace.kind",),
         ),
         Step("client.planning.plan:leave_out_done", ("exports", "rerun")),
-        Step("client.planning.joining:join_session", ("into",)),
+        Step("client.planning.additions:join_session", ("into",)),
         Step("client.planning.assemble:add_agents"),
         Step("worktrees.steps:check_needs", of_tasks=("upstream", "workspace.kind")),
         Step("worktrees.steps:check_worktrees", of_tasks=("workspace.kind",)),
@@ -323,7 +322,6 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
         Step("cluster.address:choose_cluster", ("cluster", "slurm")),
         Step("client.planning.plan:settle_rest"),
-        Step("client.planning.plan:refuse_idle"),
         Step("client.planning.assemble:foresee"),
         Step("queue.steps:add_feed", ("feed",)),
     ),

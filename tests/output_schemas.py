@@ -10,7 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from sessionrun.cli.argv import expand_alias, rewrite_argv
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 
 MAX_CHECKED = 300_000
 """The validator takes a second for a megabyte; longer outputs have more of the same."""

@@ -26,7 +26,7 @@ from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.checks import requests as check_request
 from sessionrun.cli.argv import FLAG_VERBS, VERBS, expand_alias, find_home, list_all, rewrite_argv
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.input.formats import choose_format, load_plan

@@ -238,7 +238,7 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
 
 def hint_option(given: Sequence[str], words: Sequence[str], error: click.NoSuchOption) -> str:
     """What may help where `words`, which were made of `given`, have an option that their verb does not have."""
-    from sessionrun.client.reading.selection import STATES
+    from sessionrun.client.lookup import STATES
 
     verb, name = words[0], error.option_name.removeprefix("--")
     has_states = error.ctx is not None and any("--state" in one.opts for one in error.ctx.command.params)

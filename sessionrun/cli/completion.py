@@ -57,14 +57,13 @@ def _complete(source: Source | None, context: click.Context, incomplete: str) ->
 
 
 def _find_agents(_: click.Context) -> Iterable[str]:
-    from sessionrun.client.installed import name_agents
+    from sessionrun.client.installation import load_known
 
-    return name_agents()
+    return sorted(load_known().agents)
 
 
 def _find_sessions(context: click.Context) -> Iterable[str]:
-    from sessionrun.client.lookup import LAST, find_results_dir
-    from sessionrun.client.reading.selection import load_summaries
+    from sessionrun.client.lookup import LAST, find_results_dir, load_summaries
 
     views = load_summaries(find_results_dir(context.params.get("results_dir")), everywhere=False)
     names = [view["name"] for view in views if view["name"]]

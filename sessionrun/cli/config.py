@@ -10,7 +10,7 @@ import click
 
 from sessionrun.cli.options import Answer, answering, flag, json_option
 from sessionrun.cli.render import encode, table_lines, tell_value, write_bytes
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 
 
 @answering("config", json_option)

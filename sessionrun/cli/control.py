@@ -31,8 +31,7 @@ from sessionrun.cli.options import (
 from sessionrun.cli.render import session_head, warn
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
-from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
+from sessionrun.client.lookup import Chosen, choose_sessions, find_sessions, open_session
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -306,9 +305,9 @@ def retry(
         raise InputError("--no-ready has no effect: the session's own agents are not asked; leave it out")
     asked = None
     if (agent, model, prompt) != (None, None, None):
-        from sessionrun.client.again import AskedChange
+        from sessionrun.model.events import Change
 
-        asked = AskedChange(agent, model, prompt)
+        asked = Change(agent, model, prompt)
     chosen = choose_sessions(**selected)
     if chosen.several and sync:
         raise InputError("retry: --sync is about one session: name it by its ID, without selectors")

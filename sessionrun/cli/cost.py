@@ -10,20 +10,19 @@ import click
 
 from sessionrun.cli.options import Answer, Since, answering, flag, label_option, state_option, valued
 from sessionrun.cli.render import escape_line, short_time, table_lines
-from sessionrun.client.lookup import LAST, find_results_dir
-from sessionrun.client.reading.money import (
+from sessionrun.client.lookup import LAST, Wanted, find_results_dir, find_sessions, load_many
+from sessionrun.client.reading.view import load_view
+from sessionrun.model.errors import InputError
+from sessionrun.model.units import parse_time
+from sessionrun.model.usage import (
     Shown,
+    Usage,
     describe_cost,
     describe_usage,
     sum_usages,
     tell_unpriced,
     usages_by_agent,
 )
-from sessionrun.client.reading.selection import Wanted, find_sessions, load_many
-from sessionrun.client.reading.view import load_view
-from sessionrun.model.errors import InputError
-from sessionrun.model.units import parse_time
-from sessionrun.model.usage import Usage
 from sessionrun.model.wording import SHORT_ID
 from sessionrun.store.session import iterate_sessions
 

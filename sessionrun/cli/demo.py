@@ -18,8 +18,7 @@ def command(folder: Path) -> int:
     should.  DIR is sessionrun-demo by default; to end it all, remove that directory.
     """
     from sessionrun.cli import group
-    from sessionrun.client.demo import CHECK, EXPECTED, make_demo
-    from sessionrun.client.installation import name_command
+    from sessionrun.client.installation import CHECK, EXPECTED, make_demo, name_command
     from sessionrun.client.lookup import open_session
     from sessionrun.client.reading.view import load_view
 

@@ -53,9 +53,9 @@ def _report_agents() -> Answer:
     """What `doctor agents` finds: all is well if an agent other than `shell` could start."""
     from dataclasses import asdict
 
-    from sessionrun.client.installed import examine_agents, list_not_passed_on
+    from sessionrun.client.installation import examine_agents
 
-    agents, dropped = examine_agents(), list_not_passed_on()
+    agents, dropped = examine_agents()
     machine = {business.name: load(business.machine)() for business in HOUSE if business.machine}
     signed_in = {"yes": True, "no": False}  # null where that cannot be known, or is not needed
     record = {

@@ -22,7 +22,7 @@ from sessionrun.cli.render import (
     unversioned,
     wrap_line,
 )
-from sessionrun.client.reading.selection import Wanted, arrange, find_sessions, find_views
+from sessionrun.client.lookup import Wanted, arrange, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import SHORT_ID, clip, columns, fit_counts, name_session, tell_span, took_s
@@ -123,7 +123,7 @@ def _count(views: Sequence[View]) -> dict[str, Any]:
 
 
 def _tell_totals(views: Sequence[View]) -> str:
-    from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages
+    from sessionrun.model.usage import describe_cost, read_usage, sum_usages
 
     counts = _count(views)
     states = ", ".join(f"{count} {state}" for state, count in Counter(map(_tell_state, views)).items())

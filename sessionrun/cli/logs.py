@@ -13,9 +13,8 @@ import click
 from sessionrun.cli.options import Answer, Count, flag, session_verb, valued
 from sessionrun.cli.render import encode, escape, versioned, warn
 from sessionrun.cli.standing import place_lines
-from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import choose_tasks, load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.store.session import SessionDir

@@ -12,8 +12,7 @@ import click
 from click.core import ParameterSource
 
 from sessionrun.cli.render import escape_line, hint, print_json, session_head, unversioned
-from sessionrun.client.lookup import LAST
-from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
+from sessionrun.client.lookup import LAST, STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.units import parse_age, parse_coming, parse_duration, parse_size

@@ -70,7 +70,7 @@ def report(session_id: str, everything: bool, output: Path | None, results_dir: 
         raise InputError("report: name a file with -o, or send standard output to one")
     if everything and session_id != LAST:
         raise InputError("--all takes no session ID")
-    from sessionrun.client.reading.selection import load_many
+    from sessionrun.client.lookup import load_many
     from sessionrun.client.reading.view import load_view
     from sessionrun.doors.gathering import gather
     from sessionrun.doors.pages import make_overview_page

@@ -190,7 +190,7 @@ def _describe_queue(feed: Feed, records: list[Record]) -> Record:
 
 def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None) -> Iterator[str]:
     from sessionrun.cli.standing import task_lines
-    from sessionrun.client.reading.money import amount
+    from sessionrun.model.usage import amount
     from sessionrun.queue.open import find_work
 
     now = time.time()

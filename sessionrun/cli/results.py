@@ -25,7 +25,7 @@ from sessionrun.cli.standing import (
     title_lines,
     word_lines,
 )
-from sessionrun.client.lookup import choose_tasks, name_for_command
+from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, Part, describe_digest, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail, read_text
 from sessionrun.client.reading.telling import (
@@ -39,11 +39,10 @@ from sessionrun.client.reading.telling import (
     group_failures,
     read_sections,
 )
-from sessionrun.client.reading.terse import measure_lines
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import choose_tasks, load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import SAID, name_tasks, short_id, tell_changes, tell_word
+from sessionrun.model.wording import SAID, measure_lines, name_tasks, short_id, tell_changes, tell_word
 from sessionrun.store.session import SessionDir
 
 
@@ -169,7 +168,7 @@ def print_results(
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
     if any(task["usage"] is not None for task in tasks):
-        from sessionrun.client.reading.money import tell_unpriced
+        from sessionrun.model.usage import tell_unpriced
 
         if unpriced := tell_unpriced(tasks):
             warn(unpriced)

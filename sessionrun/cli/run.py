@@ -264,9 +264,9 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
-        from sessionrun.client.reading.job_summary import empty_summary
+        from sessionrun.client.reading.job_summary import count_jobs
 
-        return tell_nothing({"summary": empty_summary()}, "No jobs to process", how, err=False)
+        return tell_nothing({"summary": count_jobs([])}, "No jobs to process", how, err=False)
     if planned.skipped:
         click.echo(
             f"skipped: {planned.skipped} that {planned.skipped_for} before (--rerun runs them again)", err=True
@@ -302,7 +302,7 @@ def _open_joined(session_id: str, how: Launch) -> tuple[SessionDir, SessionSpec]
     """
     from sessionrun.client.ask import load_open
     from sessionrun.client.lookup import open_session
-    from sessionrun.client.planning.joining import describe_whole
+    from sessionrun.client.planning.additions import describe_whole
 
     session = open_session(how.results_dir, session_id)
     spec = load_open(session)
@@ -315,7 +315,7 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: L
     from sessionrun.cli.control import ask_each
     from sessionrun.client.ask import add
     from sessionrun.client.launch import check_start
-    from sessionrun.client.reading.selection import Chosen
+    from sessionrun.client.lookup import Chosen
 
     check_start(planned, ready=how.ready)
     shown = {"as_json": how.as_json, "quiet": how.quiet, "sync": how.sync}

@@ -14,18 +14,20 @@ from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
 from sessionrun.cli.render import WIDTH, escape, escape_line, local_time, mark, pad, sign, wrap_line
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
-from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
+from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import describe_shortage
 from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
+    BRIEF_BYTES,
     REASON_WIDTH,
     Group,
     clip,
     columns,
+    cut_bytes,
     fit_counts,
     group_tasks,
     list_ids,
+    measure_lines,
     name_agent,
     name_session,
     name_source,
@@ -44,7 +46,7 @@ from sessionrun.model.wording import (
     with_reason,
 )
 from sessionrun.model.words import BAD, HELD, tell_counts
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 MOST_ROWS: Final = 20
 """With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""
@@ -92,12 +94,12 @@ def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
         until = "waits for more" if feed["watch"] else "until none is ready"
         until = f"held: {feed['held']}" if feed["held"] else until
         lines.append(f"Queue: {feed['queue']}{which}; {until if feed['open'] else 'no more come'}")
-    if view.get("budget"):
-        from sessionrun.client.reading.money import describe_budget
+    if view.get("budget"):  # few sessions have one
+        from sessionrun.model.usage import describe_budget
 
         lines.append(f"Budget: {describe_budget(view['budget'])}")
     if view.get("usage"):
-        from sessionrun.client.reading.money import describe_usage, read_usage
+        from sessionrun.model.usage import describe_usage, read_usage
 
         lines.append(f"Usage: {describe_usage(read_usage(view['usage']))}")
     return [*map(escape_line, lines)]

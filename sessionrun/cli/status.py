@@ -22,9 +22,9 @@ from sessionrun.cli.render import (
     tell_value,
     terminal_width,
 )
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_unparsed, load_view
+from sessionrun.client.reading.view import choose_tasks, load_unparsed, load_view
 from sessionrun.model.errors import InputError
+from sessionrun.model.wording import BRIEF_BYTES
 from sessionrun.model.words import AXES, BAD, is_matrix
 from sessionrun.store.session import SessionDir
 
@@ -101,7 +101,7 @@ def _load(
     if since is None:
         view = load_view(session)
         return view, choose_tasks(view, names)
-    from sessionrun.client.reading.terse import load_since
+    from sessionrun.client.reading.digest import load_since
 
     view, changed = load_since(session, since)
     ids = {task["id"] for task in changed}
@@ -118,8 +118,8 @@ def _describe(
     since: int | None,
 ) -> Mapping[str, Any]:
     if brief:
+        from sessionrun.client.reading.digest import make_brief
         from sessionrun.client.reading.telling import add_tellings
-        from sessionrun.client.reading.terse import BRIEF_BYTES, make_brief
 
         return make_brief(view, add_tellings(session, tasks, BRIEF_BYTES))
     if by is not None:
@@ -224,7 +224,7 @@ def _interval(found: View) -> str:
 
 
 def _choose_fields(view: View, tasks: Sequence[View], fields: Sequence[str]) -> Answer:
-    from sessionrun.client.reading.terse import choose_fields
+    from sessionrun.client.reading.digest import choose_fields
 
     record = choose_fields(view, tasks, fields)
     lines = [escape_line(f"{key}: {tell_value(value)}") for key, value in record.items() if key in fields]

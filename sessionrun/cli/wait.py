@@ -32,8 +32,7 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
-from sessionrun.client.lookup import name_for_command
-from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions
+from sessionrun.client.lookup import Chosen, Wanted, choose_sessions, name_for_command
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
     Deadline,
@@ -225,9 +224,8 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
     else:
         print_results(session, view, view["tasks"], tail=None)
         if summary:
-            from sessionrun.client.reading.job_summary import word_summary
-
-            click.echo(f"\n{word_summary(summary)}")
+            counts = (f"{summary[key]} {key}" for key in ("processed", "passed", "failed", "skipped"))
+            click.echo(f"\nJobs: {', '.join(counts)}")
 
 
 # --- how far it is ---

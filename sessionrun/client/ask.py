@@ -1,8 +1,9 @@
 """Asks a session for a change: a row for each kind of request, and the one way that all of them take.
 
-The tasks are chosen, and what makes no sense is refused.  The request is written, and a supervisor takes it; if no
-process is left, the session's processes are started again for it, or the request is kept.  The reply has the tasks
-as they were and as they are then.
+The tasks are chosen, and what makes no sense is refused.  The request is written, as a file or, if the disk has no
+room for one, as a line in the FIFO (see `store.requests`), and a supervisor takes it; if no process is left, the
+session's processes are started again for it, or the request is kept.  The reply has the tasks as they were and as
+they are then.
 
 A task is named by its id, the beginning of that, or its number; without names the whole session is meant.
 
@@ -13,26 +14,39 @@ refused.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import closing, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import orjson
 
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.outbox import Fate, Refused, has_stopped, send
-from sessionrun.client.reading.view import fold_journal, load_history, load_view
+from sessionrun.client.reading.view import choose_tasks, load_history, load_view
 from sessionrun.client.reading.waiting import Deadline, Progress, View, has_ended, wait_until
-from sessionrun.model.errors import InputError, SessionGone, SessionrunError
+from sessionrun.model.errors import InputError, SessionGone, SessionrunError, StoreError
 from sessionrun.model.words import read_landing
-from sessionrun.store.session import SessionDir
+from sessionrun.store import requests
+from sessionrun.store.logs import find_shortage, fold_ledger, read_log
+from sessionrun.store.session import REFUSED, SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.again import AskedChange
-    from sessionrun.model.events import TasksAdded
+    from sessionrun.model.events import Change, TasksAdded
     from sessionrun.model.spec import SessionSpec
 
 TAKEN_TIMEOUT_S: Final = 60.0
+
+Fate = Literal["taken", "moot", "late"]
+"""What became of a request in time: it was taken, or withdrawn, or it still waits."""
+
+MAX_RESUMES: Final = 3
+"""How often a session is started for one request whose processes leave without taking it."""
+
+SPEAK_AGAIN_S: Final = 1.0
+"""When to repeat a request: its reader may have died before it was recorded.  Read twice, it is obeyed once."""
+
+PATIENCE_S: Final = 3.0
+"""How long a request that was read may take to be recorded and shown; on a full disk it never is."""
 
 
 class Reply(NamedTuple):
@@ -56,6 +70,11 @@ class Target(NamedTuple):
     def ids(self) -> list[str]:
         """The ids of the tasks that were named; empty for all."""
         return [task["id"] for task in self.tasks] if self.named else []
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the tasks have ended."""
+        return all(task["status"] == "completed" for task in self.tasks)
 
     def reload(self) -> Target:
         """The same tasks now."""
@@ -89,18 +108,14 @@ def _load_newest(session: SessionDir, view: View) -> View:
 
 
 def _has_stopped(target: Target) -> bool:
-    return has_ended(target.view) or (target.named and all(map(_is_completed, target.tasks)))
+    return has_ended(target.view) or (target.named and target.is_completed)
 
 
 def _is_past(target: Target) -> bool:
     """Whether nothing is left that could be held or released: no task, no work that waits to land, no queue."""
     feeds = not target.named and bool((target.view.get("feed") or {}).get("open"))
     waits = (read_landing(task) in ("ready", "held", "mending") for task in target.tasks)
-    return has_ended(target.view) or not (feeds or any(waits) or not all(map(_is_completed, target.tasks)))
-
-
-def _is_completed(task: Mapping[str, Any]) -> bool:
-    return bool(task["status"] == "completed")
+    return has_ended(target.view) or (target.is_completed and not (feeds or any(waits)))
 
 
 class Kind(NamedTuple):
@@ -146,7 +161,150 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-# --- the way ---
+# --- a request is left, until it is taken ---
+
+
+class Refused(StoreError):
+    """The session refused a request; `why` is what it wrote into its log."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+def send(
+    session: SessionDir,
+    record: dict[str, Any],
+    *,
+    timeout_s: float | None,
+    may_resume: bool = True,
+    is_moot: Callable[[], bool] = lambda: False,
+) -> Fate:
+    """Leave a request and wait until it was taken or, if no process is left to take it, until `is_moot`.
+
+    A request that is late stays, as where SessionGone says that no process is left; a moot one is withdrawn.
+
+    Raises:
+        StoreError: the request cannot be written, or was refused.
+    """
+    deadline, starts = Deadline(timeout_s), 0
+    line: _Line | None = None
+    try:
+        request_id, _ = requests.send_request(session, record)
+    except requests.NoRoom:
+        line = _Line(session, record)
+
+    def is_taken() -> bool:
+        return not requests.has_request(session, request_id) if line is None else line.is_taken()
+
+    with nullcontext() if line is None else closing(line):
+        while not is_taken():
+            if not session.is_alive() and not is_taken():  # the last process may have taken it, and left since
+                if is_moot():
+                    if line is None:
+                        requests.drop_request(session, request_id)
+                    return "moot"
+                if line is not None:
+                    raise SessionGone(_advise(session))
+                starts += _resume(session, starts, may_resume=may_resume)
+            if not deadline.pause():
+                if line is not None and not line.spoken_at:
+                    raise StoreError(_advise(session))
+                return "late"
+    if line is None:
+        _look_for_refusal(session, request_id)
+    return "taken"
+
+
+def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
+    """Start the session's processes for a request, for which that was done so often; whether they were started."""
+    gone = f"no process of session {session.session_id} is left"
+    if not may_resume:
+        from sessionrun.session.history import find_damage
+
+        damage = find_damage(session)
+        raise SessionGone(
+            f"{gone}, and {damage}" if damage else f"{gone}; the request waits until the session is resumed"
+        )
+    if starts == MAX_RESUMES:
+        started = "the processes that were started for it ended at once"
+        raise SessionGone(f"{gone}, and {started}; {session.log_path} says why")
+    from sessionrun.session.launch import resume
+
+    try:
+        return resume(session)
+    except StoreError as error:
+        raise SessionGone(f"{gone}, and {error}") from error
+
+
+def _look_for_refusal(session: SessionDir, request_id: str) -> None:
+    try:
+        (session.path / "requests" / request_id).with_suffix(REFUSED).unlink()
+    except OSError:
+        return
+    begin, why = f"request '{request_id}.json' is refused: ", f"{session.log_path} says why"
+    with suppress(OSError):
+        lines = session.log_path.read_text("utf-8", "replace").splitlines()
+        why = next((line.removeprefix(begin) for line in lines if line.startswith(begin)), why)
+    raise Refused(f"session {session.session_id} refused the request; {session.log_path} says why", why)
+
+
+class _Line:
+    """A request as a line of the FIFO, where it stays while that is open.
+
+    It is written until it was read, and again later.  It is taken once it is recorded and shown or, if the disk is
+    full, at least read.
+    """
+
+    def __init__(self, session: SessionDir, record: dict[str, Any]) -> None:
+        self._session = session
+        self._request_id, self._line = requests.spell_request(record)
+        self._offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
+        self._fd: int | None = None
+        self.spoken_at = 0.0
+        """When it was written last, so that a supervisor may have read it; 0: never."""
+        self._read_at: float | None = None
+
+    def is_taken(self) -> bool:
+        """Whether it was; writes it where that is due."""
+        now = time.monotonic()
+        seq = requests.find_recorded(self._session, self._request_id, self._offset)
+        shown = 0
+        with suppress(StoreError):
+            shown = (self._session.load_summary() or {"seq": 0})["seq"]
+        if seq is not None and (shown >= seq or not self._session.is_alive()):
+            return True
+        if self._read_at is not None and now - self._read_at > PATIENCE_S:
+            return True
+        if self._speak(now) or seq is not None:
+            self._read_at = self._read_at or now
+        return False
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+
+    def _speak(self, now: float) -> bool:
+        """Write the line if it is time for that; return whether all that was written has been read."""
+        self._fd = requests.open_wake(self._session) if self._fd is None else self._fd
+        if self._fd is None or requests.count_unread(self._fd) > 0:
+            return False
+        if self.spoken_at and now - self.spoken_at < SPEAK_AGAIN_S:
+            return True
+        if requests.speak(self._fd, self._line):
+            self.spoken_at = now
+        else:
+            self.close()
+        return False
+
+
+def _advise(session: SessionDir) -> str:
+    advice = f"make room on the disk of {session.path.parent}, then ask again"
+    return f"the disk is full, and no supervisor of session {session.session_id} takes the request: {advice}"
+
+
+# --- the way of all ---
 
 
 def _ask(
@@ -199,8 +357,14 @@ def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress
     """Wait until a request that was taken is done, or as far as it can be recorded on a full disk."""
 
     def is_over(view: View) -> bool:
-        now = target._replace(view=view, tasks=choose_tasks(view, target.ids))
-        return row.is_moot(now) or (view["disk_full"] is not None and has_stopped(target.session, target.ids))
+        session, now = target.session, target._replace(view=view, tasks=choose_tasks(view, target.ids))
+        if row.is_moot(now) or view["disk_full"] is None or find_shortage(session.path) is None:
+            return row.is_moot(now)
+        from sessionrun.client.evidence import find_recorded
+
+        # the end of a task cannot be recorded before there is room: then no process of it may be left
+        living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
+        return not any(not target.named or survivor.task in target.ids for survivor in living)
 
     seen = wait_until(lambda: load_view(target.session), is_over, timeout_s=timeout_s, progress=progress)
     return "late" if seen is None else "taken"
@@ -278,7 +442,7 @@ def retry(
     *,
     failed: bool = False,
     lost: bool = False,
-    asked: AskedChange | None = None,
+    asked: Change | None = None,
     ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:
@@ -286,17 +450,18 @@ def retry(
 
     With `asked` they change, but not those that come along; with `ready` a new agent is asked whether it is ready.
     """
-    from sessionrun.client.again import choose_retried, settle_change
+    from sessionrun.client.planning.additions import choose_retried, settle_change
 
     target = select(session, tasks, newest=True)
-    retried = choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
-    if not retried.every:
+    shown, named = target.view["tasks"], target.named
+    tried, every, outcomes = choose_retried(shown, target.tasks, named=named, failed=failed, lost=lost)
+    if not every:
         return Reply(True, [], target.view, [])
     change = None
     if asked is not None:
-        state = fold_journal(session)
-        change = settle_change(state.spec, [state.tasks[name] for name in retried.tried], asked, ready=ready)
-    return _ask("retry", target, timeout_s, about=retried.every, outcomes=retried.outcomes, change=change)
+        state = load_history(session)[1].require()
+        change = settle_change(state.spec, [state.tasks[name] for name in tried], asked, ready=ready)
+    return _ask("retry", target, timeout_s, about=every, outcomes=outcomes, change=change)
 
 
 def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
@@ -304,10 +469,10 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
 
     A warning says so if the agent cannot go on with its conversation.
     """
-    from sessionrun.client.again import check_follow_up
+    from sessionrun.client.planning.additions import check_follow_up
 
     target = select(session, (task,), newest=True)
-    check_follow_up(target.view, fold_journal(session), target.tasks[0], text)
+    check_follow_up(target.view, load_history(session)[1].require(), target.tasks[0], text)
     return _ask("continue", target, timeout_s, text=text)
 
 
@@ -315,7 +480,7 @@ def load_open(session: SessionDir) -> SessionSpec:
     """The spec of a session to which tasks can be added, as it is now."""
     if has_ended(load_view(session)):
         raise InputError(f"session {session.session_id} has ended, and {KINDS['add'].ended}")
-    return fold_journal(session).spec
+    return load_history(session)[1].require().spec
 
 
 def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:

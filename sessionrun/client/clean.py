@@ -23,9 +23,8 @@ from typing import Any, Final
 
 from sessionrun.client.evidence import Evidence, Living, find_marked, find_recorded, read_evidence
 from sessionrun.client.findings import Cleaned, Leftover, load_findings
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
+from sessionrun.client.lookup import Wanted, find_results_dir, is_in_state, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.input.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError, StoreError
@@ -36,7 +35,7 @@ from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.index import find_cache_folder
-from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, PREFIX, SessionDir, iterate_sessions
 
 ENDED: Final = ("completed", "cancelled")
 """States of sessions that have ended: what is removed unless other states are asked for."""
@@ -46,8 +45,6 @@ CLEANED: Final = (*ENDED, "interrupted", "succeeded", "failed")
 
 TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
-_LOCK_TIMEOUT_S: Final = 0.2
-"""How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
 
 
 @frozen
@@ -82,34 +79,32 @@ def clean(
     """
     folder = find_results_dir(results_dir)
     named = [open_session(results_dir, session_id) for session_id in session_ids]
-    sessions = named or list(iterate_sessions(folder))
-    if not directories:
-        cleaned = _clean_all(sessions, named=bool(named), dry_run=dry_run)
-        return [each.show(dry_run=dry_run) for each in _name_once(cleaned)]
     going, staying = choose(
-        find_candidates(sessions),
-        states=states or ENDED,
+        find_candidates(named or list(iterate_sessions(folder))),
+        states=(states or ENDED) if directories else (*ENDED, "interrupted"),
         older_than_s=older_than_s or 0.0,
         keep=keep or 0,
         wanted=Wanted(tuple((labels or {}).items()), (), since),
     )
-    found = staying if named else []
-    found += _name_once(remove_sessions(going, worktrees=worktrees, dry_run=dry_run))
-    gone = {each.name for each in found if each.removed}
-    found += [each for each in _sweep(folder, dry_run=dry_run) if each.name not in gone]
-    if gone and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
+    by_name: dict[
+        tuple[object, ...], Leftover
+    ] = {}  # sessions may have claimed one name in turn: a removal counts
+    for each in remove_sessions(going, worktrees=worktrees, directories=directories, dry_run=dry_run):
+        name = each.repository, each.what, each.name
+        by_name[name] = each if each.removed else by_name.get(name, each)
+    found = [*(staying if named else ()), *by_name.values()]
+    if not directories:
+        return [each.show(dry_run=dry_run) for each in found]
+    has_removed = any(each.removed for each in found)
+    for path in find_trash(folder):
+        if not dry_run:
+            delete(path)
+        if dry_run or not path.exists():
+            why, session_id = "its removal was broken off", path.name.partition(PREFIX)[2]
+            found.append(Leftover("trash", str(path.absolute()), True, why, session_id))
+    if has_removed and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
         remove_results_dir(folder)
     return [each.show(dry_run=dry_run) for each in found]
-
-
-def _name_once(found: Iterable[Leftover]) -> list[Leftover]:
-    """One of each name: several sessions may have claimed it in turn; a removal counts."""
-    named: dict[tuple[object, ...], Leftover] = {}
-    for each in found:
-        name = each.repository, each.what, each.name
-        if name not in named or each.removed:
-            named[name] = each
-    return list(named.values())
 
 
 # --- which sessions ---
@@ -171,21 +166,25 @@ def _tell(session: SessionDir, removed: bool, why: str) -> Leftover:
 # --- directories ---
 
 
-def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Leftover]:
+def remove_sessions(
+    going: Sequence[Candidate], *, worktrees: bool, dry_run: bool, directories: bool = True
+) -> Iterator[Leftover]:
     """Remove sessions, and what they left for the next one; with `worktrees`, first worktrees and branches.
 
-    One that is gone already is left out.
+    One that is gone already is left out.  Without `directories` the sessions themselves stay.
     """
     cleaned: dict[str, Cleaned] = {}
     gone: set[str] = set()
     # one look for all: a job that began after it made the logs longer than they were for the candidate
-    marked = find_marked() if going else {}
+    marked = find_marked() if going and directories else {}
     for candidate in going:
         session = candidate.session
         try:
             evidence = read_evidence(session)
             cleaned[session.session_id] = _describe_cleaned(evidence)
             why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
+            if not directories:
+                continue
             living = [*marked.get(session.session_id, ()), *find_recorded(evidence.ledger)]
             ended = _tell(session, False, why) if why else _remove(candidate, evidence, living, dry_run=dry_run)
         except (SessionrunError, OSError) as error:
@@ -208,10 +207,14 @@ def _free(
         return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
         return "it went on just now"
-    found = list(_take_away(evidence, dry_run=dry_run or not worktrees))
+
+    def take_away(*, dry_run: bool) -> list[Leftover]:
+        return [each for business in load_findings() for each in business.take_away(evidence, dry_run=dry_run)]
+
+    found = take_away(dry_run=dry_run or not worktrees)
     needed = [each.name for each in found if not (each.removed and (worktrees or each.empty))]
     if found and not (needed or worktrees or dry_run):  # all that is left are branches without work
-        found = list(_take_away(evidence, dry_run=False))
+        found = take_away(dry_run=False)
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
@@ -227,7 +230,7 @@ def _remove(candidate: Candidate, evidence: Evidence, living: Sequence[Living], 
     exports = evidence.spec.exports if evidence.spec is not None else ()
     folders = [folder for export in open_exports(exports) if (folder := export.find_outputs(session))]
     try:
-        with nullcontext() if dry_run else session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+        with nullcontext() if dry_run else session.hold_all_locks():
             if dry_run and session.is_alive():
                 return _tell(session, False, "a process of it lives")
             if _measure_logs(session) != candidate.log_sizes:
@@ -261,48 +264,12 @@ def delete(path: Path) -> None:
             return  # the next sweep finds the rest
 
 
-def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove what removals that were broken off left of sessions."""
-    for path in find_trash(folder):
-        if not dry_run:
-            delete(path)
-        if dry_run or not path.exists():
-            why = "its removal was broken off"
-            yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])
-
-
 def find_trash(results_dir: Path) -> list[Path]:
     """Session directories whose removal was broken off."""
     return [results_dir / name for name in list_folders(results_dir) if _TRASH.fullmatch(name)]
 
 
 # --- what they left ---
-
-
-def _clean_all(sessions: Iterable[SessionDir], *, named: bool, dry_run: bool) -> Iterator[Leftover]:
-    """Clean worktrees and branches of sessions that do not run; if they were `named`, say it of one that runs."""
-    cleaned = []
-    for session in sessions:
-        try:
-            evidence = read_evidence(session)
-            if evidence.require().ended is not None or not evidence.alive:
-                cleaned.append(_describe_cleaned(evidence))
-                yield from _take_away(evidence, dry_run=dry_run)
-            elif named:
-                yield _tell(session, False, f"it is {'running' if evidence.led else 'recovering'}")
-        except (SessionrunError, OSError) as error:
-            if os.path.lexists(session.path):
-                notify(f"{session.path}: cannot be cleaned: {error}")
-    yield from _sweep_repositories(cleaned, dry_run=dry_run)
-
-
-def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
-    """What went of what a session left, or stays."""
-    for business in load_findings():
-        yield from business.take_away(evidence, dry_run=dry_run)
-
-
-# --- what sessions leave in a repository for the next one ---
 
 
 def _describe_cleaned(evidence: Evidence) -> Cleaned:

@@ -14,12 +14,12 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -65,11 +65,6 @@ def check_spec(evidence: Evidence) -> Iterator[Finding]:
     elif evidence.spec.session_id != session.session_id:
         plan = f"rename the directory to session-{evidence.spec.session_id}"
         yield error(path, f"it is the spec of session {evidence.spec.session_id}", plan)
-
-
-def check_journal(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the journal is whole."""
-    yield from _check_log(evidence.session.journal_path, evidence.journal, alive=evidence.alive)
 
 
 def check_ledger(evidence: Evidence) -> Iterator[Finding]:
@@ -224,11 +219,10 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
+# --- who lives ---
+
 LINGERS_AFTER_S: Final = 60.0
 """A supervisor that has ended its session leaves within moments; a request is taken within moments."""
-
-
-# --- who lives ---
 
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
@@ -303,20 +297,6 @@ def _resume(evidence: Evidence) -> str:
 # --- what all sessions need ---
 
 
-def check_git(_: Path) -> Iterator[Finding]:
-    """Whether git is there and new enough for worktrees."""
-    from sessionrun.git import git
-
-    plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
-    try:
-        version = git.version(Path("/"))
-    except SessionrunError as fault:
-        yield warning("git", str(fault), plan)
-        return
-    if version < git.MINIMUM:
-        yield warning("git", f"this is {'.'.join(map(str, version))}", plan)
-
-
 def check_configuration(_: Path) -> Iterator[Finding]:
     """Whether the configuration can be read, so that a launch from here can work."""
     from sessionrun.input.config import load_config
@@ -368,7 +348,7 @@ OWN: Final = Findings(
     session_checks={
         "disk": check_disk,
         "spec": check_spec,
-        "journal": check_journal,
+        "journal": lambda of: _check_log(of.session.journal_path, of.journal, alive=of.alive),
         "ledger": check_ledger,
         "sequence": check_sequence,
         "records": check_records,
@@ -382,7 +362,6 @@ OWN: Final = Findings(
         "temporary": check_temporary,
     },
     machine_checks={
-        "git": check_git,
         "configuration": check_configuration,
         "results": check_results_dir,
         "space": check_space,
@@ -390,8 +369,6 @@ OWN: Final = Findings(
     },
 )
 """What the core finds; what businesses find comes after it."""
-
-_LOCK_TIMEOUT_S: Final = 0.2
 
 
 def diagnose(
@@ -407,15 +384,20 @@ def diagnose(
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
-        look = partial(examine_machine, folder)
-        records += _look(None, look, lambda: apply_fixes(look()), fix=fix)
+        findings = check("machine_checks", folder)
+        fixed = apply_fixes(findings) if fix else []
+        left = check("machine_checks", folder) if fixed else findings
+        records += _describe(None, fixed, left)
     marked = find_marked()
     for session in sessions:
-        about = session, marked.get(session.session_id, [])
-        records += _look(session.session_id, partial(examine, *about), partial(repair, *about), fix=fix)
+        here = marked.get(session.session_id, [])
+        findings = examine(session, here)
+        fixed = repair(session, here) if fix and any(finding.fix for finding in findings) else []
+        left = examine(session, here) if fixed else findings
+        records += _describe(session.session_id, fixed, left)
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
-        records += [_describe(None, replace(finding, check="cluster")) for finding in wrong]
+        records += _describe(None, (), [replace(finding, check="cluster") for finding in wrong])
     remaining = sum(not record["fixed"] for record in records)
     return {"findings": records, "session_count": len(sessions), "remaining": remaining}
 
@@ -424,21 +406,19 @@ def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = Fal
     """The findings about one session; `marked` are the processes that carry its marker."""
     if not session.path.exists():
         return []  # it was removed meanwhile: by another process or, since it never began, by a repair
-    evidence = gather(session, marked, locked=locked)
-    checks = (row for part in (OWN, *load_findings()) for row in part.session_checks.items())
-    return [replace(found, check=name) for name, check in checks for found in check(evidence)]
+    return check("session_checks", gather(session, marked, locked=locked))
 
 
-def examine_machine(results_dir: Path) -> list[Finding]:
-    """The findings about what all sessions need: git, disk, configuration."""
-    checks = (row for part in (OWN, *load_findings()) for row in part.machine_checks.items())
-    return [replace(found, check=name) for name, check in checks for found in check(results_dir)]
+def check(column: Literal["session_checks", "machine_checks"], about: Evidence | Path) -> list[Finding]:
+    """What the checks of the core, then those of businesses, find of a session or of the results directory."""
+    rows = (row for part in (OWN, *load_findings()) for row in getattr(part, column).items())
+    return [replace(found, check=name) for name, find in rows for found in find(about)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
     """Do the safe repairs, and return what was repaired; do nothing while a process of the session lives."""
     try:
-        with session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+        with session.hold_all_locks():
             return apply_fixes(examine(session, marked, locked=True))
     except (StoreError, OSError):
         return []
@@ -455,18 +435,16 @@ def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
     return done
 
 
-def _look(
-    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]], *, fix: bool
-) -> list[dict[str, Any]]:
-    """What is found, or what is left after a repair of what can be repaired."""
-    findings = look()
-    fixed = mend() if fix and any(finding.fix for finding in findings) else []
-    left = look() if fixed else findings
-    done = [_describe(session_id, finding, fixed=True) for finding in fixed]
-    return done + [_describe(session_id, finding) for finding in left]
-
-
-def _describe(session_id: str | None, finding: Finding, *, fixed: bool = False) -> dict[str, Any]:
-    """The finding as an object; of no session, or of several, if `session_id` is None."""
-    named = {name: getattr(finding, name) for name in ("check", "severity", "where", "what", "plan")}
-    return {"session_id": session_id, **named, "fixable": finding.fix is not None, "fixed": fixed}
+def _describe(session_id: str | None, fixed: Sequence[Finding], left: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings that a repair ended, and those that are left, as objects; of no session, or of several: None."""
+    keys = ("check", "severity", "where", "what", "plan")
+    rows = [(finding, True) for finding in fixed] + [(finding, False) for finding in left]
+    return [
+        {
+            "session_id": session_id,
+            **{key: getattr(finding, key) for key in keys},
+            "fixable": finding.fix is not None,
+            "fixed": is_fixed,
+        }
+        for finding, is_fixed in rows
+    ]

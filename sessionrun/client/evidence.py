@@ -50,7 +50,7 @@ def find_marked() -> dict[str, list[Living]]:
     """The living processes that carry the marker of a job, by session: of those whose environment we may read."""
     import psutil
 
-    own_namespace = processes.pid_namespace()
+    own = os.geteuid(), processes.pid_namespace()
     by_session: dict[str, list[Living]] = {}
     for process in psutil.process_iter():
         identity = processes.identify(process.pid)
@@ -58,7 +58,7 @@ def find_marked() -> dict[str, list[Living]]:
             continue
         try:
             marker = process.environ().get(processes.JOB_MARKER, "")
-            ours = process.uids().effective == os.geteuid() and _namespace_of(process.pid) == own_namespace
+            ours = (process.uids().effective, processes.pid_namespace(process.pid)) == own
         except (psutil.Error, OSError, UnicodeDecodeError):
             continue
         session_id, _, key = marker.partition("/")
@@ -74,14 +74,6 @@ def find_recorded(ledger: Ledger) -> Iterator[Living]:
             continue
         if processes.lives(job.boot_id, job.pid_ns, job.pid, job.started):
             yield Living(key, Identity(job.pid, job.started))
-
-
-def _namespace_of(pid: int) -> str:
-    """The pid namespace of process `pid`, spelled as in `processes.pid_namespace`; '' if the system has none."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
-    except FileNotFoundError:
-        return ""
 
 
 # --- when jobs ran ---

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import Evidence, Run, find_runs
 from sessionrun.client.findings import load_findings
-from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.client.reading.view import load_history
+from sessionrun.client.reading.view import choose_tasks, load_history
 from sessionrun.engine.money import FIRST, describe_wait
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
@@ -118,10 +117,13 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     stopped = [name for name in lacking if name in state.holds or name in probing]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
+    needs = [(need, state.tasks.get(need)) for need in task.spec.needs]
     facts = {
         **shown,
         "follow_up": next(reversed(task.follow_ups), None),
-        "needs": [_describe_need(state, need) for need in task.spec.needs],
+        "needs": [
+            {"id": need, "status": at and status_word(at), "outcome": at and at.outcome} for need, at in needs
+        ],
         "holds": [
             *_describe_request(task.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
@@ -154,7 +156,10 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         why = task.reason or task.last_outcome
         return "backoff", f"attempt {task.attempt} begins at {facts['retry_at']}; {why}"
     if facts["holds"]:
-        return "hold", _tell_hold(facts["holds"][0])
+        hold = facts["holds"][0]
+        until = f", until {hold['until']}" if hold["until"] else ""
+        what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
+        return "hold", f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
     if facts["budget"]:
         return "budget", facts["budget"]
     if facts["tokens"]:
@@ -184,12 +189,6 @@ def _tell_end(state: State, task: TaskState, facts: Mapping[str, Any]) -> str:
     return str(facts["reason"] or facts["outcome"])
 
 
-def _tell_hold(hold: Mapping[str, Any]) -> str:
-    until = f", until {hold['until']}" if hold["until"] else ""
-    what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
-    return f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
-
-
 def _tell_token(token: Mapping[str, Any]) -> str:
     used = token["capacity"] - token["free"]
     if token["resource"] == SLOT and not token["capacity"]:
@@ -198,11 +197,6 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
     return f"{token['resource']}: {used} of {token['capacity']} {what} by {holders}{wants}"
-
-
-def _describe_need(state: State, need: str) -> dict[str, Any]:
-    task = state.tasks.get(need)
-    return {"id": need, "status": task and status_word(task), "outcome": task and task.outcome}
 
 
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:
@@ -255,7 +249,7 @@ def find_attempts(state: State, evidence: Evidence, wanted: Container[str]) -> d
             attempt = by_task[event.task][-1]
             if attempt["outcome"] is None:
                 attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
-                attempt |= {"ended_at": _format(entry), "duration_s": _measure(begun[event.task], entry)}
+                attempt |= {"ended_at": format_time(entry.at), "duration_s": _measure(begun[event.task], entry)}
     return by_task
 
 
@@ -279,7 +273,7 @@ def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]
         "reason": end and end.reason,
         "exit_code": finished and finished.exit_code,
         "signal": finished and finished.signal,
-        "ledger": _tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
+        "ledger": tell_record(ledger, claim.key) if node is None else None,  # its node has one of its own
     }
 
 
@@ -291,7 +285,7 @@ def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
     return round(max(0.0, ended.mono - begun.mono), 3) if begun and ended else None
 
 
-def _tell_record(ledger: Ledger, key: JobKey) -> str:
+def tell_record(ledger: Ledger, key: JobKey) -> str:
     """What the session's ledger says of a job."""
     job = ledger.jobs.get(key.text())
     if job is None:

@@ -25,6 +25,7 @@ Severity = Literal["error", "warning"]
 """`error`: something is lost, wrong or open to others; `warning`: something has to be looked after."""
 
 Fix: TypeAlias = Callable[[], object]
+Remains: TypeAlias = Literal["session", "worktree", "branch", "trash", "room", "environment", "mirror", "replica"]
 
 
 @frozen
@@ -60,7 +61,7 @@ class Leftover:
     work of any job, so no session needs it.
     """
 
-    what: str
+    what: Remains
     name: str
     removed: bool
     why: str
@@ -99,10 +100,10 @@ class Cleaned(NamedTuple):
 class Kind(NamedTuple):
     """How entries of one kind in a cache are listed and removed; the latter says why one stays.
 
-    `what` is its word.  `beside`: they lie beside the user's cache, and belong to no other one.
+    `beside`: they lie beside the user's cache, and belong to no other one.
     """
 
-    what: str
+    what: Remains
     iterate: Callable[[Path], Iterator[Cached]]
     remove: Callable[..., str | None]
     beside: bool = False

@@ -1,8 +1,12 @@
-"""How this package was installed: what its user types to run it, and to add an extra to it."""
+"""What is installed: how we were, so what a user types to run us or to add an extra; agent CLIs; and the demo.
+
+The demo is a repository and tasks for scripts in the place of agents; two of them say more than they did.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -10,9 +14,14 @@ from collections.abc import Mapping
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
+
+if TYPE_CHECKING:
+    from sessionrun.agents.examination import Examined
+    from sessionrun.input.config import Config
 
 _ADDS: Final[Mapping[str, str]] = {
     "uvx": "uvx --from {wanted} sessionrun {verb}",
@@ -55,3 +64,50 @@ def _find_source() -> str:
     origin = json.loads((texts and texts[0]) or "{}")
     git = origin.get("vcs_info")
     return f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""
+
+
+# --- agents ---
+
+
+def examine_agents() -> tuple[list[Examined], list[str]]:
+    """What `doctor agents` finds: all known agents, and the variables of this process that no session gets."""
+    from sessionrun.agents.examination import examine
+    from sessionrun.agents.programs import find_callers
+
+    config = load_known()
+    return examine(config.agents, approve=config.values.get("approve", True)), find_callers(os.environ)
+
+
+def load_known() -> Config:
+    """The configuration or, if it is broken, that of a fresh installation."""
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.config import Config, load_config
+
+    try:
+        return load_config(Path.cwd(), os.environ)
+    except InputError as error:
+        notify(f"{error} (only built-in agents are shown)")
+        return Config(agents=BUILTIN)
+
+
+# --- the demo ---
+
+CHECK: Final = 'for f in *.sh; do sh -n "$f" || exit; done'
+EXPECTED: Final = {"landed": 2, "failed": 1, "skipped": 1, "changed_nothing": 1}
+"""How many tasks end so."""
+
+
+def make_demo(folder: Path) -> None:
+    """Make the repository, with one commit; InputError: there is no git, or the folder cannot be made."""
+    if shutil.which("git") is None:
+        raise InputError("the demo works in a git repository, and git is not installed")
+    try:
+        shutil.copytree(Path(__file__).with_name("demo_project"), folder)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}; name another directory: sessionrun demo DIR") from None
+    from sessionrun.git.git import Git
+
+    git = Git(folder)
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-q", "-m", "Begin")

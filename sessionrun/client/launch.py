@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.house import find_due
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec, TaskSpec
+from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
 from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first
@@ -61,7 +61,11 @@ def launch(
 
         def meanwhile() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            _show_first(session, spec, status)
+            with suppress(Exception):  # a supervisor may have been faster; else the logs are enough
+                from sessionrun.engine.status import project_summary
+
+                pending = status or _project_first(spec)
+                show_first(session, pending, project_summary(pending))
 
         if not start_detached(session, lock_fd, meanwhile=meanwhile):
             notify(f"session {spec.session_id} was started, but is slow to come up (see: sessionrun status)")
@@ -128,15 +132,6 @@ def _project_first(spec: SessionSpec) -> dict[str, Any]:
     from sessionrun.engine.status import project
 
     return project(begin(spec, ()))
-
-
-def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] | None) -> None:
-    """Show all tasks as pending, unless a supervisor was faster; if that fails, the logs are enough."""
-    with suppress(Exception):
-        from sessionrun.engine.status import project_summary
-
-        status = status or _project_first(spec)
-        show_first(session, status, project_summary(status))
 
 
 def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec:
@@ -213,8 +208,8 @@ def check_ready(spec: SessionSpec) -> None:
         from sessionrun.agents.installed import find_unready
 
         models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
-        for name, _, _, model, _ in (use for task in spec.tasks for use in _list_uses(task)):
-            models.setdefault(name, {})[model] = None
+        for choice in (choice for task in spec.tasks for choice in task.choices):
+            models.setdefault(choice.agent, {})[choice.model] = None
         for name, why in find_unready(spec.agents.values(), models).items():
             program = find_program(spec.agents[name].argv[0])
             mend = f"; {program.mend}" if program is not None and program.mend else ""
@@ -236,7 +231,12 @@ def check_start(spec: SessionSpec, *, ready: bool) -> None:
 def tell_signed_out(spec: SessionSpec) -> list[str]:
     """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
     problems: dict[str, str] = {}
-    for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
+    uses = dict.fromkeys(
+        (choice.agent, task.cwd, () if rank else task.args, choice.model, tuple(task.env.items()))
+        for task in spec.tasks
+        for rank, choice in enumerate(task.choices)  # only the first gets the arguments
+    )
+    for name, cwd, args, model, env in uses:
         agent = spec.agents[name]
         about = find_known(agent) if name not in problems and os.path.isabs(agent.argv[0]) else None
         if about is None:
@@ -251,13 +251,3 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
         if answer == "no":
             problems[name] = f"agent {name!r} is not signed in: {about.sign_in}"
     return list(problems.values())
-
-
-_Variables = tuple[tuple[str, str], ...]
-
-
-def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, _Variables]]:
-    """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
-    env = tuple(task.env.items())
-    yield task.agent, task.cwd, task.args, task.model, env
-    yield from ((other.agent, task.cwd, (), other.model, env) for other in task.fallback)

@@ -21,12 +21,11 @@ from sessionrun.client.reading.telling import (
     read_section,
     read_sections,
 )
-from sessionrun.client.reading.terse import cut_bytes
 from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, find_bars
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec
-from sessionrun.model.wording import name_tasks, tell_reason, tell_rounds
+from sessionrun.model.wording import cut_bytes, name_tasks, tell_reason, tell_rounds
 from sessionrun.model.words import BAD
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import patch_path

@@ -28,12 +28,12 @@ from pydantic import Field
 from sessionrun import __version__, api
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import begin
-from sessionrun.client.reading.digest import describe_digest, find_most
+from sessionrun.client.reading.digest import describe_digest, drop_empty, find_most, make_brief
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.client.reading.terse import BRIEF_BYTES, drop_empty, make_brief
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT
+from sessionrun.model.wording import BRIEF_BYTES
 from sessionrun.store.session import SessionDir
 
 INSTRUCTIONS: Final = """\

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.comparison import wilson
-from sessionrun.client.reading.money import describe_cost, read_usage, sum_usages, tell_cost
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, cells, document, join, section, table, tag
 from sessionrun.doors.report import make_blocks, make_search
@@ -25,7 +24,7 @@ from sessionrun.doors.task import (
     tell_parts,
 )
 from sessionrun.model.units import format_time, parse_time
-from sessionrun.model.usage import Usage
+from sessionrun.model.usage import Usage, describe_cost, read_usage, sum_usages, tell_cost
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s, with_reason
 from sessionrun.model.words import BAD, JUDGED, tell_counts
 

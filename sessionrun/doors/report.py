@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun import __version__
-from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.telling import Failure
 from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
@@ -25,6 +24,7 @@ from sessionrun.doors.task import (
     tell_verdict,
 )
 from sessionrun.model.units import parse_time
+from sessionrun.model.usage import tell_cost
 from sessionrun.model.wording import (
     find_took_s,
     name_agent,

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sessionrun import api
 from sessionrun.client.ask import continue_task
-from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.lookup import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.doors import pages
 from sessionrun.doors.gathering import Matter, gather

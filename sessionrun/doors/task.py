@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.reading.money import tell_cost
 from sessionrun.client.reading.steps import Step, list_steps
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, join, tag
 from sessionrun.model.units import parse_time
+from sessionrun.model.usage import tell_cost
 from sessionrun.model.wording import (
     SAID,
     name_agent,

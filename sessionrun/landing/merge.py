@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.graph import measure_depths
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.comparison import name_group, rank_attempts
-from sessionrun.client.reading.view import load_history
+from sessionrun.client.reading.comparison import find_place, rank_attempts
+from sessionrun.client.reading.view import choose_tasks, load_history
 from sessionrun.landing.records import HEADS, Fate, Gates, LandRequest, Report
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
@@ -122,7 +121,7 @@ def _examine_choice(
         InputError: no two tasks of the session are attempts at the same thing.
     """
     if choose is not None:
-        names = [name_group(task) for task in view["tasks"]]
+        names = [find_place(task, "task") for task in view["tasks"]]
         if len(set(names)) == len(names):
             raise InputError(f"session {view['session_id']} has one attempt at each task: leave out --choose")
         return
@@ -164,7 +163,7 @@ def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:
         "files": list(fate.files),
         "against": list(fate.against),
         "output": fate.output or None,
-        "group": None if choose is None else name_group(task),
+        "group": None if choose is None else find_place(task, "task"),
         "chosen": chosen,
         "not_chosen": fate.reason or None if chosen is False else None,
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from sessionrun.client.schemas.outputs import several
-from sessionrun.client.schemas.shape import only
+from sessionrun.client.shapes import only, several
 from sessionrun.landing.records import Fate
 from sessionrun.model.kinds import Count
 from sessionrun.model.shown import Task

@@ -9,7 +9,7 @@ This module must not know any record.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -47,14 +47,9 @@ def _compile_and_init(self: Any, *args: Any, **kwargs: Any) -> None:
     """Stand for `__init__` until the first record of a class is made."""
     cls: Any = type(self)
     store = "self.{0} = {1}" if cls.__setattr__ is object.__setattr__ else "_set(self, {0!r}, {1})"
-    cls.__init__ = _compile_init(cls.__qualname__, fields(cls), store)
-    cls.__init__(self, *args, **kwargs)
-
-
-def _compile_init(owner: str, shape: tuple[Field[Any], ...], store: str) -> Any:
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, lines = ["self"], []
-    for member in shape:
+    for member in fields(cls):
         name = value = member.name
         if member.default is not MISSING:
             known[f"_default_{name}"] = member.default
@@ -66,8 +61,9 @@ def _compile_init(owner: str, shape: tuple[Field[Any], ...], store: str) -> Any:
         parameters.append(name)
         lines.append(f" {store.format(member.name, value)}\n")
     exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines) or ' pass'}", known)
-    known["__init__"].__qualname__ = f"{owner}.__init__"  # what the message of a wrong call begins with
-    return known["__init__"]
+    cls.__init__ = known["__init__"]
+    cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"  # what the message of a wrong call begins with
+    cls.__init__(self, *args, **kwargs)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

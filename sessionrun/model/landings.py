@@ -93,8 +93,3 @@ class MendBase:
     tip: str
     insists: bool = False
     files: tuple[str, ...] = ()
-
-
-def may_insist(reason: str) -> bool:
-    """Whether a mend may do again what was refused for this reason."""
-    return DROPPED in reason or KEPT in reason

@@ -282,6 +282,11 @@ class TaskSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def choices(self) -> tuple[Alternative, ...]:
+        """Its agent, and those that may take over, in their order."""
+        return (Alternative(self.agent, self.model), *self.fallback)
+
 
 @frozen
 class SessionSpec:

@@ -72,7 +72,7 @@ def validate_wishes(spec: SessionSpec) -> None:
             where = "a worktree, which goes with the task" if spec.cluster is None else "a cluster"
             raise refuse_task(num, task, f"leftovers: keep cannot be had in {where}; say tell or fail")
         # turns of one conversation, where an agent cannot go on with one
-        turns = {task.agent, *(other.agent for other in task.fallback)} if task.prompt_mode == "continue" else ()
+        turns = {choice.agent for choice in task.choices} if task.prompt_mode == "continue" else ()
         for name in sorted(turns):
             agent = spec.agents[name]
             if agent.prompt_kind == "text" and not agent.continue_args:

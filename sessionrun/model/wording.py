@@ -353,6 +353,9 @@ def _tell_unusual(job: View, attempt: View) -> Iterator[str]:
 
 # --- texts in little room ---
 
+BRIEF_BYTES: Final = 1600
+"""A short answer has no more, however many tasks there are; nor have all telling lines together in one."""
+
 
 def clip(text: str, width: int, *, middle: bool = False) -> str:
     """The beginning of a line that fits `width` columns, or beginning and end, with dots where it was cut."""
@@ -370,3 +373,14 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def measure_lines(lines: Iterable[str]) -> int:
+    """How many bytes lines take, each with its end."""
+    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
+
+
+def cut_bytes(line: str, most: int) -> str:
+    """The beginning of a line in so many bytes, with dots where it was cut."""
+    content = line.encode("utf-8", "backslashreplace")
+    return line if len(content) <= most else content[: most - 3].decode("utf-8", "ignore") + "..."

@@ -17,9 +17,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.client.lookup import load_summaries, resolve_results_dir
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError

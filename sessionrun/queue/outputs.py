@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.client.findings import Findings
-from sessionrun.client.schemas.outputs import LAUNCH, LAUNCHED
-from sessionrun.client.schemas.shape import keys_of
+from sessionrun.client.shapes import LAUNCH, LAUNCHED, keys_of
 from sessionrun.model.kinds import Count
 from sessionrun.model.places import Repository
 from sessionrun.queue.task import LOCK_NAME, QueueTask

@@ -54,10 +54,10 @@ def boot_id() -> str:
     return str(int(psutil.boot_time()))
 
 
-def pid_namespace() -> str:
-    """The pid namespace of this process, as an inode number; '' where there is no such thing."""
+def pid_namespace(pid: int | str = "self") -> str:
+    """The pid namespace of a process, as an inode number; '' where there is no such thing or it cannot be seen."""
     try:
-        return os.readlink("/proc/self/ns/pid").removeprefix("pid:[").removesuffix("]")
+        return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except OSError:
         return ""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it m
     from sessionrun.store.logs import LogContents
 
 PREFIX: Final = "session-"
+DEFAULT_RESULTS_DIR: Final = "results"
 REFUSED: Final = ".refused"
 """The suffix of a request that was put aside."""
 
@@ -204,8 +205,10 @@ class SessionDir:
         return fd
 
     @contextmanager
-    def hold_all_locks(self, *, timeout_s: float) -> Iterator[None]:
+    def hold_all_locks(self, *, timeout_s: float = 0.2) -> Iterator[None]:
         """Hold all of its locks: so no process runs it, nor begins to.
+
+        A reader holds one for an instant, a process of the session for life.
 
         Raises:
             StoreError: another process holds one.

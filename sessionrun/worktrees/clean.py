@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.client.findings import Leftover
+from sessionrun.client.findings import Leftover, Remains
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
 from sessionrun.git.mirrors import HEADS
@@ -63,7 +63,7 @@ class Claimed:
         own = replace(request, repository=repository, place=place, walls=str(walls) if walls.is_dir() else None)
         return cls(own, claim, folder, worked)
 
-    def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:
+    def describe(self, what: Remains, name: str, why: str, *, removed: bool) -> Leftover:
         """What is left of it under a name."""
         request = self.request
         return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)

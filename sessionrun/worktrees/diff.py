@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.client.graph import walk
-from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.outputs import iterate_chunks
 from sessionrun.client.reading.steps import Unlanded
-from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.view import choose_tasks, load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.words import read_landing
 from sessionrun.store.session import WALLS_SUFFIX, SessionDir

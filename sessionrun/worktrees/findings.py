@@ -71,6 +71,20 @@ def _check_claim(owner: str, repository: Repository, claim: Claim, named: str | 
         yield warning(trash, "a worktree whose removal was broken off", clean)
 
 
+def check_git(_: Path) -> Iterator[Finding]:
+    """Whether git is there and new enough for worktrees."""
+    from sessionrun.git import git
+
+    plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
+    try:
+        version = git.version(Path("/"))
+    except SessionrunError as fault:
+        yield warning("git", str(fault), plan)
+        return
+    if version < git.MINIMUM:
+        yield warning("git", f"this is {'.'.join(map(str, version))}", plan)
+
+
 # --- what `clean` takes away of a session ---
 
 
@@ -180,6 +194,7 @@ def list_kinds() -> tuple[Kind, ...]:
 
 FINDINGS: Final = Findings(
     session_checks={"worktrees": check_worktrees},
+    machine_checks={"git": check_git},
     take_away=take_away,
     sweep_repository=sweep_repository,
     list_kinds=list_kinds,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.client.schemas.outputs import several
-from sessionrun.client.schemas.shape import only
+from sessionrun.client.shapes import only, several
 from sessionrun.model.shown import Task
 from sessionrun.worktrees.diff import DIFF_KEYS
 

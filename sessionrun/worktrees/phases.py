@@ -23,7 +23,7 @@ from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.model.asked import PATH_TOKEN, uses_replicas
 from sessionrun.model.errors import JobFileError, RepositoryFailed
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import MendBase, may_insist
+from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of, resets_hard
@@ -170,7 +170,7 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
     source = whole.tasks[mend.source].place if mend is not None else None
     if mend is not None and landing is not None and source is not None:
-        insists = may_insist(mend.reason)
+        insists = DROPPED in mend.reason or KEPT in mend.reason  # it may do again what was refused
         base = MendBase(landing.target, source.commit or "", insists=insists, files=mend.files)
         request = replace(request, mend=base)
     better = find_better(state) if key.phase in ("park", "release") else None

@@ -21,9 +21,8 @@ from conftest import Command, eventually, find_processes, rests, slow
 from terminal import Terminal
 
 from sessionrun.cli.control import tell
-from sessionrun.client.ask import Reply, select
-from sessionrun.client.outbox import Refused, send
-from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.ask import Refused, Reply, select, send
+from sessionrun.client.lookup import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import SessionDir

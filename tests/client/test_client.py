@@ -21,7 +21,7 @@ from sessionrun.client.ask import add, continue_task, load_open, resume, set_wid
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
-from sessionrun.client.planning.joining import settle_addition
+from sessionrun.client.planning.additions import settle_addition
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.input.given import read_source
 from sessionrun.model.spec import AgentSpec, TaskSpec

@@ -21,12 +21,7 @@ from stages import make_program
 from test_cli_worktrees import Project, project
 from test_leftovers import STRAYS, finish, interrupt, read_stray, reseal
 
-from sessionrun.client.doctor import (
-    OWN,
-    examine,
-    examine_machine,
-    repair,
-)
+from sessionrun.client.doctor import OWN, check, examine, repair
 from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.view import load_view
 from sessionrun.session import job as own_job
@@ -384,7 +379,7 @@ def test_a_repository_that_is_gone(project: Project) -> None:
 
 
 def environment_findings(results: Path) -> list[tuple[str, str]]:
-    return [(finding.check, finding.severity) for finding in examine_machine(results)]
+    return [(finding.check, finding.severity) for finding in check("machine_checks", results)]
 
 
 def test_the_results_directory(tmp_path: Path) -> None:
@@ -426,7 +421,7 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert environment_findings(tmp_path) == []
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
         make_program(folder / "git", f"echo '{line}'")
-        (finding,) = examine_machine(tmp_path)
+        (finding,) = check("machine_checks", tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
 
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from output_schemas import check, check_output
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 from sessionrun.session.notifying import make_message
 
 PLAN = {

@@ -16,7 +16,6 @@ from conftest import Command
 from simulation import AGENTS, PLACES, Scripted, make_session
 from stages import make_program
 
-from sessionrun.client.reading.money import usages_by_agent
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
@@ -40,7 +39,7 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
-from sessionrun.model.usage import Usage
+from sessionrun.model.usage import Usage, usages_by_agent
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.prompt import word_prompt
 from sessionrun.store.session import SessionDir

@@ -18,8 +18,8 @@ import orjson
 import pytest
 from stages import make_repository_of
 
-from sessionrun.client.reading.view import fold_journal
 from sessionrun.engine.status import project
+from sessionrun.session.history import replay
 from sessionrun.store.session import SessionDir
 
 KEPT: Final = Path(__file__).parent.parent / "data" / "journals"
@@ -141,7 +141,7 @@ SCRIPTS: Final = {
 
 def fold(session: Path) -> dict[str, Any]:
     """What status.json shows once the journal beside the spec is folded."""
-    folded: dict[str, Any] = orjson.loads(orjson.dumps(project(fold_journal(SessionDir(session)))))
+    folded: dict[str, Any] = orjson.loads(orjson.dumps(project(replay(SessionDir(session))[0])))
     return folded
 
 

@@ -18,7 +18,7 @@ import click
 import sessionrun
 from sessionrun.cli import group as program
 from sessionrun.cli.argv import VERBS
-from sessionrun.client.schemas.schemas import NAMES, describe
+from sessionrun.client.schemas import NAMES, describe
 from sessionrun.input.rows import FILE_FIELDS
 
 KEPT: Final = Path(__file__).with_name("surface.txt")

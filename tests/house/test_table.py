@@ -17,7 +17,7 @@ from sessionrun.cli.argv import KNOWN
 from sessionrun.client.findings import Findings
 from sessionrun.client.planning.assemble import Draft
 from sessionrun.client.planning.plan import settle_rest
-from sessionrun.client.schemas.outputs import OUTPUTS
+from sessionrun.client.shapes import OUTPUTS
 from sessionrun.engine.state import Rules
 from sessionrun.house import ASKED, HOUSE, STEPS, Business, Step, find_due, load
 from sessionrun.input.config import Config

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.client.schemas.schemas import describe_plan
+from sessionrun.client.schemas import describe_plan
 from sessionrun.input import matrix
 from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS, TOP_FIELDS
 from sessionrun.input.formats import FORMATS, choose_format, load_plan

@@ -14,7 +14,7 @@ from simulation import AGENTS, Scripted, make_session
 from stages import git, make_repository_of
 
 from sessionrun import api
-from sessionrun.client.again import choose_retried
+from sessionrun.client.planning.additions import choose_retried
 from sessionrun.landing.mends import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
@@ -106,8 +106,8 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     assert owner["landing"]["status"] == "bounced"
     session = api.open_session(yard.command.results, yard.view["session_id"])
     shown = api.load_view(session)["tasks"]
-    retried = choose_retried(shown, shown, named=False, failed=False, lost=False)
-    assert retried.every == [owner["id"]], "mends are not tried again beside it"
+    _, every, _ = choose_retried(shown, shown, named=False, failed=False, lost=False)
+    assert every == [owner["id"]], "mends are not tried again beside it"
     for words, why in {
         ("retry",): f"-mend-1' mends '{owner['id']}': name that one",
         ("continue", "more"): f"mends the work of '{owner['id']}': continue that one",

@@ -25,8 +25,8 @@ from simulation import make_session
 from terminal import Terminal
 
 from sessionrun.client.launch import find_parent, settle_nesting
+from sessionrun.client.lookup import arrange, load_summaries
 from sessionrun.client.notices import SessionWarning
-from sessionrun.client.reading.selection import arrange, load_summaries
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Limits, Parent
 from sessionrun.store.session import SessionDir

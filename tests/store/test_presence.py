@@ -15,7 +15,7 @@ import pytest
 from conftest import Command, eventually, slow
 
 from sessionrun.cli.wait import PlainProgress
-from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.lookup import load_summaries
 from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes
 from sessionrun.store.session import SessionDir

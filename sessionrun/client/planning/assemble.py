@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +41,8 @@ def add_agents(draft: Draft) -> Draft:
     for num, task in enumerate(tasks, 1):
         for name in sorted(agents_of([task])):
             _find_agent(name, config.agents, f"{draft.source.name}: task {num} (ID: {task.id}): ")
+        if task.cwd and task.upstream is None and not os.path.isdir(task.cwd):
+            raise refuse_task(num, task, f"cwd {task.cwd} is not a directory")
     approve = draft.options.choose("approve", draft.plan.approve) is not False
     missing: list[str] | None = [] if draft.preview else None
     agents = {
@@ -58,7 +59,6 @@ def add_agents(draft: Draft) -> Draft:
         prices=settle_prices(config, agents.values()),
     )
     validate_uses(spec)
-    _check_directories(spec.tasks)
     _check_briefs(spec)
     _check_budgets(spec)
     return replace(draft, spec=spec).remark(*(missing or ()))
@@ -66,13 +66,14 @@ def add_agents(draft: Draft) -> Draft:
 
 def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     """The names of all agents that tasks may come to use."""
-    return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
+    return {choice.agent for task in tasks for choice in task.choices}
 
 
 def foresee(draft: Draft) -> Draft:
     """What the user should know before the start: of a budget, a verdict, a check, a prompt that will not do."""
-    found = [foresight(draft.spec) for foresight in _FORESEEN]
-    return draft.remark(*chain.from_iterable(found))
+    spec = draft.spec
+    judgement = foresee_judgement(spec)
+    return draft.remark(*foresee_costs(spec), *judgement, *foresee_programs(spec), *foresee_prompts(spec))
 
 
 def foresee_costs(spec: SessionSpec) -> list[str]:
@@ -85,8 +86,7 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     from sessionrun.engine.money import name_model
 
     remarks: dict[str, int] = {}
-    choices = [(task.agent, task.model) for task in spec.tasks]
-    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
+    choices = [(choice.agent, choice.model) for task in spec.tasks for choice in task.choices]
     for name, asked in sorted(choices, key=str):
         agent, model = spec.agents[name], name_model(name, None, asked)
         if agent.prompt_kind == "script" or agent.output in table.SAYS_COST:
@@ -105,20 +105,16 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     ]
 
 
-def foresee_verdicts(spec: SessionSpec) -> list[str]:
-    """Verdicts that will not be given: an agent that runs prompts as scripts does not judge."""
+def foresee_judgement(spec: SessionSpec) -> list[str]:
+    """Verdicts that no script will give, and whether agents can read the tests by which they are judged."""
+    total, remarks = len(spec.tasks), []
     mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
-    count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
-    return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
-
-
-def foresee_readable(spec: SessionSpec) -> list[str]:
-    """A warning if agents of the session can read the tests by which they are judged."""
-    count = sum(hides_tests(task) and task.sandbox is None for task in spec.tasks)
-    if not count:
-        return []
-    which = "1 task" if count == 1 else f"{count} tasks"
-    return [f"hidden tests are readable: {which} of {len(spec.tasks)} without walls; see --sandbox project"]
+    if count := sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks):
+        remarks.append(f"{count} of {total} tasks get no verdict: scripts do not judge")
+    if count := sum(hides_tests(task) and task.sandbox is None for task in spec.tasks):
+        which = "1 task" if count == 1 else f"{count} tasks"
+        remarks.append(f"hidden tests are readable: {which} of {total} without walls; see --sandbox project")
+    return remarks
 
 
 def foresee_programs(spec: SessionSpec) -> list[str]:
@@ -165,9 +161,6 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
         if count > WARNED_SHARE * MAX_PROMPT_TOKENS:
             remarks.append(f"task {num} (ID: {task.id}): {size}: little room is left for the answer")
     return remarks
-
-
-_FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_programs, foresee_prompts)
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> tuple[str, str]:
@@ -242,13 +235,6 @@ def _check_budgets(spec: SessionSpec) -> None:
             raise refuse_task(num, task, f"its budget of ${own:g} is more than the session's of ${whole:g}")
 
 
-def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
-    for cwd in {task.cwd for task in tasks if task.cwd and task.upstream is None}:
-        if not os.path.isdir(cwd):
-            num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
-            raise refuse_task(num, task, f"cwd {cwd} is not a directory")
-
-
 def _check_briefs(spec: SessionSpec) -> None:
     """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
     from sessionrun.session.prompt import BriefProblem, check_brief
@@ -259,25 +245,20 @@ def _check_briefs(spec: SessionSpec) -> None:
     for _, task, brief in briefed:
         for path in brief.outputs:
             writers.setdefault(path, set()).add(task.id)
+
+    def needs_of(name: str) -> list[str]:
+        return [need for need in by_id[name].needs if need in by_id] if by_id[name].base != "session" else []
+
     for num, task, brief in briefed:
         if task.upstream is not None:
             continue  # its files come with its repository
-        seen = _find_seen(task, by_id) if has_worktree(task) else set(by_id)
+        # in a worktree is the work of all tasks that this one needs, near and far
+        seen = set(walk([task.id], needs_of)) if has_worktree(task) else set(by_id)
         foreseen = frozenset(path for path, ids in writers.items() if ids & seen - {task.id})
         try:
             check_brief(brief, task.cwd or spec.cwd, foreseen)
         except BriefProblem as problem:
             raise refuse_task(num, task, str(problem)) from None
-
-
-def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
-    """The tasks whose work is in the worktree of this one: all that it needs, near and far."""
-
-    def next_of(name: str) -> list[str]:
-        at = by_id[name]
-        return [need for need in at.needs if need in by_id] if at.base != "session" else []
-
-    return set(walk([task.id], next_of))
 
 
 @frozen

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessionrun.client.planning.assemble import Draft, choose_agent
 from sessionrun.house import describe_missing, find_due
-from sessionrun.input.config import Config, load_config
+from sessionrun.input.config import load_config
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.given import Given, find_input, make_source, read_options
@@ -81,10 +81,9 @@ def plan(
     source = make_source(given, options)
     config = load_config(Path.cwd(), os.environ)
     if into is not None:
-        from sessionrun.client.planning import joining  # few launches do, and this imports the engine
+        from sessionrun.client.planning import additions  # few launches do, and this imports the engine
 
-        joining.refuse_session_options(options, into)
-        config = joining.join_config(config, into)
+        config = additions.join_config(config, options, into)
     dialect, reason = choose_format(source, wanted)
     refuse_others(dialect, options)
     others = frozenset(task.id for task in into.tasks) if into else frozenset[str]()
@@ -92,7 +91,12 @@ def plan(
     found = load_plan(dialect, source, beside)
     if not found.tasks:
         return Nothing(found.warnings)
-    config = _start_by(found.programs, config)
+    started = {
+        name: replace(agent, argv=(*found.programs[name], *agent.argv[1:]))
+        for name, agent in config.agents.items()
+        if name in found.programs
+    }
+    config = config._replace(agents={**config.agents, **started})
     agent, why = choose_agent(found, config, preview=preview)
     if into is not None and agent == into.agent and "agent" not in options:
         why = f"as in session {into.session_id}"
@@ -102,20 +106,25 @@ def plan(
         draft = settle(draft)
     planned = Planned(draft.spec, why, reason, draft.remarks, draft.skipped)
     if into is not None and draft.spec.tasks:
-        planned = planned._replace(addition=joining.settle_addition(draft.spec, into))
+        planned = planned._replace(addition=additions.settle_addition(draft.spec, into))
     return planned
 
 
 def _begin_spec(source: Source, dialect: str, agent: str, found: Plan, options: Options) -> SessionSpec:
     """The spec as far as the input alone settles it."""
-    return SessionSpec(
+    cwd = str(Path.cwd())
+    try:
+        cwd.encode()
+    except UnicodeEncodeError:  # spec.json cannot hold it
+        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
+    spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time.time()) or "",
         name=found.name,
         labels=found.labels,
         dialect=dialect,
         source=source.name.encode("utf-8", "backslashreplace").decode(),
-        cwd=_current_directory(),
+        cwd=cwd,
         agent=agent,
         agents={},
         tasks=found.tasks,
@@ -126,14 +135,9 @@ def _begin_spec(source: Source, dialect: str, agent: str, found: Plan, options: 
         exports=found.exports,
         notify=options.choose("notify") or (),
     )
-
-
-def refuse_missing(draft: Draft) -> Draft:
-    """Refuse what needs a business that was taken out, though no key says it: job files have checks."""
-    missing = describe_missing(draft.spec)
-    if missing:
-        raise InputError(f"{draft.source.name}: {missing}")
-    return draft
+    if missing := describe_missing(spec):  # what job files need though no key of them says it, as checks
+        raise InputError(f"{source.name}: {missing}")
+    return spec
 
 
 def leave_out_done(draft: Draft) -> Draft:
@@ -156,22 +160,20 @@ def leave_out_done(draft: Draft) -> Draft:
 
 
 def settle_rest(draft: Draft) -> Draft:
-    """What needs no more of the draft than its spec and the options; by then it is known what runs the tasks."""
+    """What needs no more of the draft than its spec and the options; by then it is known what runs the tasks.
+
+    A setting that was given and has no effect is refused, unless no task is left.
+    """
     spec, options = draft.spec, draft.options
     validate_wishes(spec)
     for settle in find_due("rest", spec.tasks, options.given, options.config, spec):
         spec = settle(spec, options)
-    return replace(draft, spec=spec)
-
-
-def refuse_idle(draft: Draft) -> Draft:
-    """Refuse the first setting that was given and has no effect; where no task is left, none."""
-    for row in SETTINGS if draft.spec.tasks else ():
-        value = draft.options.given.get(row.name)
-        why = None if value is None or row.idle is None else row.idle(draft.spec, value)
+    for row in SETTINGS if spec.tasks else ():
+        value = options.given.get(row.name)
+        why = None if value is None or row.idle is None else row.idle(spec, value)
         if why is not None:
             raise InputError(f"{row.spell(value)} has no effect here: {why}; leave it out")
-    return draft
+    return replace(draft, spec=spec)
 
 
 def settle_limits(draft: Draft) -> Draft:
@@ -195,20 +197,3 @@ def settle_limits(draft: Draft) -> Draft:
         if limits.min_free_memory and measure_free_memory() is None:
             raise InputError("min_free_memory: only Linux says how much memory is free; leave it out")
     return draft.settle(limits=limits)
-
-
-def _start_by(programs: Mapping[str, Sequence[str]], config: Config) -> Config:
-    """The configuration in which these programs start the agents of these names."""
-    named = {name: config.agents[name] for name in programs if name in config.agents}
-    started = {name: replace(one, argv=(*programs[name], *one.argv[1:])) for name, one in named.items()}
-    return config._replace(agents={**config.agents, **started})
-
-
-def _current_directory() -> str:
-    """Where tasks without a directory run; spec.json can hold the path only as UTF-8."""
-    cwd = str(Path.cwd())
-    try:
-        cwd.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
-    return cwd

@@ -20,9 +20,8 @@ from functools import cache
 from math import atan2, comb, cos, inf, pi, sin, sqrt
 from typing import Any, Final, Literal, TypeAlias
 
-from sessionrun.client.reading.money import describe_cost
-from sessionrun.model.usage import Usage
-from sessionrun.model.wording import short_id, tell_span
+from sessionrun.model.usage import Usage, describe_cost
+from sessionrun.model.wording import Task, short_id, tell_span
 from sessionrun.model.words import AXES, JUDGED, is_matrix
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
@@ -66,7 +65,9 @@ def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     measured = [group["behind"] for group in ranked if group["behind"]]
     for behind, chance in zip(measured, correct_chances([one["p"] for one in measured]), strict=True):
         behind["p"] = round(chance, 6)
-        behind["verdict"] = _judge(behind)
+        told_apart: Told = "worse" if behind["estimate"] > 0 else "better"
+        is_sure = behind["tasks"] >= LEAST_TASKS and behind["p"] < DOUBT
+        behind["verdict"] = told_apart if is_sure else "not_told_apart"
     return ranked
 
 
@@ -85,12 +86,6 @@ def _share_tasks(group: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         solved[cell["task"]] += cell["succeeded"]
         judged[cell["task"]] += cell["succeeded"] + cell["failed"]
     return {task: (solved[task], count) for task, count in judged.items() if count}
-
-
-def _judge(behind: Mapping[str, Any]) -> Told:
-    if behind["tasks"] < LEAST_TASKS or behind["p"] >= DOUBT:
-        return "not_told_apart"
-    return "worse" if behind["estimate"] > 0 else "better"
 
 
 def list_figures(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -243,23 +238,15 @@ def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
 
 
-Task = Mapping[str, Any]
-
-
-def name_group(task: Task) -> str:
-    """The group of a task; as in ``status --by task`` it is the label `task`, else the task alone."""
-    return find_place(task, "task")
-
-
 def rank_attempts(tasks: Sequence[Task]) -> dict[str, list[str]]:
-    """The ids of tasks by group, in each the best one first.
+    """The ids of tasks by group, which are those of ``status --by task``, in each the best one first.
 
     That is one whose check or proof passed; then the one with the smallest diff; then the cheapest one, and
     one whose cost is not known is the dearest; then the first one.
     """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault(name_group(task), []).append(task)
+        groups.setdefault(find_place(task, "task"), []).append(task)
     return {group: [task["id"] for task in sorted(attempts, key=_rank_run)] for group, attempts in groups.items()}
 
 

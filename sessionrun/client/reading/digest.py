@@ -1,7 +1,11 @@
-"""The answers of a session within a given size: a fair share for each task, and nothing that failed goes unnamed.
+"""What callers get that pay for each byte: answers within a given size, what changed, what is not fine, some keys.
 
-Tasks that are not fine come first.  One that has no room for its answer is named, by id or by number; the others
-are counted.  Of an answer that is too long, the beginning is shown, and the end.
+In a digest each task has a fair share, and nothing that failed goes unnamed.  Tasks that are not fine come first.
+One that has no room for its answer is named, by id or by number; the others are counted.  Of an answer that is too
+long, the beginning is shown, and the end.
+
+Of what changed the caller keeps only a number: the `seq` of the view that it saw.  How the tasks stood then is
+folded from the journal anew, so the session keeps nothing for its readers.
 """
 
 from __future__ import annotations
@@ -16,13 +20,13 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.client.reading.outputs import find_tail, open_output, read_text
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.model.errors import InputError
-from sessionrun.model.shown import Verdict
-from sessionrun.model.wording import needs_look
-from sessionrun.store.session import SessionDir
+from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
+from sessionrun.model.errors import InputError, suggest
+from sessionrun.model.shown import BriefTask, Seen, Standing, Verdict
+from sessionrun.model.wording import Task, needs_look
+from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 BYTES_PER_TOKEN: Final = 3
 """The counting rule of `--max-tokens`: models need fewer tokens than a third of the bytes for words and code."""
@@ -39,10 +43,10 @@ CUT: Final = "\n[...]\n"
 
 _HEAD_KEYS: Final = (*Verdict.__annotations__, "total", "completed", "successful", "failed", "results_dir")
 _TASK_KEYS: Final = ("num", "id", "word")
+_BRIEF_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)
 _SIZES: Final = {"text": "text_bytes", "stderr_text": "stderr_bytes"}
 _INSIDE_CHARACTER: Final = bytes(range(0x80, 0xC0))
 
-Task = Mapping[str, Any]
 Measure = Callable[[str], int]
 """How many bytes a text takes in the format in which it is printed."""
 
@@ -254,3 +258,74 @@ def _read(path: Path, begin: int, end: int) -> str:
         os.close(fd)
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     return decoder.decode(content.lstrip(_INSIDE_CHARACTER) if begin > 0 else content)
+
+
+# --- only some keys, or only some tasks ---
+
+
+def make_brief(
+    view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, every: bool = False
+) -> dict[str, Any]:
+    """The counts of a session and the tasks that need a look, without what is null or empty.
+
+    With `every`, the other tasks behind them.
+    """
+    shown = []
+    for task in (task for task in sorted(tasks, key=needs_look, reverse=True) if every or needs_look(task)):
+        record = drop_empty(_choose(task, (*BriefTask.__annotations__, "telling")))
+        if task["attempt"] == 1:
+            del record["attempt"]
+        if "telling" in record:  # it has what standard error says
+            record.pop("stderr", None)
+        shown.append(record)
+    counts = {word: number for word, number in view["counts"].items() if number}
+    return {**drop_empty(_choose(view, _BRIEF_KEYS)), "counts": counts, "cursor": view["seq"], "tasks": shown}
+
+
+def choose_fields(
+    view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], fields: Sequence[str]
+) -> dict[str, Any]:
+    """The given keys of the session and of its tasks; a key that both have is shown of both."""
+    head = [key for key in fields if key in view and key != "tasks"]
+    of_task = [key for key in fields if any(key in task for task in view["tasks"])]
+    unknown = next((key for key in fields if key not in head and key not in of_task), None)
+    if unknown is not None and view["tasks"]:
+        known = sorted({*view, *view["tasks"][0]} - {"tasks"})
+        raise InputError(f"--fields: no field {unknown!r}{suggest(unknown, known)}; known are: {', '.join(known)}")
+    chosen = {**_choose(view, ("session_id", *head)), "cursor": view["seq"]}
+    return {**chosen, "tasks": [_choose(task, of_task) for task in tasks]} if of_task else chosen
+
+
+def _choose(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: record.get(key) for key in keys}
+
+
+def drop_empty(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without nulls, empty lists and empty objects; what stands in its objects is left alone."""
+    return {key: value for key, value in record.items() if value not in (None, [], {})}
+
+
+def load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The view of a session, and those of its tasks that are not as they were at the cursor `since`.
+
+    A task of a session whose processes are gone may be shown although it did not change.
+    """
+    view = load_view(session)
+    if view["seq"] < since:  # status.json may lag behind what a reader without a supervisor saw
+        view = load_history(session)[0]
+    if view["seq"] < since:
+        raise InputError(
+            f"--since {since}: session {view['session_id']} has only come to {view['seq']}; "
+            "give the cursor that was printed for this session"
+        )
+    if view["seq"] == since and view["status"] != "interrupted":
+        return view, []
+    from sessionrun.session.history import project_status, replay
+
+    shown = [show_as_it_lies(task) for task in project_status(session, replay(session, since)[0])["tasks"]]
+    before = {task["id"]: _spell(task) for task in add_views(session, shown)}
+    return view, [task for task in view["tasks"] if _spell(task) != before.get(task["id"])]
+
+
+def _spell(task: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(task, option=orjson.OPT_SORT_KEYS)

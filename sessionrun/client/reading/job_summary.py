@@ -26,6 +26,11 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
         for export in exports
         for job_id, parts in export.settings["jobs"].items()
     ]
+    return count_jobs(results)
+
+
+def count_jobs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The account of job files that came to these results."""
     words = [result["status"] for result in results]
     passed, failed = words.count("pass"), words.count("fail") + words.count("partial")
     return {
@@ -42,16 +47,6 @@ def find_export_problems(session: SessionDir, spec: SessionSpec, status: Mapping
     problems = list(status.get("view_problems") or ())
     why = f"{session.path / 'supervisor.log'} says why"
     return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]
-
-
-def empty_summary() -> dict[str, Any]:
-    """The account of a run that had nothing to do."""
-    return {"processed": 0, "passed": 0, "failed": 0, "skipped": 0, "results": []}
-
-
-def word_summary(summary: Mapping[str, Any]) -> str:
-    """The counts in one line."""
-    return "Jobs: " + ", ".join(f"{summary[key]} {key}" for key in ("processed", "passed", "failed", "skipped"))
 
 
 def _describe(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from sessionrun.model.wording import short_id
+from sessionrun.model.wording import Task, View, short_id
 from sessionrun.model.words import BAD
 
 MOST_NAMED = 8
 """More tasks than this are not named in a command."""
-
-Task = Mapping[str, Any]
 
 
 class Unlanded(NamedTuple):
@@ -41,7 +39,7 @@ class Step(NamedTuple):
     needed: bool = True
 
 
-def list_steps(view: Mapping[str, Any], tasks: Sequence[Task], found: Unlanded | None = None) -> list[Step]:
+def list_steps(view: View, tasks: Sequence[Task], found: Unlanded | None = None) -> list[Step]:
     """What is next for these tasks; None: of branches only what the tasks themselves say is known."""
     by_word: dict[str, list[Task]] = {}
     for task in tasks:

@@ -14,9 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.terse import cut_bytes, measure_lines
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.wording import SAID, Group, Task, group_tasks, needs_look
+from sessionrun.model.wording import SAID, Group, Task, cut_bytes, group_tasks, measure_lines, needs_look
 from sessionrun.model.words import BAD
 from sessionrun.store.jobfiles import ANSWER, list_outputs, load_usable, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
@@ -71,13 +70,14 @@ def add_tellings(
     share = None if room is None else room // max(1, sum(map(needs_look, tasks)))
     if share is not None and share < LEAST_BYTES:
         return list(tasks)
-    return [{**task, "telling": _describe(session, task, share)} if needs_look(task) else task for task in tasks]
-
-
-def _describe(session: SessionDir, task: Task, room: int | None) -> dict[str, Any] | None:
-    section = tell(session, task)
-    lines = section and (section.lines if room is None else fit_lines(section.lines, room))
-    return section and {"step": section.source, "lines": lines}
+    shown = []
+    for task in tasks:
+        if needs_look(task):
+            section = tell(session, task)
+            lines = section and (section.lines if share is None else fit_lines(section.lines, share))
+            task = {**task, "telling": section and {"step": section.source, "lines": lines}}
+        shown.append(task)
+    return shown
 
 
 def tell(session: SessionDir, task: Task) -> Section | None:

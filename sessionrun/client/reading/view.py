@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.client.notices import notify
 from sessionrun.house import HOUSE, load
-from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError, name_some, suggest
 from sessionrun.model.keys import is_node_id
 from sessionrun.model.shown import Seen
 from sessionrun.store.files import read_regular
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.keys import JobKey
-    from sessionrun.store.logs import LedgerJob, LogContents
+    from sessionrun.store.logs import LedgerJob
 
-
-ROLES: Final = ("root", "keeper", "supervisor")
-"""The processes of a session that `processes` of status.json may name."""
+NAMED: Final = 5
+"""How many sessions or tasks an error names."""
 
 
 def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
@@ -45,7 +44,7 @@ def find_stopped(known: Mapping[str, Any] | None) -> list[str]:
         return []
     from sessionrun.store import processes
 
-    roles = [(role, known[role]) for role in ROLES if known.get(role)]
+    roles = [(role, known[role]) for role in ("root", "keeper", "supervisor") if known.get(role)]
     stopped = [role for role, process in roles if processes.is_stopped(process["pid"], process["started"])]
     return stopped if stopped and processes.is_here(known["boot_id"], known["pid_ns"]) else []
 
@@ -66,7 +65,9 @@ def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str,
 
     evidence = read_evidence(session)
     status = project_status(session, evidence.require())
-    _warn_of_damage(session, evidence.journal)
+    if evidence.journal.damage_at is not None:
+        at = f"{session.journal_path} is damaged at byte {evidence.journal.damage_at}"
+        notify(f"{at}: what came later is not shown")
     if not (evidence.alive or status["ended_at"]):
         status = _without_supervisor(evidence, status)
     return _finish(session, status, alive=evidence.alive, led=evidence.led, merged=merged), evidence
@@ -184,20 +185,6 @@ def _finish(
     return shown
 
 
-def fold_journal(session: SessionDir) -> State:
-    """The state as a supervisor would have it; warns of damage."""
-    from sessionrun.session.history import replay
-
-    state, contents = replay(session)
-    _warn_of_damage(session, contents)
-    return state
-
-
-def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:
-    if journal.damage_at is not None:
-        notify(f"{session.journal_path} is damaged at byte {journal.damage_at}: what came later is not shown")
-
-
 def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str, Any]:
     """Find the tasks that still have a process of their own in a session that no process runs.
 
@@ -242,3 +229,36 @@ def _explain(job: LedgerJob, lives: bool | None) -> Gone:
     if lives is None:
         return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone, and its end was not seen"
+
+
+# --- tasks ---
+
+
+def match_tasks(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """For each name the task of this id, else of this number or, without either, those whose id begins so."""
+    exact = {str(task["num"]): task for task in tasks} | {task["id"]: task for task in tasks}
+    return [
+        [exact[name]] if name in exact else [task for task in tasks if name and task["id"].startswith(name)]
+        for name in names
+    ]
+
+
+def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """The tasks of a status object; of `wanted` ones, each by its id, the beginning of that, or its number.
+
+    Raises:
+        InputError: a name that is not a task of the session, or begins several ids.
+    """
+    if not wanted:
+        return list(status["tasks"])
+    matches = match_tasks(status["tasks"], wanted)
+    for name, begun in zip(wanted, matches, strict=True):
+        if len(begun) > 1:
+            some = name_some([task["id"] for task in begun], NAMED)
+            raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
+    missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
+    if missing:
+        ids = [task["id"] for task in status["tasks"]]
+        known = f"{suggest(missing[0], ids)}; it has: {name_some(ids, NAMED) or 'none'}"
+        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}{known}")
+    return [*{task["id"]: task for (task,) in matches}.values()]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.view import choose_tasks, load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
 from sessionrun.model.words import BAD, HELD, IN_LANDING, Standing, is_stuck, read_landing, stand
 from sessionrun.store.session import SessionDir
@@ -56,21 +55,17 @@ class Watch:
     """Distinguishes a session whose processes are gone from a session that is just being restarted."""
 
     def __init__(self) -> None:
-        self._missed_at: float | None = None
+        self.missed_at: float | None = None
+        """When the first of the looks was that found no process; None: the last look has found one."""
 
     def is_gone(self, view: View) -> bool:
         """Whether no look has found a process for long enough, this look included."""
         if view["status"] != "interrupted":
-            self._missed_at = None
+            self.missed_at = None
             return False
         now = time.monotonic()
-        self._missed_at = now if self._missed_at is None else self._missed_at
-        return now - self._missed_at >= GONE_AFTER_S
-
-    @property
-    def doubts(self) -> bool:
-        """Whether the last look found no process."""
-        return self._missed_at is not None
+        self.missed_at = now if self.missed_at is None else self.missed_at
+        return now - self.missed_at >= GONE_AFTER_S
 
 
 def wait(
@@ -98,7 +93,7 @@ def wait(
         return has_ended(view) or bool(tasks and all(map(is_done, choose_tasks(view, tasks))))
 
     def is_over(view: View) -> bool:
-        return are_done(view) or (not through_holds and (is_held(view, tasks) if tasks else is_all_held(view)))
+        return are_done(view) or (not through_holds and is_held(view, tasks))
 
     seen = wait_until(load, is_over, timeout_s=timeout_s, progress=progress)
     view = load_view(session)
@@ -157,9 +152,9 @@ def wait_for_any(
         views = [load_summary_view(session) for session in sessions]
         looked = zip(sessions, watches, views, strict=True)
         over = [session for session, watch, view in looked if has_ended(view) or watch.is_gone(view)]
-        if not over and not through_holds and all(map(is_all_held, views)):
+        if not over and not through_holds and all(is_held(view, ()) for view in views):
             return list(sessions)
-        if over or not deadline.pause(even_late=any(watch.doubts for watch in watches)):
+        if over or not deadline.pause(even_late=any(watch.missed_at is not None for watch in watches)):
             return over
 
 
@@ -208,7 +203,7 @@ def wait_until(
             return view
         if watch.is_gone(view):
             raise SessionGone(gone_words(view))
-        if not deadline.pause(even_late=watch.doubts):
+        if not deadline.pause(even_late=watch.missed_at is not None):
             return None
 
 
@@ -250,12 +245,12 @@ def is_done(task: Mapping[str, Any]) -> bool:
     return task["status"] == "completed" and read_landing(task) not in IN_LANDING
 
 
-def is_all_held(view: View) -> bool:
-    """Whether all that is left of a session is held without a known time, of which its summary is enough."""
-    return bool(view["state"] == HELD and not view["held_until"])
-
-
 def is_held(view: View, tasks: Sequence[str]) -> bool:
-    """Whether all that is left of the named tasks is held without a known time, and a process could release it."""
+    """Whether all that is left is held without a known time, of the named tasks or of the session.
+
+    Of the session its summary is enough; tasks are held as long as a process could release them.
+    """
+    if not tasks:
+        return bool(view["state"] == HELD and not view["held_until"])
     names = {task["id"] for task in choose_tasks(view, tasks)}
     return view["status"] != "interrupted" and is_stuck(_stand(view, view["tasks"]), names)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sessionrun.agents.installed import SignedIn
-from sessionrun.client.notices import notify
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.agents import table
+from sessionrun.agents.installed import (
+    SignedIn,
+    Use,
+    asks_about_model,
+    find_known,
+    find_sign_in,
+    find_unready,
+    find_versions,
+    is_known_version,
+)
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-
-if TYPE_CHECKING:
-    from sessionrun.input.config import Config
-    from sessionrun.model.spec import AgentSpec
+from sessionrun.model.spec import AgentSpec
 
 VERSION_TIMEOUT_S: Final = 10.0
 
@@ -48,29 +53,8 @@ class Examined:
         return self.path is not None and self.refusal is None and self.ready is not False
 
 
-def name_agents() -> list[str]:
-    """The names of all known agents; no program is looked for."""
-    return sorted(_load().agents)
-
-
-def list_not_passed_on() -> list[str]:
-    """The variables of this process that no session gets which it starts."""
-    from sessionrun.agents.programs import find_callers
-
-    return find_callers(os.environ)
-
-
-def examine_agents() -> list[Examined]:
-    """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
-    config = _load()
-    return examine(config.agents, approve=config.values.get("approve", True))
-
-
 def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
     """Examine all agents, as they would start with all permissions or not; programs are asked side by side."""
-    from sessionrun.agents import table
-    from sessionrun.agents.installed import find_unready, find_versions
-
     path = os.environ.get("PATH")
     programs = {name: table.find_program(agent, path) for name, agent in known.items()}
     there = {name: program for name, program in programs.items() if program}
@@ -85,20 +69,17 @@ def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
 def _examine(
     agent: AgentSpec, program: str | None, version: str | None, why: str | None, *, approve: bool
 ) -> Examined:
-    from sessionrun.agents.installed import Use, asks_about_model, find_known, find_sign_in, is_known_version
-    from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
-
     about, refusal, hint = find_known(agent), None, None
     use = Use(directories=(os.getcwd(),))
     signed_in, shown = find_sign_in(agent, {**os.environ, **agent.env}, sys.platform, use)
     known = None if about is None or version is None else is_known_version(about, version)
     try:
-        check_agent(agent)
-        check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+        table.check_agent(agent)
+        table.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     except SessionrunError as error:
         refusal = str(error)
     if program is None:
-        hint = f"not found; {how_to_install(agent)}"
+        hint = f"not found; {table.how_to_install(agent)}"
     elif refusal is not None:
         hint = refusal
     elif why is not None:
@@ -110,7 +91,7 @@ def _examine(
     is_asked = bool(agent.ready) and not asks_about_model(agent) and program is not None
     return Examined(
         name=agent.name,
-        builtin=agent.name in BUILTIN,
+        builtin=agent.name in table.BUILTIN,
         provider=agent.provider or agent.name,
         path=program,
         version=version,
@@ -123,15 +104,3 @@ def _examine(
         unready=why,
         hint=hint,
     )
-
-
-def _load() -> Config:
-    """The configuration or, if it is broken, that of a fresh installation."""
-    from sessionrun.agents.table import BUILTIN
-    from sessionrun.input.config import Config, load_config
-
-    try:
-        return load_config(Path.cwd(), os.environ)
-    except InputError as error:
-        notify(f"{error} (only built-in agents are shown)")
-        return Config(agents=BUILTIN)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.client.schemas import outputs
-from sessionrun.client.schemas.outputs import FILES
-from sessionrun.client.schemas.shape import Keys, Schema, describe_shape
+from sessionrun.client import shapes
+from sessionrun.client.shapes import FILES, Keys, Schema, describe_shape
 from sessionrun.house import HOUSE, load
 from sessionrun.input import fields
 from sessionrun.input.kinds import TEXT, Kind, reference
@@ -16,16 +15,10 @@ from sessionrun.model.words import OUTPUT_VERSION
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
+_OF_ALL: Final = (shapes.OUTPUTS, *(load(business.outputs) for business in HOUSE if business.outputs))
+OUTPUTS: Final[Mapping[str, tuple[Keys, ...]]] = {verb: forms for part in _OF_ALL for verb, forms in part.items()}
+"""By verb what it may print."""
 
-def _join_outputs() -> dict[str, tuple[Keys, ...]]:
-    """By verb what it may print, also those of businesses."""
-    found = dict(outputs.OUTPUTS)
-    for business in HOUSE:
-        found |= load(business.outputs) if business.outputs else {}
-    return found
-
-
-OUTPUTS: Final[Mapping[str, tuple[Keys, ...]]] = _join_outputs()
 NAMES: Final = ("plan", *FILES, *OUTPUTS)
 
 
@@ -35,14 +28,13 @@ def describe(name: str) -> Schema:
         return describe_plan()
     if name in FILES:
         return {"$schema": DRAFT, "title": name, **describe_shape(FILES[name])}
-    variants = [_add_version(describe_shape(keys)) for keys in OUTPUTS[name]]
+    variants = []
+    for keys in OUTPUTS[name]:
+        shape = describe_shape(keys)
+        properties = {"schema_version": {"const": OUTPUT_VERSION}, **shape["properties"]}
+        variants.append({**shape, "properties": properties, "required": ["schema_version", *shape["required"]]})
     body = variants[0] if len(variants) == 1 else {"anyOf": variants}
     return {"$schema": DRAFT, "title": f"sessionrun {name} --json", **body}
-
-
-def _add_version(schema: Schema) -> Schema:
-    properties = {"schema_version": {"const": OUTPUT_VERSION}, **schema["properties"]}
-    return {**schema, "properties": properties, "required": ["schema_version", *schema["required"]]}
 
 
 def describe_plan() -> Schema:

@@ -23,7 +23,7 @@ from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Clock, Partners
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.creation import create_session
-from sessionrun.store.jobfiles import write_answer
+from sessionrun.store.jobfiles import ANSWER, write_record
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
@@ -257,7 +257,7 @@ def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
 def report(job: Job, *, passes: bool) -> Fate:
     """The end of a job; a check leaves a report."""
     if job.key.phase == "check":
-        write_answer(Path(job.stdout).parent, CheckReport(problem=None if passes else "red"))
+        write_record(Path(job.stdout).with_name(ANSWER), CheckReport(problem=None if passes else "red"))
     return Fate(wait_status=0 if passes else 1 << 8)
 
 

@@ -12,7 +12,7 @@ its keys: qwen leaves some out.)  If another program renewed the user's own mean
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -151,7 +151,11 @@ def add_state(walls: Walls, state: Program, own: Path, environ: Mapping[str, str
         writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(inside, name)) for name in logins]
     if state.seed is not None:
         _sow(find_seed(state, walls.home, environ), own / state.seed, state.seed_keys)
-    readable += _list_files(walls, state)
+    # the agent reads them in the home directory, which is empty there
+    for name in state.files if walls.is_strict else ():
+        path = os.path.join(walls.home, name)
+        if os.path.isfile(path):
+            readable.append((os.path.realpath(path), path))
     return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))
 
 
@@ -163,14 +167,6 @@ def _find_inside(walls: Walls, state: Program, num: int, users: str) -> str:
         make_directories(Path(users), 0o700)  # the agent would make it by itself
         return os.path.realpath(users)
     return users
-
-
-def _list_files(walls: Walls, state: Program) -> Iterator[tuple[str, str]]:
-    """The files of the home directory that the agent reads, where the home directory is empty."""
-    for name in state.files if walls.is_strict else ():
-        path = os.path.join(walls.home, name)
-        if os.path.isfile(path):
-            yield os.path.realpath(path), path
 
 
 def _sow(origin: str, copy: Path, keys: tuple[str, ...]) -> None:

@@ -73,19 +73,22 @@ class DiskLook:
 
 
 def _measure(limited: Mapping[str, tuple[Path, int]]) -> Iterator[list[str]]:
-    yield [job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit]
+    full = []
+    for job, (folder, limit) in limited.items():
+        with suppress(OSError, ValueError):  # before a job has built its walls, nothing says what it can write
+            folders = orjson.loads(read_regular(folder / FOLDERS))
+            full += [job] if measure(*folders, most=limit) > limit else []
+    yield full
 
 
-class DiskWatch:
-    """Says which jobs of a session are over their limit; `look_at` and `fds` are as of `DiskLook`."""
+class DiskWatch(DiskLook):
+    """Says which jobs of a session are over their limit."""
 
     def __init__(self, session: SessionDir) -> None:
+        super().__init__()
         self._session = session
         self._known = 0
         self._limited: list[str] = []
-        self._disks = DiskLook()
-        self.fds = self._disks.fds
-        self.look_at: float | None = None
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """What is to be recorded now."""
@@ -96,17 +99,8 @@ class DiskWatch:
         for task in map(state.tasks.__getitem__, self._limited):
             if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
                 limited[task.job.key.text()] = self._session.job_path(task.job.key), _limit_of(task)
-        full = self._disks.look(limited, mono)
-        self.look_at = self._disks.look_at
-        for job in full:
+        for job in self.look(limited, mono):
             yield TimerFired(parse_job_key(job), "disk_limit")
-
-
-def _load_folders(folder: Path) -> list[str]:
-    """What a job can write, as its own process has found out; nothing before that has built its walls."""
-    with suppress(OSError, ValueError):
-        return list(orjson.loads(read_regular(folder / FOLDERS)))
-    return []
 
 
 def _limit_of(task: TaskState) -> int:

@@ -22,8 +22,10 @@ import orjson
 from sessionrun.agents.programs import Program, find_seed, find_state_folder
 from sessionrun.keeper.wire import say
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import PathText
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.programs import find_state_folders, list_settings
 
@@ -31,15 +33,15 @@ LOGINS: Final = "walls-logins"
 """In the folder of a job: a list of `Copied`."""
 
 MAX_LOGIN: Final = 1 << 20
-"""The largest file that is a log-in, and the largest list of them (bytes)."""
+"""The largest file that is a log-in (bytes)."""
 
 
 @frozen
 class Copied:
     """A log-in that a job has a copy of: where each really is, and the digest of what was in it at the begin."""
 
-    users: str
-    copy: str
+    users: PathText
+    copy: PathText
     digest: str
 
 
@@ -61,12 +63,9 @@ def take_back(record: Path) -> None:
     A second call, after a crash, changes nothing more.  If a user's file cannot be replaced, the log says where
     the renewed one is, and the record stays.
     """
-    try:
-        entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, MAX_LOGIN))]
-    except (OSError, ValueError, TypeError):
-        return
-    done = [_take_one(entry) for entry in entries]
-    if all(done):
+    entries = load_usable(record, tuple[Copied, ...])
+    done = [_take_one(entry) for entry in entries or ()]
+    if entries is not None and all(done):
         record.unlink(missing_ok=True)
 
 

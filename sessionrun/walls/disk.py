@@ -8,19 +8,16 @@ may come to more between two looks.  A job's own process says which folders thes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
+from sessionrun.model.kinds import PathText
 from sessionrun.session.worker import Worker, serve
-from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import FOLDERS
+from sessionrun.store.jobfiles import FOLDERS, load_usable
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
 
@@ -75,9 +72,9 @@ class DiskLook:
 def _measure(limited: Mapping[str, tuple[Path, int]]) -> Iterator[list[str]]:
     full = []
     for job, (folder, limit) in limited.items():
-        with suppress(OSError, ValueError):  # before a job has built its walls, nothing says what it can write
-            folders = orjson.loads(read_regular(folder / FOLDERS))
-            full += [job] if measure(*folders, most=limit) > limit else []
+        folders = load_usable(folder / FOLDERS, list[PathText])  # None: the job has not built its walls
+        if folders is not None and measure(*folders, most=limit) > limit:
+            full.append(job)
     yield full
 
 

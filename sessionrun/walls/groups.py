@@ -57,7 +57,7 @@ def enter_groups(name: str, sandbox: Sandbox) -> tuple[str, ...]:
 def drop_groups(name: str) -> None:
     """Remove the groups of a job; one that has processes stays."""
     for controller in _MEANS:
-        with suppress(OSError, SessionrunError):
+        with suppress(OSError, ValueError, SessionrunError):  # ValueError: another task may have changed the name
             locate_group(name, controller).rmdir()
 
 

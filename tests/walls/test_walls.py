@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +18,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import orjson
 import pytest
-from conftest import Command
+from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from stages import make_program
@@ -32,12 +34,15 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.session.shared import Site
+from sessionrun.store.jobfiles import FOLDERS
 from sessionrun.store.processes import scan
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
 from sessionrun.walls.argv import REPORT_FD, Walls, list_mounts
 from sessionrun.walls.build import list_writable, raise_if_any
-from sessionrun.walls.enclosing import wish_walls
+from sessionrun.walls.disk import DiskLook
+from sessionrun.walls.enclosing import settle, wish_walls
+from sessionrun.walls.groups import GROUPS
 from sessionrun.walls.inner import CALLS
 from sessionrun.walls.inside import Inside
 from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
@@ -363,6 +368,24 @@ def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Pat
     make_deep(own_place / "b", 2500)
     assert measure(*folders, most=1 << 40) > 1 << 40, "what is in there cannot be said"
     assert measure(*folders) < 1 << 40
+
+
+def test_what_another_task_has_written_about_a_job_breaks_no_other(own_place: Path) -> None:
+    """Which folders it can write, and the name of its control groups."""
+    listed = {
+        "a number": b"[1]",
+        "no path": b'["/\\u0000"]',
+        "damaged": b"{",
+        "full": orjson.dumps([str(own_place)]),
+    }
+    for name, content in listed.items():
+        (own_place / name).mkdir()
+        (own_place / name / FOLDERS).write_bytes(content)
+    look, limited = DiskLook(), {name: (own_place / name, 4096) for name in (*listed, "not begun")}
+    assert eventually(lambda: look.look(limited, time.monotonic())) == ["full"]
+    (own_place / GROUPS).write_bytes(b"no\0name")
+    settle(own_place)
+    assert not (own_place / GROUPS).exists()
 
 
 def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:

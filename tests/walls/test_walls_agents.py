@@ -289,7 +289,10 @@ def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, P
     assert users.read_bytes() == OLD
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null"])
+WRONG_TYPES: Final = b'[{"users": 1, "copy": 2, "digest": 3}]'
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null", WRONG_TYPES])
 def test_a_damaged_record_means_nothing(tmp_path: Path, content: bytes) -> None:
     record = tmp_path / "record"
     record.write_bytes(content)
